@@ -1,0 +1,56 @@
+# Every target sets up what it needs in .venv; nothing global is touched.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+SCHEMA := src/onejob/api/data/schema.json.gz
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types format conformance sim bench e2e clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(SCHEMA): build_schema.py $(STAMP)
+	$(BIN)/python build_schema.py
+	@touch $@
+
+setup: $(STAMP) $(SCHEMA) ## create .venv and install everything into it
+
+run: setup ## run an example Job to the end
+	$(BIN)/onejob run examples/hello.yaml
+
+test: setup ## all tests that fit into a few minutes
+	$(BIN)/pytest
+
+lint: setup ## style and import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: setup ## strict static types
+	$(BIN)/mypy
+
+format: setup ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+conformance: setup ## upstream's recorded behaviour, one line per file
+	$(BIN)/python -m tests.conformance
+
+sim: setup ## long randomised runs of the whole control plane in virtual time
+	$(BIN)/python -m sim $(SIM)
+
+bench: setup ## benchmarks next to their peers and limits
+	$(BIN)/onejob bench $(BENCH)
+
+e2e: setup ## end-to-end tests with real processes and kubectl
+	$(BIN)/pytest tests/e2e
+
+clean: ## forget the environment and generated data
+	rm -rf $(VENV) src/onejob/api/data .mypy_cache .ruff_cache .pytest_cache

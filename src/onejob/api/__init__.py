@@ -1,0 +1,1 @@
+"""The promises of a Kubernetes API server: verbs, validation, patches, tables, discovery."""

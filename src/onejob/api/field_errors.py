@@ -1,0 +1,88 @@
+"""One thing wrong with one field, rendered as upstream renders it."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+
+class _Omitted:
+    def __repr__(self) -> str:
+        return "OMITTED"
+
+
+#: The value is not part of the text (upstream omits large or irrelevant values).
+OMITTED: Final = _Omitted()
+
+_HEADS: Final = {
+    "FieldValueRequired": "Required value",
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueNotSupported": "Unsupported value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueTooLong": "Too long",
+    "FieldValueTooMany": "Too many",
+    "FieldValueDuplicate": "Duplicate value",
+    "FieldValueNotFound": "Not found",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    type: str
+    field: str
+    value: Any = OMITTED
+    detail: str = ""
+
+    @property
+    def message(self) -> str:
+        """The text without its path: what `details.causes[].message` holds."""
+        text = _HEADS[self.type]
+        if self.type not in ("FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong"):
+            if not isinstance(self.value, _Omitted):
+                text += f": {_render(self.value)}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+    def cause(self) -> dict[str, str]:
+        return {"reason": self.type, "message": self.message, "field": self.field}
+
+
+def _render(value: Any) -> str:
+    if value is None:
+        return "null"
+    return msgspec.json.encode(value).decode()
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError("FieldValueRequired", field, OMITTED, detail)
+
+
+def invalid(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError("FieldValueInvalid", field, value, detail)
+
+
+def not_supported(field: str, value: Any, supported: list[str]) -> FieldError:
+    detail = "supported values: " + ", ".join(f'"{text}"' for text in supported)
+    return FieldError("FieldValueNotSupported", field, value, detail)
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    return FieldError("FieldValueForbidden", field, OMITTED, detail)
+
+
+def too_long(field: str, limit: int) -> FieldError:
+    return FieldError("FieldValueTooLong", field, OMITTED, f"may not be more than {limit} bytes")
+
+
+def too_many(field: str, actual: int, limit: int) -> FieldError:
+    return FieldError("FieldValueTooMany", field, actual, f"must have at most {limit} items")
+
+
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError("FieldValueDuplicate", field, value)
+
+
+def field_not_found(field: str, value: Any) -> FieldError:
+    return FieldError("FieldValueNotFound", field, value)

@@ -1,0 +1,136 @@
+"""The kinds that are served: one row each. Discovery, routing and storage keys come from here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+STATUS_VERBS = ("get", "patch", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    name: str
+    verbs: tuple[str, ...]
+    #: The kind of the body, where it is not the parent's.
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: tuple[Subresource, ...] = ()
+    #: events.k8s.io/v1 events are the core events under another name.
+    stored_as: str = field(default="", compare=False)
+
+    @property
+    def resource(self) -> str:
+        """The plural with its group, as error messages and keys have it: `jobs.batch`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage(self) -> str:
+        """The `Key.resource` under which objects are stored."""
+        return self.stored_as or self.resource
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def subresource(self, name: str) -> Subresource | None:
+        return next((sub for sub in self.subresources if sub.name == name), None)
+
+
+_STATUS = Subresource("status", STATUS_VERBS)
+_REVIEW = ("create",)
+
+KINDS: Sequence[Kind] = (
+    Kind(
+        "", "v1", "Namespace", "namespaces", "namespace", namespaced=False, short_names=("ns",),
+        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        subresources=(_STATUS, Subresource("finalize", ("update",))),
+    ),
+    Kind(
+        "", "v1", "Pod", "pods", "pod", short_names=("po",), categories=("all",),
+        subresources=(
+            Subresource("attach", ("create", "get"), kind="PodAttachOptions"),
+            Subresource("binding", ("create",), kind="Binding"),
+            Subresource("eviction", ("create",), "policy", "v1", "Eviction"),
+            Subresource("exec", ("create", "get"), kind="PodExecOptions"),
+            Subresource("log", ("get",)),
+            _STATUS,
+        ),
+    ),
+    Kind("", "v1", "Binding", "bindings", "binding", verbs=("create",)),
+    Kind("", "v1", "Event", "events", "event", short_names=("ev",)),
+    Kind("", "v1", "ConfigMap", "configmaps", "configmap", short_names=("cm",)),
+    Kind("", "v1", "Secret", "secrets", "secret"),
+    Kind("", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", short_names=("sa",)),
+    Kind(
+        "", "v1", "Service", "services", "service", short_names=("svc",), categories=("all",),
+        subresources=(_STATUS,),
+    ),
+    Kind(
+        "", "v1", "Node", "nodes", "node", namespaced=False, short_names=("no",),
+        subresources=(_STATUS,),
+    ),
+    Kind(
+        "", "v1", "ReplicationController", "replicationcontrollers", "replicationcontroller",
+        short_names=("rc",), verbs=("get", "list", "watch"),
+    ),
+    Kind(
+        "apps", "v1", "ReplicaSet", "replicasets", "replicaset", short_names=("rs",),
+        verbs=("get", "list", "watch"),
+    ),
+    Kind(
+        "apps", "v1", "DaemonSet", "daemonsets", "daemonset", short_names=("ds",),
+        verbs=("get", "list", "watch"),
+    ),
+    Kind(
+        "batch", "v1", "CronJob", "cronjobs", "cronjob", short_names=("cj",),
+        categories=("all",), subresources=(_STATUS,),
+    ),
+    Kind(
+        "batch", "v1", "Job", "jobs", "job", categories=("all",),
+        subresources=(_STATUS, Subresource("pods", ("get",), "", "v1", "PodList")),
+    ),
+    Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease"),
+    Kind(
+        "events.k8s.io", "v1", "Event", "events", "event", short_names=("ev",),
+        stored_as="events",
+    ),
+    Kind(
+        "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews",
+        "selfsubjectreview", namespaced=False, verbs=_REVIEW,
+    ),
+    Kind(
+        "authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews",
+        "localsubjectaccessreview", verbs=_REVIEW,
+    ),
+    Kind(
+        "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews",
+        "selfsubjectaccessreview", namespaced=False, verbs=_REVIEW,
+    ),
+    Kind(
+        "authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews",
+        "selfsubjectrulesreview", namespaced=False, verbs=_REVIEW,
+    ),
+    Kind(
+        "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews",
+        "subjectaccessreview", namespaced=False, verbs=_REVIEW,
+    ),
+)  # fmt: skip
+
+BY_PATH = {(kind.group, kind.version, kind.plural): kind for kind in KINDS}
+BY_RESOURCE = {kind.resource: kind for kind in KINDS}
+BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
+GROUPS = tuple(dict.fromkeys(kind.group for kind in KINDS))

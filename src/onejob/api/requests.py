@@ -1,0 +1,95 @@
+"""What a request asks for, apart from transport: options of reads, writes and deletes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+#: onejob's own controllers and node agent: trusted, in this process, no managedFields kept.
+INTERNAL = User("system:onejob", groups=("system:masters",))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    user: User = INTERNAL
+    dry_run: bool = False
+    #: "" means none was given; HTTP fills in the default from the User-Agent.
+    field_manager: str = ""
+    #: Strict, Warn or Ignore.
+    field_validation: str = "Warn"
+    force: bool = False
+    #: Whether managedFields are kept up to date. In-process writers do not: it costs more
+    #: than the write.
+    track_fields: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    #: As in the query: "" newest, "0" any, N at least that new.
+    resource_version: str = ""
+    resource_version_match: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+    allow_bookmarks: bool = False
+    send_initial_events: bool = False
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    user: User = INTERNAL
+    dry_run: bool = False
+    #: "", Background, Foreground or Orphan.
+    propagation: str = ""
+    grace_seconds: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to a write."""
+
+    code: int
+    document: bytes
+    revision: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListOutcome:
+    #: Whole documents, with apiVersion and kind (HTTP strips these from list items).
+    documents: tuple[bytes, ...]
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEvent:
+    """One event of a watch, filtered and typed for its watcher."""
+
+    #: ADDED, MODIFIED, DELETED or BOOKMARK
+    type: str
+    revision: int
+    #: The object as the watcher shall see it; for BOOKMARK a document with only its revision.
+    document: bytes

@@ -1,0 +1,59 @@
+"""What each kind decides about its own documents; the verbs in `service` are the same for all.
+
+Documents are plain dicts here, already normalised: null dropped, unknown fields pruned, types
+checked against the schema. Strategies change `doc`/`new` in place and never touch `old`.
+Implementations live in `onejob.api.strategies`.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias
+
+from onejob.api.field_errors import FieldError
+
+Document: TypeAlias = dict[str, Any]
+
+
+class Strategy(Protocol):
+    #: What a DELETE without a policy does to dependents.
+    default_propagation: Literal["Background", "Orphan"]
+    #: Whether a PUT without resourceVersion is accepted.
+    unconditional_update: bool
+
+    def default(self, doc: Document) -> None:
+        """Fill in defaults; idempotent. Runs on every create and update, before validation."""
+
+    def prepare_create(self, doc: Document) -> None:
+        """Set what the server owns: status, generation, generated selectors. metadata.uid,
+        name, namespace and creationTimestamp are already set."""
+
+    def validate_create(self, doc: Document) -> list[FieldError]: ...
+
+    def warnings_on_create(self, doc: Document) -> list[str]: ...
+
+    def prepare_update(self, new: Document, old: Document) -> None:
+        """Keep status from `old`, drop gated fields, bump generation."""
+
+    def validate_update(self, new: Document, old: Document) -> list[FieldError]: ...
+
+    def warnings_on_update(self, new: Document, old: Document) -> list[str]: ...
+
+    def prepare_status_update(self, new: Document, old: Document) -> None:
+        """Keep everything but status (and metadata) from `old`."""
+
+    def validate_status_update(self, new: Document, old: Document) -> list[FieldError]: ...
+
+    def selectable_fields(self, doc: Document) -> Mapping[str, str]:
+        """Field selector label -> value, beyond metadata.name and metadata.namespace."""
+
+    def field_label_error(self, label: str) -> str | None:
+        """The text of the 400 for an unsupported field label; None if it is supported."""
+
+    def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
+        """How long a deleted object stays with deletionTimestamp set; 0 for all but Pods."""
+
+    def columns(self) -> list[dict[str, Any]]:
+        """Table columnDefinitions (name, type, format, description, priority)."""
+
+    def cells(self, doc: Document, now: datetime) -> list[Any]:
+        """One Table row's cells, in the order of `columns`."""

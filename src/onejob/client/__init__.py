@@ -1,0 +1,1 @@
+"""The seam between whoever uses the API and where it is served."""

@@ -1,0 +1,129 @@
+"""The seam: one interface, two implementations (in this process, over HTTPS).
+
+Documents cross it as bytes. Everything that uses the API, controllers and node agent and
+command line alike, knows only this module, so it runs unchanged against a real cluster.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from onejob.api.errors import ApiError
+from onejob.objects.meta import Key
+
+PatchType: TypeAlias = Literal["json", "merge", "strategic", "apply"]
+Propagation: TypeAlias = Literal["", "Background", "Foreground", "Orphan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    resource: str
+    namespace: str
+    document: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    key: Key
+    document: bytes
+    #: "" or "status"
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    key: Key
+    body: bytes
+    type: PatchType = "strategic"
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    key: Key
+    propagation: Propagation = ""
+    grace_seconds: int | None = None
+    #: Preconditions: refused with Conflict if the live object differs.
+    uid: str = ""
+    resource_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Assign a Pod to a node."""
+
+    key: Key
+    node: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    key: Key
+    grace_seconds: int | None = None
+
+
+Op: TypeAlias = Create | Replace | Patch | Delete | Bind | Evict
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write left behind. `document` is the object as stored (for a Delete that removed
+    it at once, the last version; may be empty over HTTP)."""
+
+    revision: int
+    document: bytes
+
+
+Result: TypeAlias = Written | ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    documents: Sequence[bytes]
+    revision: int
+    #: Opaque; pass it back to get the next page.
+    continue_token: str = ""
+
+
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    type: EventType
+    key: Key
+    revision: int
+    #: The object; for DELETED its last state; for BOOKMARK empty.
+    document: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a resource: namespace "" means all; selectors in Kubernetes' syntax."""
+
+    resource: str
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+
+class Client(Protocol):
+    """Failures are `ApiError`s. A watch raises `Expired` when its revision is too old (then
+    list again) and ends normally when the server closes it (then watch again)."""
+
+    async def get(self, key: Key) -> bytes: ...
+
+    async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing: ...
+
+    def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
+        """Changes after a revision, in batches. Closing the iterator ends the watch."""
+
+    async def write(self, op: Op) -> Written:
+        """One write; raises its error."""
+
+    async def write_many(self, ops: Sequence[Op]) -> list[Result]:
+        """Independent writes, tried in order, one result each; locally they share one commit.
+        Not a transaction: some may fail while others succeed."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The hands: gather what is known, plan, execute."""

@@ -1,0 +1,1 @@
+"""The senses: list-then-watch, caches with indexes, work queues."""

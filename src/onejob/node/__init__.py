@@ -1,0 +1,1 @@
+"""The node agent: Pods as local processes, containers or make-believe."""

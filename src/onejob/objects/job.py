@@ -1,0 +1,126 @@
+"""The Job as the planner and the controllers see it."""
+
+from datetime import datetime
+
+import msgspec
+
+from onejob.objects.meta import (
+    Condition,
+    Key,
+    LabelSelector,
+    Meta,
+    View,
+    condition_is_true,
+    find_condition,
+)
+
+
+class ExitCodesRule(View):
+    container_name: str | None = None
+    operator: str = ""
+    values: tuple[int, ...] = ()
+
+
+class PodConditionPattern(View):
+    type: str = ""
+    status: str = ""
+
+
+class FailureRule(View):
+    action: str = ""
+    on_exit_codes: ExitCodesRule | None = None
+    on_pod_conditions: tuple[PodConditionPattern, ...] = ()
+
+
+class PodFailurePolicy(View):
+    rules: tuple[FailureRule, ...] = ()
+
+
+class SuccessRule(View):
+    succeeded_indexes: str | None = None
+    succeeded_count: int | None = None
+
+
+class SuccessPolicy(View):
+    rules: tuple[SuccessRule, ...] = ()
+
+
+class JobSpec(View):
+    parallelism: int | None = None
+    completions: int | None = None
+    active_deadline_seconds: int | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
+    completion_mode: str = "NonIndexed"
+    suspend: bool = False
+    pod_failure_policy: PodFailurePolicy | None = None
+    success_policy: SuccessPolicy | None = None
+    pod_replacement_policy: str = "TerminatingOrFailed"
+    selector: LabelSelector | None = None
+    manual_selector: bool = False
+    ttl_seconds_after_finished: int | None = None
+    managed_by: str | None = None
+    #: Fields of the original proposal that upstream never shipped (docs/reference/fields.md).
+    backoff_seconds: int | None = None
+    failed_pods_limit: int | None = None
+    #: Kept as the bytes that were stored; `onejob.planning.pod_template` stamps Pods from it.
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class UncountedPods(View):
+    succeeded: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+class JobStatus(View):
+    conditions: tuple[Condition, ...] = ()
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    ready: int | None = None
+    terminating: int | None = None
+    completed_indexes: str = ""
+    failed_indexes: str | None = None
+    uncounted_terminated_pods: UncountedPods | None = None
+
+
+class Job(View):
+    metadata: Meta = Meta()
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def key(self) -> Key:
+        return Key("jobs.batch", self.metadata.namespace, self.metadata.name)
+
+    @property
+    def indexed(self) -> bool:
+        return self.spec.completion_mode == "Indexed"
+
+    @property
+    def finished_condition(self) -> Condition | None:
+        """The Complete or Failed condition that is True, if there is one."""
+        for condition in self.status.conditions:
+            if condition.type in ("Complete", "Failed") and condition.status == "True":
+                return condition
+        return None
+
+    @property
+    def finished(self) -> bool:
+        return self.finished_condition is not None
+
+    def condition_is_true(self, kind: str) -> bool:
+        return condition_is_true(self.status.conditions, kind)
+
+    def condition(self, kind: str) -> Condition | None:
+        return find_condition(self.status.conditions, kind)
+
+
+_decoder = msgspec.json.Decoder(Job)
+
+
+def read_job(document: bytes) -> Job:
+    return _decoder.decode(document)

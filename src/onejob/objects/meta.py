@@ -1,0 +1,110 @@
+"""What all objects share: keys, metadata, owner references, conditions."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of all views: camelCase outside, snake_case inside, absent means default.
+
+    Documents are normalised on their way into the store (null is dropped), so a view need
+    not accept null.
+    """
+
+
+class Key(NamedTuple):
+    """Where an object lives. `resource` is plural, with its group: `jobs.batch`, `pods`."""
+
+    resource: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.resource}/{place}"
+
+
+PODS = "pods"
+JOBS = "jobs.batch"
+CRONJOBS = "cronjobs.batch"
+NODES = "nodes"
+NAMESPACES = "namespaces"
+EVENTS = "events"
+
+
+class OwnerReference(View):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class Meta(View):
+    """The part of metadata that decisions read."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def deleting(self) -> bool:
+        return self.deletion_timestamp is not None
+
+    @property
+    def controller_ref(self) -> OwnerReference | None:
+        """The one owner that manages this object, if any."""
+        for reference in self.owner_references:
+            if reference.controller:
+                return reference
+        return None
+
+    @property
+    def revision(self) -> int:
+        return int(self.resource_version) if self.resource_version else 0
+
+
+class Condition(View):
+    """A condition of a Job or a Pod."""
+
+    type: str = ""
+    status: str = ""
+    last_probe_time: datetime | None = None
+    last_transition_time: datetime | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class LabelSelectorRequirement(View):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(View):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+def condition_is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
+    return any(c.type == kind and c.status == "True" for c in conditions)
+
+
+def find_condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    for condition in conditions:
+        if condition.type == kind:
+            return condition
+    return None

@@ -1,0 +1,92 @@
+"""The Pod as controllers see it. The node agent reads more: see `onejob.node`."""
+
+from datetime import datetime
+
+import msgspec
+
+from onejob.objects.meta import Condition, Key, Meta, View, condition_is_true
+
+
+class ContainerSpec(View):
+    """Just enough of a container to tell sidecars from others."""
+
+    name: str = ""
+    restart_policy: str = ""
+
+
+class PodSpec(View):
+    node_name: str = ""
+    restart_policy: str = ""
+    hostname: str = ""
+    containers: tuple[ContainerSpec, ...] = ()
+    init_containers: tuple[ContainerSpec, ...] = ()
+    ttl_seconds_after_finished: int | None = None
+
+
+class Terminated(View):
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerState(View):
+    #: `waiting` and `running` matter to controllers only by their presence.
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(View):
+    name: str = ""
+    restart_count: int = 0
+    ready: bool = False
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(View):
+    phase: str = ""
+    reason: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(View):
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> Key:
+        return Key("pods", self.metadata.namespace, self.metadata.name)
+
+    @property
+    def phase(self) -> str:
+        return self.status.phase
+
+    @property
+    def terminal(self) -> bool:
+        """Succeeded or Failed: the phase will not change any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def active(self) -> bool:
+        """Neither ended nor about to be ended."""
+        return not self.terminal and self.metadata.deletion_timestamp is None
+
+    @property
+    def terminating(self) -> bool:
+        return not self.terminal and self.metadata.deletion_timestamp is not None
+
+    @property
+    def ready(self) -> bool:
+        return condition_is_true(self.status.conditions, "Ready")
+
+
+_decoder = msgspec.json.Decoder(Pod)
+
+
+def read_pod(document: bytes) -> Pod:
+    return _decoder.decode(document)

@@ -1,0 +1,66 @@
+"""An event loop whose time jumps to the next timer as soon as nothing else is ready.
+
+A test or a simulation that waits for an hour takes microseconds, and two runs with the same
+seed do the same things in the same order: callbacks run in the order in which they were due.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from onejob.clock import LoopClock
+
+T = TypeVar("T")
+
+NOON = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+class Stuck(RuntimeError):
+    """Nothing is ready, no timer is set: the program under test would wait for ever."""
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Polls real file descriptors, but never blocks for a timer: it moves time instead."""
+
+    loop: "VirtualTimeLoop"
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            if self.loop.waits_for_threads:
+                return super().select(None)
+            raise Stuck("nothing is scheduled and nothing is ready")
+        self.loop.advance(timeout)
+        return []
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Use through `run_virtual`, or pass to `asyncio.Runner(loop_factory=VirtualTimeLoop)`."""
+
+    def __init__(self, *, waits_for_threads: bool = False) -> None:
+        self._virtual_now = 0.0
+        self.waits_for_threads = waits_for_threads
+        selector = _JumpingSelector()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self._virtual_now
+
+    def advance(self, seconds: float) -> None:
+        self._virtual_now += seconds
+
+
+def run_virtual(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)
+
+
+def virtual_clock(epoch: datetime = NOON) -> LoopClock:
+    """The clock of the running virtual loop."""
+    return LoopClock(asyncio.get_running_loop(), epoch)
