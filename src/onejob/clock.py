@@ -27,7 +27,7 @@ class SystemClock:
 
 
 class LoopClock:
-    """Wall time derived from an event loop's time: `epoch` is what the clock said at loop time 0."""
+    """Wall time derived from a loop's time: `epoch` is what the clock said at loop time 0."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, epoch: datetime) -> None:
         self._loop = loop

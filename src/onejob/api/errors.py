@@ -107,9 +107,7 @@ class UnsupportedMediaType(ApiError):
 class Invalid(ApiError):
     code, reason = 422, "Invalid"
 
-    def __init__(
-        self, kind: str, group: str, name: str, errors: Sequence[FieldError]
-    ) -> None:
+    def __init__(self, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> None:
         """`kind` is the Kind (`Job`); `group` is empty for core kinds."""
         texts = [str(error) for error in errors]
         qualified = f"{kind}.{group}" if group else kind
@@ -207,7 +205,5 @@ class _RemoteInvalid(Invalid):
         details: dict[str, Any] | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
-        ApiError.__init__(
-            self, message, details=details, retry_after_seconds=retry_after_seconds
-        )
+        ApiError.__init__(self, message, details=details, retry_after_seconds=retry_after_seconds)
         self.errors = ()

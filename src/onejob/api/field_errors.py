@@ -25,6 +25,8 @@ _HEADS: Final = {
     "FieldValueNotFound": "Not found",
 }
 
+_VALUELESS: Final = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong"})
+
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
@@ -37,9 +39,8 @@ class FieldError:
     def message(self) -> str:
         """The text without its path: what `details.causes[].message` holds."""
         text = _HEADS[self.type]
-        if self.type not in ("FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong"):
-            if not isinstance(self.value, _Omitted):
-                text += f": {_render(self.value)}"
+        if self.type not in _VALUELESS and not isinstance(self.value, _Omitted):
+            text += f": {_render(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
     def __str__(self) -> str:

@@ -122,7 +122,7 @@ class Client(Protocol):
     async def write(self, op: Op) -> Written:
         """One write; raises its error."""
 
-    async def write_many(self, ops: Sequence[Op]) -> list[Result]:
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         """Independent writes, tried in order, one result each; locally they share one commit.
         Not a transaction: some may fail while others succeed."""
 

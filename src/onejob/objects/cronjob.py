@@ -7,7 +7,7 @@ import msgspec
 from onejob.objects.meta import Key, Meta, View
 
 
-class ObjectReference(View):
+class ObjectReference(View, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -16,18 +16,18 @@ class ObjectReference(View):
     resource_version: str = ""
 
 
-class JobTemplateMeta(View):
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+class JobTemplateMeta(View, frozen=True):
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class JobTemplate(View):
+class JobTemplate(View, frozen=True):
     metadata: JobTemplateMeta = JobTemplateMeta()
     #: Copied into each Job as stored.
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class CronJobSpec(View):
+class CronJobSpec(View, frozen=True):
     schedule: str = ""
     time_zone: str | None = None
     starting_deadline_seconds: int | None = None
@@ -38,13 +38,13 @@ class CronJobSpec(View):
     failed_jobs_history_limit: int | None = None
 
 
-class CronJobStatus(View):
+class CronJobStatus(View, frozen=True):
     active: tuple[ObjectReference, ...] = ()
     last_schedule_time: datetime | None = None
     last_successful_time: datetime | None = None
 
 
-class CronJob(View):
+class CronJob(View, frozen=True):
     metadata: Meta = Meta()
     spec: CronJobSpec = CronJobSpec()
     status: CronJobStatus = CronJobStatus()

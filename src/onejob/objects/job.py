@@ -15,37 +15,37 @@ from onejob.objects.meta import (
 )
 
 
-class ExitCodesRule(View):
+class ExitCodesRule(View, frozen=True):
     container_name: str | None = None
     operator: str = ""
     values: tuple[int, ...] = ()
 
 
-class PodConditionPattern(View):
+class PodConditionPattern(View, frozen=True):
     type: str = ""
     status: str = ""
 
 
-class FailureRule(View):
+class FailureRule(View, frozen=True):
     action: str = ""
     on_exit_codes: ExitCodesRule | None = None
     on_pod_conditions: tuple[PodConditionPattern, ...] = ()
 
 
-class PodFailurePolicy(View):
+class PodFailurePolicy(View, frozen=True):
     rules: tuple[FailureRule, ...] = ()
 
 
-class SuccessRule(View):
+class SuccessRule(View, frozen=True):
     succeeded_indexes: str | None = None
     succeeded_count: int | None = None
 
 
-class SuccessPolicy(View):
+class SuccessPolicy(View, frozen=True):
     rules: tuple[SuccessRule, ...] = ()
 
 
-class JobSpec(View):
+class JobSpec(View, frozen=True):
     parallelism: int | None = None
     completions: int | None = None
     active_deadline_seconds: int | None = None
@@ -68,12 +68,12 @@ class JobSpec(View):
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class UncountedPods(View):
+class UncountedPods(View, frozen=True):
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
 
-class JobStatus(View):
+class JobStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
     start_time: datetime | None = None
     completion_time: datetime | None = None
@@ -87,7 +87,7 @@ class JobStatus(View):
     uncounted_terminated_pods: UncountedPods | None = None
 
 
-class Job(View):
+class Job(View, frozen=True):
     metadata: Meta = Meta()
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()

@@ -34,7 +34,7 @@ NAMESPACES = "namespaces"
 EVENTS = "events"
 
 
-class OwnerReference(View):
+class OwnerReference(View, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -43,7 +43,7 @@ class OwnerReference(View):
     block_owner_deletion: bool = False
 
 
-class Meta(View):
+class Meta(View, frozen=True):
     """The part of metadata that decisions read."""
 
     name: str = ""
@@ -55,8 +55,8 @@ class Meta(View):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
 
@@ -77,7 +77,7 @@ class Meta(View):
         return int(self.resource_version) if self.resource_version else 0
 
 
-class Condition(View):
+class Condition(View, frozen=True):
     """A condition of a Job or a Pod."""
 
     type: str = ""
@@ -88,14 +88,14 @@ class Condition(View):
     message: str = ""
 
 
-class LabelSelectorRequirement(View):
+class LabelSelectorRequirement(View, frozen=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(View):
-    match_labels: dict[str, str] = {}
+class LabelSelector(View, frozen=True):
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 

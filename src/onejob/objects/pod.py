@@ -7,14 +7,14 @@ import msgspec
 from onejob.objects.meta import Condition, Key, Meta, View, condition_is_true
 
 
-class ContainerSpec(View):
+class ContainerSpec(View, frozen=True):
     """Just enough of a container to tell sidecars from others."""
 
     name: str = ""
     restart_policy: str = ""
 
 
-class PodSpec(View):
+class PodSpec(View, frozen=True):
     node_name: str = ""
     restart_policy: str = ""
     hostname: str = ""
@@ -23,7 +23,7 @@ class PodSpec(View):
     ttl_seconds_after_finished: int | None = None
 
 
-class Terminated(View):
+class Terminated(View, frozen=True):
     exit_code: int = 0
     signal: int = 0
     reason: str = ""
@@ -32,19 +32,19 @@ class Terminated(View):
     finished_at: datetime | None = None
 
 
-class ContainerState(View):
+class ContainerState(View, frozen=True):
     #: `waiting` and `running` matter to controllers only by their presence.
     terminated: Terminated | None = None
 
 
-class ContainerStatus(View):
+class ContainerStatus(View, frozen=True):
     name: str = ""
     restart_count: int = 0
     ready: bool = False
     state: ContainerState = ContainerState()
 
 
-class PodStatus(View):
+class PodStatus(View, frozen=True):
     phase: str = ""
     reason: str = ""
     start_time: datetime | None = None
@@ -53,7 +53,7 @@ class PodStatus(View):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(View):
+class Pod(View, frozen=True):
     metadata: Meta = Meta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
