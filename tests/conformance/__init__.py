@@ -1,0 +1,1 @@
+"""Upstream's recorded behaviour, replayed through onejob's own code. See `loader`."""

@@ -1,0 +1,60 @@
+"""Upstream's recorded cases hold, and the comparison notices when they are tampered with."""
+
+from collections import Counter
+
+import pytest
+
+from tests.conformance.loader import Runner, file_names, folder, load, runner_for
+from tests.conformance.verdict import Failed, Passed, Skipped
+
+FILES = file_names()
+
+pytestmark = pytest.mark.skipif(
+    folder() is None,
+    reason="no conformance folder beside the checkout and ONEJOB_CONFORMANCE is not set",
+)
+
+
+def runner_or_skip(name: str) -> Runner:
+    runner = runner_for(name)
+    if runner is None:
+        pytest.skip(f"no tests/conformance/run_{name}.py")
+    return runner
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_recorded_case_of_a_file_holds(name: str) -> None:
+    runner = runner_or_skip(name)
+    failures = []
+    for case in load(name):
+        verdict = runner.judge(case)
+        if isinstance(verdict, Failed):
+            failures.append(f"{case['name']}: {verdict.why[:400]}")
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_corrupted_expectation_is_noticed(name: str) -> None:
+    runner = runner_or_skip(name)
+    tried: Counter[str] = Counter()
+    unnoticed = []
+    for case in load(name):
+        if not isinstance(runner.judge(case), Passed):
+            continue
+        for label, corrupted in runner.corruptions(case):
+            tried[label] += 1
+            if not isinstance(runner.judge(corrupted), Failed):
+                unnoticed.append(f"{label} of {case['name']}")
+    assert tried, f"run_{name}.corruptions yields nothing"
+    assert not unnoticed, "\n".join(unnoticed)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_case_is_skipped_for_want_of_an_implementation(name: str) -> None:
+    runner = runner_or_skip(name)
+    skipped = [
+        case["name"]
+        for case in load(name)
+        if isinstance(runner.judge(case), Skipped) and case.get("defaultGates") is not False
+    ]
+    assert not skipped, "\n".join(skipped)
