@@ -2,6 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+from onejob.objects.meta import Key
+
+NOWHERE: Final = Key("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +32,9 @@ class WriteOptions:
     #: Strict, Warn or Ignore.
     field_validation: str = "Warn"
     force: bool = False
-    #: Whether managedFields are kept up to date. In-process writers do not: it costs more
-    #: than the write.
-    track_fields: bool = False
+    #: onejob's own writers: their documents are clean by construction, so pruning and schema
+    #: checks are skipped, and no managedFields are kept (both cost more than the write).
+    trusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +98,5 @@ class ServedEvent:
     revision: int
     #: The object as the watcher shall see it; for BOOKMARK a document with only its revision.
     document: bytes
+    #: Where the object lives; empty for a BOOKMARK.
+    key: Key = NOWHERE

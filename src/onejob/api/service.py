@@ -1,12 +1,19 @@
 """The verbs of the Kubernetes API, without transport.
 
 HTTP (`onejob.api.http`) and the in-process client (`onejob.client.local`) both call this.
-Failures are raised as `onejob.api.errors.ApiError`.
+Failures are raised as `onejob.api.errors.ApiError`. A write returns once it is on disk.
 """
 
 from collections.abc import AsyncIterator, Sequence
+from random import Random
+from typing import Any
 
-from onejob.api.kinds import Kind
+import msgspec
+
+from onejob.api.errors import not_found
+from onejob.api.kinds import KINDS, Kind
+from onejob.api.pod_subresources import bind, evict
+from onejob.api.reading import Reading
 from onejob.api.requests import (
     DeleteOptions,
     ListOptions,
@@ -16,12 +23,32 @@ from onejob.api.requests import (
     WatchOptions,
     WriteOptions,
 )
+from onejob.api.schema import load_schema
+from onejob.api.strategies import strategy_for
 from onejob.api.strategy import Document
+from onejob.api.writes import Writes
+from onejob.clock import Clock
+from onejob.gates import FeatureGates
+from onejob.objects.meta import Key
+from onejob.store.base import Store
+
+#: Kinds whose DELETE answers with the object even when it is gone at once.
+_ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
 
 
 class Service:
-    """`body` arguments are decoded documents (dicts); `problems` are what decoding already found
-    (duplicate fields), to be reported with unknown fields according to field_validation."""
+    """`body` arguments are decoded documents (dicts) that the service may change; `problems`
+    are what decoding already found (duplicate fields), to be reported with unknown fields
+    according to field_validation."""
+
+    def __init__(self, store: Store, *, clock: Clock, rng: Random, gates: FeatureGates) -> None:
+        strategies = {kind.resource: strategy_for(kind, gates) for kind in KINDS}
+        self.store = store
+        self.clock = clock
+        self.strategies = strategies
+        #: The synchronous half of every write; callers batch with it, then await `durable`.
+        self.writes = Writes(store, strategies, load_schema(), clock, rng)
+        self._reading = Reading(store, strategies)
 
     async def create(
         self,
@@ -35,20 +62,33 @@ class Service:
         problems: Sequence[str] = (),
     ) -> Outcome:
         """POST. `name` and `subresource` for pods/binding and pods/eviction."""
-        raise NotImplementedError
+        match subresource:
+            case "binding":
+                outcome = bind(self.writes, namespace, name, body, options)
+            case "eviction":
+                outcome = evict(self.writes, namespace, name, body, options)
+            case _ if kind.plural == "bindings":
+                pod = body.get("metadata", {}).get("name", "")
+                outcome = bind(self.writes, namespace, pod, body, options)
+            case _:
+                outcome = self.writes.create(kind, namespace, body, options, problems)
+        return await self._durable(outcome)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
-        raise NotImplementedError
+        stored = self.store.get(Key(kind.storage, namespace, name))
+        if stored is None:
+            raise not_found(kind.resource, name)
+        return stored.value
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
-        raise NotImplementedError
+        return await self._reading.list(kind, namespace, options)
 
     def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
     ) -> AsyncIterator[Sequence[ServedEvent]]:
         """Batches of events. Raises Expired (before or between events) when the revision is
         too old; ends when the time is over. Close the iterator to end it early."""
-        raise NotImplementedError
+        return self._reading.watch(kind, namespace, options)
 
     async def update(
         self,
@@ -61,7 +101,8 @@ class Service:
         subresource: str = "",
         problems: Sequence[str] = (),
     ) -> Outcome:
-        raise NotImplementedError
+        outcome = self.writes.update(kind, namespace, name, body, options, subresource, problems)
+        return await self._durable(outcome)
 
     async def patch(
         self,
@@ -69,23 +110,63 @@ class Service:
         namespace: str,
         name: str,
         patch_type: str,
-        body: object,
+        body: Any,
         options: WriteOptions,
         *,
         subresource: str = "",
         problems: Sequence[str] = (),
     ) -> Outcome:
         """`patch_type` is json, merge, strategic or apply; `body` the decoded patch."""
-        raise NotImplementedError
+        outcome = self.writes.patch(
+            kind, namespace, name, patch_type, body, options, subresource, problems
+        )
+        return await self._durable(outcome)
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, options: DeleteOptions
     ) -> Outcome:
         """The document is the object if it stays (finalizers, grace) or for Pods and
         ServiceAccounts, else a Status."""
-        raise NotImplementedError
+        outcome = await self._durable(self.writes.delete(kind, namespace, name, options))
+        document: Document = msgspec.json.decode(outcome.document)
+        stays = "deletionTimestamp" in document["metadata"]
+        if stays or kind.storage in _ANSWER_WITH_OBJECT:
+            return outcome
+        return Outcome(200, _deleted(kind, document), outcome.revision, outcome.warnings)
 
     async def delete_collection(
         self, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
     ) -> ListOutcome:
-        raise NotImplementedError
+        found = await self.list(kind, namespace, selection)
+        documents = []
+        newest = 0
+        for document in found.documents:
+            metadata = msgspec.json.decode(document)["metadata"]
+            outcome = self.writes.delete(
+                kind, metadata.get("namespace", ""), metadata["name"], options
+            )
+            newest = max(newest, outcome.revision)
+            documents.append(outcome.document)
+        await self.store.durable(newest)
+        return ListOutcome(tuple(documents), self.store.revision)
+
+    async def _durable(self, outcome: Outcome) -> Outcome:
+        await self.store.durable(outcome.revision)
+        return outcome
+
+
+def _deleted(kind: Kind, document: Document) -> bytes:
+    metadata = document["metadata"]
+    details = {"name": metadata["name"]}
+    if kind.group:
+        details["group"] = kind.group
+    details |= {"kind": kind.plural, "uid": metadata["uid"]}
+    return msgspec.json.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": details,
+        }
+    )

@@ -1,0 +1,122 @@
+"""What can be done to a Pod besides reading and writing it: bind it to a node, evict it."""
+
+from typing import Any
+
+import msgspec
+
+from onejob.api.errors import BadRequest, Conflict, not_found
+from onejob.api.kinds import BY_RESOURCE
+from onejob.api.metadata import timestamp, uid_mismatch
+from onejob.api.requests import DeleteOptions, Outcome, WriteOptions
+from onejob.api.strategy import Document
+from onejob.api.writes import Writes
+from onejob.objects.meta import PODS, Key
+
+_POD = BY_RESOURCE[PODS]
+
+
+def bind(
+    writes: Writes, namespace: str, name: str, body: Document, options: WriteOptions
+) -> Outcome:
+    """Assign a Pod to a node, once."""
+    target = body.get("target") or {}
+    node = target.get("name", "")
+    if not node:
+        raise BadRequest("a Binding must name the node in target.name")
+    stored = writes.store.newest(Key(PODS, namespace, name))
+    if stored is None:
+        raise not_found(PODS, name)
+    pod: Document = msgspec.json.decode(stored.value)
+    uid = body.get("metadata", {}).get("uid", "")
+    if uid and uid != pod["metadata"]["uid"]:
+        raise uid_mismatch(_POD, name, uid, pod["metadata"]["uid"])
+    spec = pod["spec"]
+    if "deletionTimestamp" in pod["metadata"]:
+        raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _refused(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _refused(name, f"pod {name} has non-empty .spec.schedulingGates")
+    spec["nodeName"] = node
+    status = pod.setdefault("status", {})
+    status["conditions"] = _with_condition(
+        status.get("conditions", []),
+        {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastTransitionTime": timestamp(writes.clock.now()),
+        },
+    )
+    if options.dry_run:
+        return _accepted(stored.revision)
+    staged = writes.stage(stored.key, stored.revision, pod)
+    return _accepted(staged.revision)
+
+
+def evict(
+    writes: Writes, namespace: str, name: str, body: Document, options: WriteOptions
+) -> Outcome:
+    """Mark a Pod as disrupted, then delete it with its own grace period."""
+    metadata = body.get("metadata") or {}
+    if metadata.get("name", name) != name:
+        raise BadRequest("name in URL does not match name in Eviction object")
+    stored = writes.store.newest(Key(PODS, namespace, name))
+    if stored is None:
+        raise not_found(PODS, name)
+    wanted = body.get("deleteOptions") or {}
+    preconditions = wanted.get("preconditions") or {}
+    deletion = DeleteOptions(
+        user=options.user,
+        dry_run=options.dry_run or "All" in wanted.get("dryRun", ()),
+        propagation=wanted.get("propagationPolicy", ""),
+        grace_seconds=wanted.get("gracePeriodSeconds"),
+        uid=preconditions.get("uid", ""),
+        resource_version=preconditions.get("resourceVersion", ""),
+    )
+    pod: Document = msgspec.json.decode(stored.value)
+    terminal = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    if not terminal and not deletion.dry_run:
+        status = pod.setdefault("status", {})
+        status["conditions"] = _with_condition(
+            status.get("conditions", []),
+            {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "lastTransitionTime": timestamp(writes.clock.now()),
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+            },
+        )
+        writes.stage(stored.key, stored.revision, pod)
+    outcome = writes.delete(_POD, namespace, name, deletion)
+    return _accepted(outcome.revision)
+
+
+def _with_condition(
+    conditions: list[dict[str, Any]], wanted: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The conditions with one of them set; an unchanged one keeps its time."""
+    for position, condition in enumerate(conditions):
+        if condition["type"] == wanted["type"]:
+            if condition.get("status") == wanted["status"]:
+                return conditions
+            return [*conditions[:position], wanted, *conditions[position + 1 :]]
+    return [*conditions, wanted]
+
+
+def _refused(name: str, why: str) -> Conflict:
+    return Conflict(
+        f'Operation cannot be fulfilled on pods/binding "{name}": {why}',
+        details={"name": name, "kind": "pods/binding"},
+    )
+
+
+def _accepted(revision: int) -> Outcome:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    }
+    return Outcome(201, msgspec.json.encode(status), revision)

@@ -1,0 +1,308 @@
+"""Lists and watches: which objects a reader asked for, and in what state it shall see them."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from onejob.api.errors import BadRequest, Expired, Timeout, expired
+from onejob.api.kinds import Kind
+from onejob.api.requests import ListOptions, ListOutcome, ServedEvent, WatchOptions
+from onejob.api.strategy import Document, Strategy
+from onejob.objects.meta import Key
+from onejob.objects.selectors import (
+    FieldSelector,
+    SelectorError,
+    parse_field_selector,
+    parse_label_selector,
+)
+from onejob.store.base import Change, Compacted, Store, Stored, TooFarBehind, Watch
+
+#: How many objects are looked at before others get a turn on the event loop.
+_CHUNK = 500
+
+#: How often a watch that asked for bookmarks gets one.
+BOOKMARK_SECONDS = 60.0
+
+_decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _LabelsMeta(msgspec.Struct):
+    labels: dict[str, str] = {}  # noqa: RUF012  (msgspec copies defaults)
+
+
+class _Labels(msgspec.Struct):
+    metadata: _LabelsMeta
+
+
+_read_labels = msgspec.json.Decoder(_Labels).decode
+
+Matcher = Callable[[Key, bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    store: Store
+    strategies: Mapping[str, Strategy]
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
+        matches, only_name = self._matcher(
+            kind, namespace, options.label_selector, options.field_selector
+        )
+        at, after = 0, None
+        if options.continue_token:
+            at, after = _read_token(options.continue_token)
+        else:
+            await self._wait_for(options.resource_version)
+        if only_name is not None and namespace:
+            return self._list_one(Key(kind.storage, namespace, only_name), matches)
+        documents: list[bytes] = []
+        remaining: int | None = None
+        while True:
+            try:
+                page = self.store.list(
+                    kind.storage,
+                    namespace,
+                    limit=min(_CHUNK, options.limit or _CHUNK),
+                    after=after,
+                    at=at,
+                )
+            except Compacted as too_old:
+                raise Expired(
+                    "The provided continue parameter is too old to display a consistent list "
+                    "result. You can start a new list without the continue parameter."
+                ) from too_old
+            at, after, remaining = page.revision, page.next_after, page.remaining
+            for item in page.items:
+                if matches is not None and not matches(item.key, item.value):
+                    continue
+                documents.append(item.value)
+                if options.limit and len(documents) == options.limit:
+                    if item is not page.items[-1] or after is not None:
+                        after = item.key
+                    break
+            if after is None or (options.limit and len(documents) >= options.limit):
+                break
+            await asyncio.sleep(0)
+        token = _write_token(at, after) if after is not None else ""
+        return ListOutcome(
+            tuple(documents),
+            at,
+            token,
+            remaining if token and matches is None else None,
+        )
+
+    def _list_one(self, key: Key, matches: Matcher | None) -> ListOutcome:
+        stored = self.store.get(key)
+        found = stored is not None and (matches is None or matches(key, stored.value))
+        documents = (stored.value,) if stored is not None and found else ()
+        return ListOutcome(documents, self.store.revision)
+
+    async def watch(
+        self, kind: Kind, namespace: str, options: WatchOptions
+    ) -> AsyncIterator[Sequence[ServedEvent]]:
+        matches, only_name = self._matcher(
+            kind, namespace, options.label_selector, options.field_selector
+        )
+        loop = asyncio.get_running_loop()
+        deadline = None
+        if options.timeout_seconds is not None:
+            deadline = loop.time() + options.timeout_seconds
+        revision, initial = await self._starting_point(kind, namespace, options)
+        for batch in initial:
+            events = [
+                ServedEvent("ADDED", item.revision, item.value, item.key)
+                for item in batch
+                if matches is None or matches(item.key, item.value)
+            ]
+            if events:
+                yield events
+        if options.send_initial_events:
+            yield [_bookmark(kind, revision, initial_end=True)]
+        try:
+            changes = self.store.watch(kind.storage, namespace, after=revision)
+        except Compacted as too_old:
+            raise expired(too_old.revision, too_old.oldest) from too_old
+        async with aclosing(
+            _live(changes, kind, matches, only_name, options.allow_bookmarks, deadline, self.store)
+        ) as live:
+            async for events in live:
+                yield events
+
+    async def _starting_point(
+        self, kind: Kind, namespace: str, options: WatchOptions
+    ) -> tuple[int, Sequence[Sequence[Stored]]]:
+        """From which revision to follow, and what to show first."""
+        if options.resource_version not in ("", "0") and not options.send_initial_events:
+            return _parse_revision(options.resource_version), ()
+        await self._wait_for(options.resource_version)
+        pages: list[Sequence[Stored]] = []
+        at, after = 0, None
+        while True:
+            page = self.store.list(kind.storage, namespace, limit=_CHUNK, after=after, at=at)
+            pages.append(page.items)
+            at, after = page.revision, page.next_after
+            if after is None:
+                return at, pages
+            await asyncio.sleep(0)
+
+    async def _wait_for(self, resource_version: str) -> None:
+        """A reader may ask for "not older than": revisions from the future are refused."""
+        if resource_version in ("", "0"):
+            return
+        asked = _parse_revision(resource_version)
+        if asked > self.store.revision:
+            raise Timeout(
+                f"Too large resource version: {asked}, current: {self.store.revision}",
+                details={
+                    "causes": [
+                        {
+                            "reason": "ResourceVersionTooLarge",
+                            "message": "Too large resource version",
+                        }
+                    ]
+                },
+                retry_after_seconds=1,
+            )
+
+    def _matcher(
+        self, kind: Kind, namespace: str, labels: str, fields: str
+    ) -> tuple[Matcher | None, str | None]:
+        """A test for documents, or None if all match; and the one name they can have."""
+        try:
+            label_selector = parse_label_selector(labels) if labels else None
+            field_selector = parse_field_selector(fields) if fields else None
+        except SelectorError as error:
+            raise BadRequest(str(error)) from error
+        strategy = self.strategies[kind.resource]
+        field_test = None
+        only_name = None
+        if field_selector is not None:
+            for term in field_selector.terms:
+                problem = strategy.field_label_error(term.field)
+                if problem is not None:
+                    raise BadRequest(problem)
+                if term.field == "metadata.name" and not term.negated:
+                    only_name = term.value
+            field_test = _field_test(field_selector, strategy)
+        label_test = label_selector.matches if label_selector is not None else None
+        if label_test is None and field_test is None:
+            return None, None
+
+        def matches(key: Key, document: bytes) -> bool:
+            if only_name is not None and key.name != only_name:
+                return False
+            if label_test is not None and not label_test(_read_labels(document).metadata.labels):
+                return False
+            return field_test is None or field_test(key, document)
+
+        return matches, only_name
+
+
+def _field_test(selector: FieldSelector, strategy: Strategy) -> Matcher:
+    only_metadata = all(term.field.startswith("metadata.") for term in selector.terms)
+
+    def matches(key: Key, document: bytes) -> bool:
+        values = {"metadata.name": key.name, "metadata.namespace": key.namespace}
+        if not only_metadata:
+            values.update(strategy.selectable_fields(_decode(document)))
+        return selector.matches(values)
+
+    return matches
+
+
+async def _live(
+    changes: Watch,
+    kind: Kind,
+    matches: Matcher | None,
+    only_name: str | None,
+    bookmarks: bool,
+    deadline: float | None,
+    store: Store,
+) -> AsyncIterator[Sequence[ServedEvent]]:
+    loop = asyncio.get_running_loop()
+    next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else None
+    try:
+        while True:
+            wake_at = min((t for t in (deadline, next_bookmark) if t is not None), default=None)
+            batch: Sequence[Change] | None = None
+            try:
+                if wake_at is None:
+                    batch = await anext(changes)
+                else:
+                    async with asyncio.timeout_at(wake_at):
+                        batch = await anext(changes)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if deadline is not None and loop.time() >= deadline:
+                    return
+            if batch is None:
+                next_bookmark = loop.time() + BOOKMARK_SECONDS
+                yield [_bookmark(kind, store.revision)]
+                continue
+            events = [
+                event
+                for change in batch
+                if only_name is None or change.key.name == only_name
+                for event in _served(change, matches)
+            ]
+            if events:
+                yield events
+    except TooFarBehind as slow:
+        raise Expired(f"the watch did not keep up: {slow}") from slow
+    finally:
+        changes.close()
+
+
+def _served(change: Change, matches: Matcher | None) -> Sequence[ServedEvent]:
+    """How one change looks to a watcher that sees only what matches."""
+    before = change.previous is not None and (
+        matches is None or matches(change.key, change.previous)
+    )
+    after = change.value is not None and (matches is None or matches(change.key, change.value))
+    if after:
+        assert change.value is not None
+        seen = "MODIFIED" if before else "ADDED"
+        return (ServedEvent(seen, change.revision, change.value, change.key),)
+    if before:
+        assert change.previous is not None
+        # Gone, or no longer matching: the last matching state, at the revision of the change.
+        last = _decode(change.previous)
+        last["metadata"]["resourceVersion"] = str(change.revision)
+        return (ServedEvent("DELETED", change.revision, msgspec.json.encode(last), change.key),)
+    return ()
+
+
+def _bookmark(kind: Kind, revision: int, *, initial_end: bool = False) -> ServedEvent:
+    metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_end:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    document = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    return ServedEvent("BOOKMARK", revision, msgspec.json.encode(document))
+
+
+def _parse_revision(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise BadRequest(f'Invalid value: "{text}": resourceVersion must be a decimal number')
+    return int(text)
+
+
+def _write_token(revision: int, after: Key) -> str:
+    raw = msgspec.json.encode([revision, after.resource, after.namespace, after.name])
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, Key]:
+    with suppress(msgspec.DecodeError, binascii.Error, ValueError):
+        padded = token + "=" * (-len(token) % 4)
+        revision, resource, namespace, name = msgspec.json.decode(
+            base64.urlsafe_b64decode(padded.encode()), type=tuple[int, str, str, str]
+        )
+        return revision, Key(resource, namespace, name)
+    raise BadRequest(f"continue key is not valid: {token!r}")

@@ -1,0 +1,471 @@
+"""Every write, up to the point where it is staged: check, shape, decide, stage.
+
+All of this is synchronous, so that nothing comes between reading an object and writing it:
+a patch never conflicts with itself, and a batch of writes shares one commit. Callers await
+`store.durable(outcome.revision)` before they tell anybody.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import msgspec
+
+from onejob.api.apply import apply
+from onejob.api.comparing import semantically_equal
+from onejob.api.deletion import Stay, check_preconditions, decide_deletion, gone_after_update
+from onejob.api.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    Invalid,
+    already_exists,
+    conflict,
+    not_found,
+)
+from onejob.api.field_errors import invalid
+from onejob.api.kinds import Kind
+from onejob.api.managed_fields import track_update
+from onejob.api.metadata import (
+    carry_over,
+    check_type,
+    generated_name,
+    metadata_of,
+    missing_name,
+    new_finalizers,
+    ordered,
+    prepare_created,
+)
+from onejob.api.patching import json_patch, merge_patch
+from onejob.api.requests import DeleteOptions, Outcome, WriteOptions
+from onejob.api.schema import Schema, Type
+from onejob.api.strategic_merge import strategic_merge
+from onejob.api.strategy import Document, Strategy
+from onejob.clock import Clock
+from onejob.objects.meta import NAMESPACES, Key
+from onejob.store.base import Store, Stored
+
+#: How often a generated name that is taken is thrown again.
+_NAME_TRIES = 8
+
+_encode = msgspec.json.encode
+_decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    store: Store
+    strategies: Mapping[str, Strategy]
+    schema: Schema
+    clock: Clock
+    rng: Random
+
+    # --- create ---------------------------------------------------------------------------
+
+    def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        body: Document,
+        options: WriteOptions,
+        problems: Sequence[str] = (),
+    ) -> Outcome:
+        check_type(kind, body)
+        warnings = self._normalise(kind, body, options, problems)
+        strategy = self.strategies[kind.resource]
+        doc = ordered(kind, body)
+        now = self.clock.now()
+        prepare_created(kind, namespace, doc, now, self.rng, dry_run=options.dry_run)
+        metadata = doc["metadata"]
+        generates = not metadata.get("name")
+        if generates:
+            if not metadata.get("generateName"):
+                raise missing_name(kind, doc)
+            metadata["name"] = self._free_name(kind, namespace, metadata["generateName"])
+        name = metadata["name"]
+        self._require_namespace(kind, namespace, name)
+        strategy.default(doc)
+        strategy.prepare_create(doc)
+        errors = strategy.validate_create(doc)
+        if errors:
+            raise Invalid(kind.kind, kind.group, name, errors)
+        # Defaults run on every decode upstream, so the answer shows those that preparing made
+        # possible (a Job without labels gets its template's).
+        strategy.default(doc)
+        warnings = [*warnings, *strategy.warnings_on_create(doc)]
+        metadata.pop("managedFields", None)
+        if not options.trusted:
+            track_update(None, doc, options.field_manager, now, "", self._type(kind))
+        key = Key(kind.storage, namespace, name)
+        if self.store.newest(key) is not None:
+            raise already_exists(kind.resource, name)
+        if options.dry_run:
+            return Outcome(201, _encode(doc), self.store.revision, tuple(warnings))
+        stored = self.stage(key, 0, doc)
+        return Outcome(201, stored.value, stored.revision, tuple(warnings))
+
+    def _free_name(self, kind: Kind, namespace: str, prefix: str) -> str:
+        for _ in range(_NAME_TRIES):
+            name = generated_name(prefix, self.rng)
+            if self.store.newest(Key(kind.storage, namespace, name)) is None:
+                return name
+        raise already_exists(kind.resource, name)
+
+    def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+        if not kind.namespaced:
+            return
+        stored = self.store.newest(Key(NAMESPACES, "", namespace))
+        if stored is None:
+            raise not_found(NAMESPACES, namespace)
+        if (
+            b'"deletionTimestamp"' in stored.value
+            and "deletionTimestamp" in _decode(stored.value)["metadata"]
+        ):
+            raise Forbidden(
+                f'{kind.resource} "{name}" is forbidden: unable to create new content in '
+                f"namespace {namespace} because it is being terminated",
+                details={
+                    "name": name,
+                    **({"group": kind.group} if kind.group else {}),
+                    "kind": kind.plural,
+                    "causes": [
+                        {
+                            "reason": "NamespaceTerminating",
+                            "message": f"namespace {namespace} is being terminated",
+                            "field": "metadata.namespace",
+                        }
+                    ],
+                },
+            )
+
+    # --- update and patch -----------------------------------------------------------------
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Document,
+        options: WriteOptions,
+        subresource: str = "",
+        problems: Sequence[str] = (),
+    ) -> Outcome:
+        check_type(kind, body)
+        warnings = self._normalise(kind, body, options, problems)
+        stored, old = self._existing(kind, namespace, name)
+        new = ordered(kind, body)
+        self._check_revision(kind, name, new, stored, self.strategies[kind.resource])
+        return self._replace(
+            kind, namespace, name, new, old, stored, options, subresource, warnings, patching=False
+        )
+
+    def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch_type: str,
+        body: Any,
+        options: WriteOptions,
+        subresource: str = "",
+        problems: Sequence[str] = (),
+    ) -> Outcome:
+        if patch_type == "apply":
+            return self._apply(kind, namespace, name, body, options, subresource, problems)
+        stored, old = self._existing(kind, namespace, name)
+        match patch_type:
+            case "json":
+                new = json_patch(old, body)
+            case "merge":
+                new = merge_patch(old, body)
+            case "strategic":
+                new = strategic_merge(old, body, self._type(kind))
+            case _:
+                raise BadRequest(f"unknown patch type {patch_type!r}")
+        warnings = self._normalise_patched(kind, new, options, problems)
+        given = metadata_of(new).get("resourceVersion", "")
+        if given and given != str(stored.revision):
+            raise conflict(kind.resource, name)
+        return self._replace(
+            kind,
+            namespace,
+            name,
+            ordered(kind, new),
+            old,
+            stored,
+            options,
+            subresource,
+            warnings,
+            patching=True,
+        )
+
+    def _apply(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Any,
+        options: WriteOptions,
+        subresource: str,
+        problems: Sequence[str],
+    ) -> Outcome:
+        if not isinstance(body, dict):
+            raise BadRequest("an apply patch must be an object")
+        check_type(kind, body)
+        warnings = self._normalise(kind, body, options, problems)
+        applied = ordered(kind, body)
+        metadata = metadata_of(applied)
+        if metadata.setdefault("name", name) != name:
+            raise BadRequest(
+                f"the name of the object ({metadata['name']}) does not match the name on the "
+                f"URL ({name})"
+            )
+        stored = self.store.newest(Key(kind.storage, namespace, name))
+        now = self.clock.now()
+        manager = options.field_manager
+        type_ = self._type(kind)
+        if stored is None:
+            if metadata.get("uid"):
+                raise not_found(kind.resource, name)
+            if subresource:
+                raise not_found(kind.resource, name)
+            new = apply(None, applied, manager, options.force, type_, now, subresource)
+            return self._create_applied(kind, namespace, new, options, warnings)
+        old = _decode(stored.value)
+        new = apply(old, applied, manager, options.force, type_, now, subresource)
+        given = metadata.get("resourceVersion", "")
+        if given and given != str(stored.revision):
+            raise conflict(kind.resource, name)
+        return self._replace(
+            kind,
+            namespace,
+            name,
+            ordered(kind, new),
+            old,
+            stored,
+            options,
+            subresource,
+            warnings,
+            patching=True,
+            tracked=True,
+        )
+
+    def _create_applied(
+        self,
+        kind: Kind,
+        namespace: str,
+        new: Document,
+        options: WriteOptions,
+        warnings: Sequence[str],
+    ) -> Outcome:
+        managed = new["metadata"].get("managedFields")
+        created = self.create(
+            kind, namespace, new, WriteOptions(options.user, dry_run=True, trusted=True)
+        )
+        doc = _decode(created.document)
+        if managed:
+            doc["metadata"]["managedFields"] = managed
+        if options.dry_run:
+            return Outcome(201, _encode(doc), self.store.revision, tuple(warnings))
+        key = Key(kind.storage, namespace, doc["metadata"]["name"])
+        stored = self.stage(key, 0, doc)
+        return Outcome(201, stored.value, stored.revision, (*warnings, *created.warnings))
+
+    def _replace(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        new: Document,
+        old: Document,
+        stored: Stored,
+        options: WriteOptions,
+        subresource: str,
+        warnings: Sequence[str],
+        *,
+        patching: bool,
+        tracked: bool = False,
+    ) -> Outcome:
+        """Put `new` in the place of `old`, as far as this endpoint may change it."""
+        strategy = self.strategies[kind.resource]
+        carry_over(kind, new, old, namespace=namespace, name=name, patching=patching)
+        errors = new_finalizers(new, old)
+        if subresource == "status":
+            strategy.default(new)
+            strategy.prepare_status_update(new, old)
+            errors = [*errors, *strategy.validate_status_update(new, old)]
+        elif subresource == "finalize":
+            _only_spec_finalizers(new, old)
+        else:
+            strategy.default(new)
+            strategy.prepare_update(new, old)
+            errors = [*errors, *strategy.validate_update(new, old)]
+            warnings = [*warnings, *strategy.warnings_on_update(new, old)]
+        if errors:
+            raise Invalid(kind.kind, kind.group, name, errors)
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if options.trusted:
+            _keep_managed_fields(new, old)
+        elif not tracked:
+            track_update(
+                old, new, options.field_manager, self.clock.now(), subresource, self._type(kind)
+            )
+        if new == old or (not options.trusted and _same_but_for_times(new, old)):
+            return Outcome(200, stored.value, stored.revision, tuple(warnings))
+        if options.dry_run:
+            return Outcome(200, _encode(new), stored.revision, tuple(warnings))
+        if gone_after_update(new):
+            return self._remove(stored, new, tuple(warnings))
+        staged = self.stage(stored.key, stored.revision, new)
+        return Outcome(200, staged.value, staged.revision, tuple(warnings))
+
+    def _check_revision(
+        self, kind: Kind, name: str, new: Document, stored: Stored, strategy: Strategy
+    ) -> None:
+        given = metadata_of(new).get("resourceVersion", "")
+        if given in ("", "0"):
+            if not strategy.unconditional_update:
+                raise Invalid(
+                    kind.kind,
+                    kind.group,
+                    name,
+                    [
+                        invalid(
+                            "metadata.resourceVersion",
+                            0,
+                            "must be specified for an update",
+                        )
+                    ],
+                )
+        elif given != str(stored.revision):
+            raise conflict(kind.resource, name)
+
+    # --- delete ---------------------------------------------------------------------------
+
+    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Outcome:
+        stored, doc = self._existing(kind, namespace, name)
+        check_preconditions(kind, doc, options)
+        strategy = self.strategies[kind.resource]
+        match decide_deletion(doc, strategy, options, self.clock.now()):
+            case Stay(document=marked):
+                if kind.storage == NAMESPACES:
+                    marked = {
+                        **marked,
+                        "status": {**marked.get("status", {}), "phase": "Terminating"},
+                    }
+                if marked == doc or options.dry_run:
+                    return Outcome(200, _encode(marked), stored.revision)
+                staged = self.stage(stored.key, stored.revision, marked)
+                return Outcome(200, staged.value, staged.revision)
+            case _:
+                if options.dry_run:
+                    return Outcome(200, stored.value, stored.revision)
+                return self._remove(stored, doc, ())
+
+    def _remove(self, stored: Stored, last: Document, warnings: tuple[str, ...]) -> Outcome:
+        """Take the object away. The answer is its last state, with the revision of its end."""
+        self.store.stage(stored.key, stored.revision, None)
+        revision = self.store.staged_revision
+        last = {**last, "metadata": {**last["metadata"], "resourceVersion": str(revision)}}
+        return Outcome(200, _encode(last), revision, warnings)
+
+    # --- shared ---------------------------------------------------------------------------
+
+    def _existing(self, kind: Kind, namespace: str, name: str) -> tuple[Stored, Document]:
+        stored = self.store.newest(Key(kind.storage, namespace, name))
+        if stored is None:
+            raise not_found(kind.resource, name)
+        return stored, _decode(stored.value)
+
+    def stage(self, key: Key, expected: int, doc: Document) -> Stored:
+        metadata = doc["metadata"]
+
+        def encode(revision: int) -> bytes:
+            metadata["resourceVersion"] = str(revision)
+            return _encode(doc)
+
+        staged = self.store.stage(key, expected, encode)
+        assert staged is not None, "only a deletion leaves nothing behind"
+        return staged
+
+    def _type(self, kind: Kind) -> Type:
+        return self.schema.kind(kind.api_version, kind.kind)
+
+    def _normalise(
+        self, kind: Kind, body: Document, options: WriteOptions, problems: Sequence[str]
+    ) -> list[str]:
+        """Prune the body to the schema; what was wrong becomes an error, warnings or nothing."""
+        if options.trusted:
+            return []
+        found = [*problems, *self.schema.normalise(body, self._type(kind))]
+        return _judge(
+            found,
+            options,
+            lambda text: BadRequest(
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f"strict decoding error: {text}"
+            ),
+        )
+
+    def _normalise_patched(
+        self, kind: Kind, new: Document, options: WriteOptions, problems: Sequence[str]
+    ) -> list[str]:
+        if options.trusted:
+            return []
+        try:
+            found = [*problems, *self.schema.normalise(new, self._type(kind))]
+        except BadRequest as wrong_type:
+            # A patch is fine by itself; what it makes of the object is not: hence 422.
+            raise _invalid_patch(kind, wrong_type.message) from wrong_type
+        return _judge(
+            found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
+        )
+
+
+def _judge(
+    problems: Sequence[str], options: WriteOptions, strict: Callable[[str], ApiError]
+) -> list[str]:
+    if not problems or options.field_validation == "Ignore":
+        return []
+    if options.field_validation == "Strict":
+        raise strict(", ".join(problems))
+    return list(problems)
+
+
+def _invalid_patch(kind: Kind, why: str) -> Invalid:
+    error = Invalid(kind.kind, kind.group, "", [invalid("patch", "<object>", why)])
+    error.message = f' "" is invalid: {error.errors[0]}'
+    return error
+
+
+def _keep_managed_fields(new: Document, old: Document) -> None:
+    kept = old["metadata"].get("managedFields")
+    if kept is not None:
+        new["metadata"]["managedFields"] = kept
+    else:
+        new["metadata"].pop("managedFields", None)
+
+
+def _same_but_for_times(new: Document, old: Document) -> bool:
+    """Whether nothing changed but the shape of empties and the times in managedFields."""
+    return semantically_equal(_without_times(new), _without_times(old))
+
+
+def _without_times(doc: Document) -> Document:
+    entries = doc["metadata"].get("managedFields")
+    if not entries:
+        return doc
+    timeless = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
+    return {**doc, "metadata": {**doc["metadata"], "managedFields": timeless}}
+
+
+def _only_spec_finalizers(new: Document, old: Document) -> None:
+    finalizers = new.get("spec", {}).get("finalizers", [])
+    new["metadata"] = dict(old["metadata"])
+    for field in list(new):
+        if field not in ("apiVersion", "kind", "metadata", "spec"):
+            del new[field]
+    new["spec"] = {**old.get("spec", {}), "finalizers": finalizers}
+    if "status" in old:
+        new["status"] = old["status"]

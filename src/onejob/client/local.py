@@ -1,0 +1,137 @@
+"""The client for those who live in the server's process: no transport, shared commits."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from onejob.api.errors import ApiError
+from onejob.api.kinds import BY_RESOURCE
+from onejob.api.pod_subresources import bind, evict
+from onejob.api.requests import (
+    DeleteOptions,
+    ListOptions,
+    Outcome,
+    WatchOptions,
+    WriteOptions,
+)
+from onejob.api.service import Service
+from onejob.client.base import (
+    Bind,
+    Create,
+    Delete,
+    EventType,
+    Evict,
+    Listing,
+    Op,
+    Patch,
+    Replace,
+    Result,
+    Selection,
+    WatchEvent,
+    Written,
+)
+from onejob.objects.meta import Key
+
+_TRUSTED = WriteOptions(trusted=True)
+
+
+class LocalClient:
+    """Implements `onejob.client.base.Client` on a `Service`.
+
+    Trusted by default (onejob's own controllers and node agent). Pass other `options` to have
+    documents checked as strictly as over HTTP, for instance for manifests that a person wrote.
+    """
+
+    def __init__(self, service: Service, options: WriteOptions = _TRUSTED) -> None:
+        self._service = service
+        self._options = options
+
+    async def get(self, key: Key) -> bytes:
+        return await self._service.get(BY_RESOURCE[key.resource], key.namespace, key.name)
+
+    async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
+        found = await self._service.list(
+            BY_RESOURCE[what.resource],
+            what.namespace,
+            ListOptions(what.labels, what.fields, limit, token),
+        )
+        return Listing(found.documents, found.revision, found.continue_token)
+
+    async def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
+        options = WatchOptions(what.labels, what.fields, str(after), allow_bookmarks=True)
+        served = self._service.watch(BY_RESOURCE[what.resource], what.namespace, options)
+        async with aclosing(served) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                yield [
+                    WatchEvent(_event_type(event.type), event.key, event.revision, event.document)
+                    for event in batch
+                ]
+
+    async def write(self, op: Op) -> Written:
+        outcome = self._stage(op)
+        await self._service.store.durable(outcome.revision)
+        return Written(outcome.revision, outcome.document)
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        results: list[Result] = []
+        newest = 0
+        for op in ops:
+            try:
+                outcome = self._stage(op)
+            except ApiError as error:
+                results.append(error)
+            else:
+                newest = max(newest, outcome.revision)
+                results.append(Written(outcome.revision, outcome.document))
+        await self._service.store.durable(newest)
+        return results
+
+    async def close(self) -> None:
+        """Nothing to close: the server owns the store."""
+
+    def _stage(self, op: Op) -> Outcome:
+        writes, options = self._service.writes, self._options
+        match op:
+            case Create(resource, namespace, document):
+                kind = BY_RESOURCE[resource]
+                return writes.create(kind, namespace, _decode(document), options)
+            case Patch(key, body, patch_type, subresource):
+                kind = BY_RESOURCE[key.resource]
+                patch = msgspec.json.decode(body)
+                return writes.patch(
+                    kind, key.namespace, key.name, patch_type, patch, options, subresource
+                )
+            case Replace(key, document, subresource):
+                kind = BY_RESOURCE[key.resource]
+                return writes.update(
+                    kind, key.namespace, key.name, _decode(document), options, subresource
+                )
+            case Delete(key, propagation, grace, uid, resource_version):
+                kind = BY_RESOURCE[key.resource]
+                deletion = DeleteOptions(
+                    options.user, options.dry_run, propagation, grace, uid, resource_version
+                )
+                return writes.delete(kind, key.namespace, key.name, deletion)
+            case Bind(key, node, uid):
+                binding = {"metadata": {"uid": uid}, "target": {"name": node}}
+                return bind(writes, key.namespace, key.name, binding, options)
+            case Evict(key, grace):
+                eviction = (
+                    {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
+                )
+                return evict(writes, key.namespace, key.name, eviction, options)
+
+
+def _decode(document: bytes) -> dict[str, Any]:
+    decoded: dict[str, Any] = msgspec.json.decode(document)
+    return decoded
+
+
+def _event_type(text: str) -> EventType:
+    match text:
+        case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" as known:
+            return known
+        case _:
+            raise AssertionError(f"a watch served an event of type {text!r}")

@@ -1,0 +1,161 @@
+"""Keeps a cache in step with the API, and tells handlers what changed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Generic, TypeVar
+
+from onejob.api.errors import ApiError, Expired
+from onejob.client.base import Client, Selection, WatchEvent
+from onejob.informers.cache import Cache, Delta, IndexFunction
+from onejob.informers.watcher import (
+    Closed,
+    Events,
+    Failed,
+    Gone,
+    Listed,
+    NeedsList,
+    State,
+    Watching,
+    delay_before,
+    step,
+)
+from onejob.objects.meta import Key
+
+log = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+Handler = Callable[[Sequence[Delta[V]]], None]
+
+_PAGE = 1000
+
+
+class Informer(Generic[V]):
+    """`read` turns a document into a view, `key_of` says where a view lives."""
+
+    def __init__(
+        self,
+        client: Client,
+        what: Selection,
+        read: Callable[[bytes], V],
+        key_of: Callable[[V], Key],
+        *,
+        keep: Callable[[V], bool] | None = None,
+        indexes: Mapping[str, IndexFunction[V]] | None = None,
+    ) -> None:
+        self._client = client
+        self._what = what
+        self._read = read
+        self._key_of = key_of
+        self._handlers: list[Handler[V]] = []
+        self._synced = asyncio.Event()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.cache: Cache[V] = Cache(keep=keep, indexes=indexes)
+
+    def on_change(self, handler: Handler[V]) -> None:
+        """Call `handler` with each batch of differences, after the cache has them."""
+        self._handlers.append(handler)
+
+    async def synced(self) -> None:
+        """Wait for the first complete list."""
+        await self._synced.wait()
+
+    def caught_up_to(self, revision: int) -> bool:
+        return self.cache.revision >= revision
+
+    async def reached(self, revision: int) -> None:
+        """Wait until the cache reflects `revision`."""
+        if self.cache.revision >= revision:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((revision, waiter))
+        await waiter
+
+    async def run(self) -> None:
+        """Follow the API until cancelled."""
+        state: State = NeedsList()
+        while True:
+            delay = delay_before(state)
+            if delay:
+                await asyncio.sleep(delay)
+            try:
+                match state:
+                    case NeedsList():
+                        state = step(state, await self._list())
+                    case Watching():
+                        state = await self._watch(state)
+            except Expired:
+                log.info("%s: history is gone, listing again", self._what.resource)
+                state = step(state, Gone())
+            except (ApiError, OSError) as error:
+                log.warning("%s: %s", self._what.resource, error)
+                state = step(state, Failed())
+
+    async def _list(self) -> Listed:
+        documents: list[bytes] = []
+        token = ""
+        while True:
+            page = await self._client.list(self._what, limit=_PAGE, token=token)
+            documents.extend(page.documents)
+            token = page.continue_token
+            if not token:
+                break
+        listed = Listed(documents, page.revision)
+        self._replace(listed)
+        return listed
+
+    async def _watch(self, state: Watching) -> State:
+        watching: State = state
+        batches = self._client.watch(self._what, after=state.revision)
+        async with aclosing(batches) as events:  # type: ignore[type-var]
+            async for batch in events:
+                self._apply(batch)
+                watching = step(watching, Events(batch))
+        return step(watching, Closed())
+
+    def _replace(self, listed: Listed) -> None:
+        """Bring the cache to a listed state; what vanished in between becomes deletions."""
+        deltas: list[Delta[V]] = []
+        present: set[Key] = set()
+        for document in listed.documents:
+            view = self._read(document)
+            key = self._key_of(view)
+            present.add(key)
+            deltas.append(self.cache.put(key, view))
+        deltas.extend(
+            self.cache.remove(key) for key in list(self.cache.keys()) if key not in present
+        )
+        self._advance(listed.revision)
+        self._notify(deltas)
+        self._synced.set()
+
+    def _apply(self, batch: Sequence[WatchEvent]) -> None:
+        deltas: list[Delta[V]] = []
+        cache, read = self.cache, self._read
+        for event in batch:
+            if event.type == "BOOKMARK":
+                continue
+            view = read(event.document)
+            if event.type == "DELETED":
+                deltas.append(cache.remove(event.key, view))
+            else:
+                deltas.append(cache.put(event.key, view))
+        if batch:
+            self._advance(batch[-1].revision)
+        self._notify(deltas)
+
+    def _advance(self, revision: int) -> None:
+        self.cache.revision = max(self.cache.revision, revision)
+        if self._waiters:
+            due = [waiter for wanted, waiter in self._waiters if wanted <= revision]
+            self._waiters = [pair for pair in self._waiters if pair[0] > revision]
+            for waiter in due:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _notify(self, deltas: Sequence[Delta[V]]) -> None:
+        if deltas:
+            for handler in self._handlers:
+                handler(deltas)

@@ -1,0 +1,86 @@
+"""List, then watch, as a state machine: what to do next depends only on what came last.
+
+    NeedsList ──listed──► Watching(revision) ──events──► Watching(newer revision)
+        ▲                        │  │
+        └──────── gone (410) ────┘  └── closed, failed ──► Watching(same revision), later
+
+The driver in `informer` performs the step a state asks for and feeds back what happened, so
+410s, disconnects and bookmarks are rows of a test table rather than sleeps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from onejob.client.base import WatchEvent
+
+_FIRST_DELAY = 0.05
+_LONGEST_DELAY = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsList:
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    revision: int
+    failures: int = 0
+
+
+State: TypeAlias = NeedsList | Watching
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    documents: Sequence[bytes]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    batch: Sequence[WatchEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The server ended the watch, as it may at any time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The revision to continue from is no longer kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No answer, or an error that says nothing about the revision."""
+
+
+Happening: TypeAlias = Listed | Events | Closed | Gone | Failed
+
+
+def step(state: State, happening: Happening) -> State:
+    """The state after something happened. Events are applied to the cache by the driver."""
+    match happening:
+        case Listed(revision=revision):
+            return Watching(revision)
+        case Events(batch=batch):
+            assert isinstance(state, Watching), "events can only come from a watch"
+            return Watching(batch[-1].revision if batch else state.revision)
+        case Closed():
+            return state
+        case Gone():
+            return NeedsList(failures=state.failures)
+        case Failed():
+            if isinstance(state, Watching):
+                return Watching(state.revision, state.failures + 1)
+            return NeedsList(state.failures + 1)
+
+
+def delay_before(state: State) -> float:
+    """How long to wait before the state's next attempt; 0 unless attempts failed."""
+    if not state.failures:
+        return 0.0
+    return float(min(_FIRST_DELAY * 2 ** (state.failures - 1), _LONGEST_DELAY))

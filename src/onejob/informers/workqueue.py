@@ -1,0 +1,106 @@
+"""A queue of keys: each at most once, each worked on by one worker at a time.
+
+A key that is added while it is being worked on is worked on once more afterwards, however
+often it was added: work is coalesced exactly while the worker is busy, and starts at once
+when it is idle. Nobody learns why a key is due.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    def __init__(self, *, first_delay: float = 1.0, longest_delay: float = 60.0) -> None:
+        """The delays are those of `retry`: doubled at each failure of a key."""
+        self._first_delay = first_delay
+        self._longest_delay = longest_delay
+        self._ready: deque[K] = deque()
+        self._waiting: set[K] = set()
+        self._working: set[K] = set()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._getters: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is due now and nothing is being worked on."""
+        return not self._waiting and not self._working
+
+    def add(self, key: K) -> None:
+        """Work on the key as soon as possible."""
+        if key in self._waiting:
+            return
+        self._waiting.add(key)
+        if key not in self._working:
+            self._ready.append(key)
+            self._wake_one()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Work on the key in `seconds`, or earlier if it was asked for earlier."""
+        if seconds <= 0:
+            self.add(key)
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= due:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_at(due, self._ring, key)
+
+    def retry(self, key: K) -> None:
+        """Work on the key again after its back-off."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self.add_after(key, min(self._first_delay * 2**failures, self._longest_delay))
+
+    def forget(self, key: K) -> None:
+        """The key did well: its next failure starts the back-off anew."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> K:
+        """The next due key; call `done` with it afterwards."""
+        while not self._ready:
+            getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._getters.append(getter)
+            try:
+                await getter
+            except asyncio.CancelledError:
+                # The wake-up may have been meant for us: pass it on rather than lose it.
+                if getter.done() and not getter.cancelled() and self._ready:
+                    self._wake_one()
+                raise
+        key = self._ready.popleft()
+        self._waiting.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        self._working.discard(key)
+        if key in self._waiting:
+            self._ready.append(key)
+            self._wake_one()
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _ring(self, key: K) -> None:
+        del self._timers[key]
+        self.add(key)
+
+    def _wake_one(self) -> None:
+        while self._getters:
+            getter = self._getters.popleft()
+            if not getter.done():
+                getter.set_result(None)
+                return
