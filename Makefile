@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format conformance sim bench e2e clean
+.PHONY: help setup run test lint types format conformance cron-span sim bench e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ types: setup ## strict static types
 format: setup ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+cron-span: setup ## every schedule in ten time zones, minute by minute over four years
+	$(BIN)/python -m tests.planning.cron_span
 
 conformance: setup ## upstream's recorded behaviour, one line per file
 	$(BIN)/python -m tests.conformance
