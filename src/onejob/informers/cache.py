@@ -13,11 +13,16 @@ IndexFunction = Callable[[V], Iterable[Hashable]]
 
 @dataclass(frozen=True, slots=True)
 class Delta(Generic[V]):
-    """One difference between two states of a cache; `old` or `new` is None at its ends."""
+    """One difference between two states of a cache; `old` or `new` is None at its ends.
+
+    `old` may also be None for an object that the cache does not keep. `document` is the whole
+    object that `new` (of a deletion: `old`) is a view of, where it is known.
+    """
 
     key: Key
     old: V | None
     new: V | None
+    document: bytes = b""
 
 
 class Cache(Generic[V]):
@@ -57,7 +62,7 @@ class Cache(Generic[V]):
         found = self._indexes[index].get(value)
         return found.values() if found else ()
 
-    def put(self, key: Key, view: V) -> Delta[V]:
+    def put(self, key: Key, view: V, document: bytes = b"") -> Delta[V]:
         old = self._views.get(key)
         if old is not None:
             self._unfile(key, old)
@@ -69,14 +74,14 @@ class Cache(Generic[V]):
                     index.setdefault(value, {})[key] = view
         elif old is not None:
             del self._views[key]
-        return Delta(key, old, view)
+        return Delta(key, old, view, document)
 
-    def remove(self, key: Key, last: V | None = None) -> Delta[V]:
+    def remove(self, key: Key, last: V | None = None, document: bytes = b"") -> Delta[V]:
         """Forget a deleted object; `last` is its final state, for those who never saw it."""
         old = self._views.pop(key, None)
         if old is not None:
             self._unfile(key, old)
-        return Delta(key, last if last is not None else old, None)
+        return Delta(key, last if last is not None else old, None, document)
 
     def _unfile(self, key: Key, view: V) -> None:
         for name, function in self._index_functions.items():

@@ -123,7 +123,7 @@ class Informer(Generic[V]):
             view = self._read(document)
             key = self._key_of(view)
             present.add(key)
-            deltas.append(self.cache.put(key, view))
+            deltas.append(self.cache.put(key, view, document))
         deltas.extend(
             self.cache.remove(key) for key in list(self.cache.keys()) if key not in present
         )
@@ -139,9 +139,9 @@ class Informer(Generic[V]):
                 continue
             view = read(event.document)
             if event.type == "DELETED":
-                deltas.append(cache.remove(event.key, view))
+                deltas.append(cache.remove(event.key, view, event.document))
             else:
-                deltas.append(cache.put(event.key, view))
+                deltas.append(cache.put(event.key, view, event.document))
         if batch:
             self._advance(batch[-1].revision)
         self._notify(deltas)

@@ -1,0 +1,131 @@
+"""One informer per resource for everybody in the process: each change is decoded once."""
+
+import asyncio
+from collections.abc import Hashable, Iterable
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from onejob.client.base import Client, Selection
+from onejob.informers.informer import Informer
+from onejob.objects.cronjob import CronJob, read_cronjob
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key, Meta, View
+from onejob.objects.pod import Pod, read_pod
+from onejob.planning.finalizers import is_tracked
+
+
+class AnyObject(View, frozen=True):
+    """What is common to all kinds."""
+
+    metadata: Meta = Meta()
+
+
+_read_any = msgspec.json.Decoder(AnyObject).decode
+
+
+class SharedInformers:
+    """Informers by resource, made when first asked for. Ask before `start`.
+
+    The Pod cache keeps only what a controller may still act on: Pods that have not ended, or
+    that still wait to be counted. Those who need finished Pods follow the deltas.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._made: dict[str, Informer[Any]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @cached_property
+    def jobs(self) -> Informer[Job]:
+        informer = Informer(
+            self._client,
+            Selection(JOBS),
+            read_job,
+            lambda job: job.key,
+            indexes={"owner": _job_owner, "namespace": _namespace},
+        )
+        return self._remember(JOBS, informer)
+
+    @cached_property
+    def pods(self) -> Informer[Pod]:
+        informer = Informer(
+            self._client,
+            Selection(PODS),
+            read_pod,
+            lambda pod: pod.key,
+            keep=_still_matters,
+            indexes={"controller": _controller_uid, "uncontrolled": _uncontrolled_in},
+        )
+        return self._remember(PODS, informer)
+
+    @cached_property
+    def cronjobs(self) -> Informer[CronJob]:
+        informer = Informer(
+            self._client, Selection(CRONJOBS), read_cronjob, lambda cronjob: cronjob.key
+        )
+        return self._remember(CRONJOBS, informer)
+
+    def metadata(self, resource: str) -> "Informer[Any]":
+        """An informer whose views have at least `metadata`; for those who treat all kinds alike.
+        Jobs, Pods and CronJobs share theirs with everybody else."""
+        match resource:
+            case "pods":
+                return self.pods
+            case "jobs.batch":
+                return self.jobs
+            case "cronjobs.batch":
+                return self.cronjobs
+            case _:
+                if resource not in self._made:
+                    self._remember(
+                        resource,
+                        Informer(
+                            self._client,
+                            Selection(resource),
+                            _read_any,
+                            lambda view: Key(resource, view.metadata.namespace, view.metadata.name),
+                        ),
+                    )
+                return self._made[resource]
+
+    async def start(self) -> None:
+        """Run every informer that was asked for, and wait until each has listed once."""
+        for resource, informer in self._made.items():
+            task = asyncio.create_task(informer.run(), name=f"informer-{resource}")
+            self._tasks.append(task)
+        for informer in self._made.values():
+            await informer.synced()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _remember(self, resource: str, informer: "Informer[Any]") -> "Informer[Any]":
+        assert not self._tasks, f"{resource} was asked for after the informers were started"
+        self._made[resource] = informer
+        return informer
+
+
+def _still_matters(pod: Pod) -> bool:
+    return not pod.terminal or is_tracked(pod) or pod.metadata.controller_ref is None
+
+
+def _controller_uid(pod: Pod) -> Iterable[Hashable]:
+    owner = pod.metadata.controller_ref
+    return (owner.uid,) if owner is not None else ()
+
+
+def _uncontrolled_in(pod: Pod) -> Iterable[Hashable]:
+    return () if pod.metadata.controller_ref is not None else (pod.metadata.namespace,)
+
+
+def _job_owner(job: Job) -> Iterable[Hashable]:
+    owner = job.metadata.controller_ref
+    return (owner.uid,) if owner is not None else ()
+
+
+def _namespace(job: Job) -> Iterable[Hashable]:
+    return (job.metadata.namespace,)

@@ -1,0 +1,221 @@
+"""Counters, gauges and histograms, declared in one table and shown as Prometheus text.
+
+Incrementing is a dictionary update, cheap enough for every Pod. There is no client library
+behind it: importing one costs more time and memory than the rest of an idle server's API
+(docs/decisions/0002-own-metrics.md).
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    type: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    #: The same figures under the names that older proposals gave them.
+    aliases: tuple[str, ...] = ()
+
+
+def doubling(first: float, count: int) -> tuple[float, ...]:
+    return tuple(first * 2**power for power in range(count))
+
+
+_SYNC_LABELS = ("completion_mode", "result", "action")
+
+METRICS: Sequence[Metric] = (
+    Metric(
+        "job_controller_job_sync_duration_seconds", "histogram",
+        "The time it took to sync a Job", _SYNC_LABELS, doubling(0.004, 15),
+        ("job_sync_duration_seconds",),
+    ),
+    Metric(
+        "job_controller_job_syncs_total", "counter",
+        "The number of Job syncs", _SYNC_LABELS, aliases=("job_sync_total",),
+    ),
+    Metric(
+        "job_controller_jobs_finished_total", "counter",
+        "The number of finished Jobs", ("completion_mode", "result", "reason"),
+        aliases=("job_finished_total",),
+    ),
+    Metric(
+        "job_controller_job_pods_finished_total", "counter",
+        "The number of finished Pods that are fully tracked", ("completion_mode", "result"),
+    ),
+    Metric(
+        "job_pod_finished", "counter",
+        "Finished Pods, under the name and results of the original proposal",
+        ("completion_mode", "result"),
+    ),
+    Metric(
+        "job_controller_job_finished_indexes_total", "counter",
+        "The number of finished indexes", ("status", "backoffLimit"),
+    ),
+    Metric(
+        "job_controller_pod_failures_handled_by_failure_policy_total", "counter",
+        "The number of failed Pods that a failure policy rule handled", ("action",),
+    ),
+    Metric(
+        "job_controller_terminated_pods_tracking_finalizer_total", "counter",
+        "The number of terminated Pods that gained or lost the tracking finalizer", ("event",),
+    ),
+    Metric(
+        "job_terminated_pod_tracking_finalizer", "gauge",
+        "How many terminated Pods hold the tracking finalizer",
+    ),
+    Metric(
+        "job_controller_job_pods_creation_total", "counter",
+        "The number of Pods that the Job controller tried to create", ("reason", "status"),
+    ),
+    Metric(
+        "job_controller_jobs_by_external_controller_total", "counter",
+        "The number of Jobs managed by an external controller", ("controller_name",),
+        aliases=("jobs_by_external_controller_total",),
+    ),
+    Metric(
+        "job_controller_stale_sync_skips_total", "counter",
+        "The number of syncs skipped because a cache was older than our own writes",
+        ("group", "resource"),
+    ),
+    Metric(
+        "cronjob_controller_job_creation_skew_duration_seconds", "histogram",
+        "The time between when a Job was scheduled and when it was created",
+        buckets=doubling(1, 10),
+    ),
+    Metric(
+        "kube_cronjob_status_active", "gauge",
+        "The number of running Jobs of a CronJob", ("namespace", "cronjob"),
+    ),
+    Metric(
+        "ttl_after_finished_controller_job_deletion_duration_seconds", "histogram",
+        "The time it took to delete a Job since it expired", buckets=doubling(0.1, 14),
+    ),
+    Metric(
+        "pod_gc_collector_force_delete_pods_total", "counter",
+        "The number of Pods deleted by the Pod garbage collector", ("namespace", "reason"),
+    ),
+    Metric(
+        "pod_gc_collector_force_delete_pod_errors_total", "counter",
+        "The number of errors when deleting such Pods", ("namespace", "reason"),
+    ),
+    Metric(
+        "garbagecollector_controller_resources_sync_error_total", "counter",
+        "The number of garbage collector synchronisation errors",
+    ),
+    Metric(
+        "apiserver_request_total", "counter", "The number of API requests",
+        ("verb", "group", "version", "resource", "subresource", "code"),
+    ),
+    Metric(
+        "apiserver_request_duration_seconds", "histogram", "The time API requests took",
+        ("verb", "group", "version", "resource", "subresource"),
+        (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+    ),
+    Metric(
+        "apiserver_longrunning_requests", "gauge", "Watches and streams that are open",
+        ("verb", "resource"),
+    ),
+    Metric("onejob_store_revision", "gauge", "The newest durable revision"),
+    Metric("onejob_store_commits_total", "counter", "The number of commits"),
+    Metric("onejob_store_writes_total", "counter", "The number of objects written"),
+    Metric("workqueue_depth", "gauge", "The number of keys that are due", ("name",)),
+)  # fmt: skip
+
+_BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
+
+
+@dataclass(slots=True)
+class _Histogram:
+    counts: list[int]
+    total: float = 0.0
+
+
+class Metrics:
+    """One set of figures. Label values are given in the order the table declares them."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[tuple[str, ...], float]] = {}
+        self._histograms: dict[str, dict[tuple[str, ...], _Histogram]] = {}
+        self._readers: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        values = self._values.setdefault(name, {})
+        values[labels] = values.get(labels, 0) + by
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        self._values.setdefault(name, {})[labels] = value
+
+    def drop(self, name: str, *labels: str) -> None:
+        """Forget a gauge whose object is gone."""
+        self._values.get(name, {}).pop(labels, None)
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        histograms = self._histograms.setdefault(name, {})
+        histogram = histograms.get(labels)
+        buckets = _BY_NAME[name].buckets
+        if histogram is None:
+            histogram = histograms[labels] = _Histogram([0] * (len(buckets) + 1))
+        histogram.counts[bisect_left(buckets, value)] += 1
+        histogram.total += value
+
+    def read(self, name: str, reader: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """Ask `reader` for the figures whenever somebody looks."""
+        self._readers[name] = reader
+
+    def value(self, name: str, *labels: str) -> float:
+        """One figure; of a histogram the number of observations. For tests and `bench`."""
+        if name in self._histograms:
+            histogram = self._histograms[name].get(labels)
+            return sum(histogram.counts) if histogram else 0
+        if name in self._readers:
+            return self._readers[name]().get(labels, 0)
+        return self._values.get(name, {}).get(labels, 0)
+
+    def exposition(self) -> str:
+        """Everything, in Prometheus' text format."""
+        return "".join(f"{line}\n" for metric in METRICS for line in self._lines(metric))
+
+    def _lines(self, metric: Metric) -> Iterator[str]:
+        for name in (metric.name, *metric.aliases):
+            yield f"# HELP {name} {metric.help}"
+            yield f"# TYPE {name} {metric.type}"
+            if metric.type == "histogram":
+                yield from self._histogram_lines(metric, name)
+                continue
+            reader = self._readers.get(metric.name)
+            values = reader() if reader else self._values.get(metric.name, {})
+            if not values and not metric.labels:
+                values = {(): 0}
+            for labels, value in sorted(values.items()):
+                yield f"{name}{_render(metric.labels, labels)} {_number(value)}"
+
+    def _histogram_lines(self, metric: Metric, name: str) -> Iterator[str]:
+        for labels, histogram in sorted(self._histograms.get(metric.name, {}).items()):
+            seen = 0
+            for bound, count in zip((*metric.buckets, None), histogram.counts, strict=True):
+                seen += count
+                limit = "+Inf" if bound is None else _number(bound)
+                tags = _render((*metric.labels, "le"), (*labels, limit))
+                yield f"{name}_bucket{tags} {seen}"
+            yield f"{name}_sum{_render(metric.labels, labels)} {_number(histogram.total)}"
+            yield f"{name}_count{_render(metric.labels, labels)} {seen}"
+
+
+def _render(names: Iterable[str], values: Iterable[str]) -> str:
+    pairs = ",".join(
+        f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True)
+    )
+    return f"{{{pairs}}}" if pairs else ""
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
