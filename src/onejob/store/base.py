@@ -4,17 +4,31 @@ All methods are called on the event loop's thread. Writes are two steps so that 
 read, decide and write without anything coming between: `stage` is synchronous and sees the
 newest staged state; `durable` is awaited before anybody is told of the write. Reads, lists
 and watches see only what is durable.
+
+    StoreError
+    ├── RevisionMismatch   compare-and-swap failed
+    ├── Compacted          the asked-for history is gone
+    ├── TooFarBehind       a slow watcher was dropped; it may resume
+    ├── CommitFailed       these writes did not happen (disk full); later ones may succeed
+    ├── StoreFailed        the outcome of a write is unknown; the process must stop
+    └── CannotOpen
+        ├── StoreLocked    another process uses it
+        ├── NewerStore     written by a newer onejob
+        └── CorruptStore   not readable; never replaced
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from onejob.objects.meta import Key
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+# Structs rather than dataclasses: a frozen dataclass takes eight times as long to build, and
+# one of each is built per write. gc=False is safe because keys and bytes cannot form a cycle.
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """One version of one object. `value` is the whole document, resourceVersion included."""
 
     key: Key
@@ -22,18 +36,24 @@ class Stored:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One entry of the log, as watchers see it.
+class Change(msgspec.Struct, gc=False):
+    """One entry of the log, as watchers see it. One instance is shared by all watchers.
 
     `value` None means deleted; then `previous` is the last document. `previous` is None for a
-    creation. `created` revisions let a watcher tell ADDED from MODIFIED.
+    creation, which is how a watcher tells ADDED from MODIFIED.
     """
 
     key: Key
     revision: int
     value: bytes | None
     previous: bytes | None
+    #: The revision of `previous`; 0 for a creation.
+    previous_revision: int = 0
+    #: Whether the value may leave memory once it is durable.
+    cold: bool = False
+    #: Room for whoever serves changes to keep what it decoded, so that many watchers decode
+    #: once. The store never looks at it; it must not refer back to the change.
+    decoded: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +66,11 @@ class Page:
     remaining: int | None
 
 
-class RevisionMismatch(Exception):
+class StoreError(Exception):
+    """Base of everything the store raises on purpose."""
+
+
+class RevisionMismatch(StoreError):
     """Compare-and-swap failed: the object is not at the expected revision."""
 
     def __init__(self, key: Key, expected: int, actual: int) -> None:
@@ -54,7 +78,7 @@ class RevisionMismatch(Exception):
         self.key, self.expected, self.actual = key, expected, actual
 
 
-class Compacted(Exception):
+class Compacted(StoreError):
     """The asked-for revision is older than the history that is kept."""
 
     def __init__(self, revision: int, oldest: int) -> None:
@@ -62,14 +86,40 @@ class Compacted(Exception):
         self.revision, self.oldest = revision, oldest
 
 
-class TooFarBehind(Exception):
+class TooFarBehind(StoreError):
     """A watcher was dropped because it did not keep up. It may resume from its last revision."""
+
+
+class CommitFailed(StoreError):
+    """The writes were rolled back and nobody saw them. The store goes on working."""
+
+
+class StoreFailed(StoreError):
+    """Whether a write reached the disk is unknown. Only a restart, which reads the disk, can
+    tell; until then nothing more is written."""
+
+
+class CannotOpen(StoreError):
+    """The message is one line for people, naming the file and the way out."""
+
+
+class StoreLocked(CannotOpen):
+    """Another process has the store open."""
+
+
+class NewerStore(CannotOpen):
+    """The store was written by a newer version."""
+
+
+class CorruptStore(CannotOpen):
+    """The file is not a readable store. It is left as it is."""
 
 
 class Watch(Protocol):
     """A subscription to durable changes, in revision order, without gaps.
 
-    Iterating yields non-empty batches. Raises TooFarBehind if this watcher was dropped.
+    Iterating yields non-empty batches, which are shared: do not change them. Raises
+    TooFarBehind if this watcher was dropped, StoreFailed if the store broke.
     """
 
     def __aiter__(self) -> AsyncIterator[Sequence[Change]]: ...
@@ -83,7 +133,7 @@ class Watch(Protocol):
 class Store(Protocol):
     @property
     def revision(self) -> int:
-        """The newest durable revision."""
+        """The newest durable revision; at least 1, also when nothing was ever written."""
 
     @property
     def compacted(self) -> int:
@@ -96,13 +146,21 @@ class Store(Protocol):
         """The newest staged version: what a write will be checked against."""
 
     def stage(
-        self, key: Key, expected: int, encode: Callable[[int], bytes] | None
+        self,
+        key: Key,
+        expected: int,
+        encode: Callable[[int], bytes] | None,
+        *,
+        cold: bool = False,
     ) -> Stored | None:
         """Put or delete (encode None) an object whose newest staged revision is `expected`.
 
         `expected` 0 means the object must not exist. `encode` gets the revision of this
         write and returns the document. Returns the staged version (None for a deletion's
         document; the deletion still takes a revision). Raises RevisionMismatch.
+
+        `cold` says that this version will rarely be read, as of a finished Pod: its value is
+        kept on disk only.
         """
 
     @property
@@ -110,7 +168,10 @@ class Store(Protocol):
         """The newest revision handed out by `stage`."""
 
     async def durable(self, revision: int) -> None:
-        """Wait until everything up to `revision` is on disk and visible to readers."""
+        """Wait until everything up to `revision` is on disk and visible to readers.
+
+        Raises CommitFailed if the write with this revision was rolled back.
+        """
 
     def list(
         self,
@@ -126,6 +187,9 @@ class Store(Protocol):
         `namespace` "" means all. `limit` 0 means all. `at` names the snapshot of an earlier
         page; raises Compacted when it is gone.
         """
+
+    def pages(self, resource: str, namespace: str = "", *, size: int = 500) -> AsyncIterator[Page]:
+        """A whole list in pages of one snapshot, letting the loop run between them."""
 
     def count(self, resource: str, namespace: str = "") -> int:
         """How many durable objects there are; cheap."""

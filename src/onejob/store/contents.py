@@ -1,0 +1,165 @@
+"""The durable objects in memory: found by key, listed in order.
+
+A hot object is its `Stored`; a cold one is only its revision, an int. Keys are not kept for
+cold objects: a name, a number and a slot in a dict is all they cost.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from onejob.objects.meta import Key
+from onejob.store.base import Change, Stored
+
+Held: TypeAlias = Stored | int
+
+#: Up to this many new names are put in their place one by one; more are merged in one go.
+_FEW = 64
+#: Unsorted names are merged at latest when there are this many, to bound the next look.
+_MANY = 2_048
+
+
+class SortedNames:
+    """Names in order. Adding and removing is cheap; the order is made good when it is looked at,
+    in time proportional to the number of names at worst, and free if nothing changed."""
+
+    __slots__ = ("_added", "_removed", "_sorted")
+
+    def __init__(self) -> None:
+        self._sorted: list[str] = []
+        self._added: list[str] = []
+        self._removed: set[str] = set()
+
+    def add(self, name: str) -> None:
+        """`name` must not be present."""
+        if name in self._removed:
+            self._removed.discard(name)
+            return
+        self._added.append(name)
+        if len(self._added) >= _MANY:
+            self.ordered()
+
+    def remove(self, name: str) -> None:
+        """`name` must be present."""
+        self._removed.add(name)
+        if len(self._removed) >= _MANY:
+            self.ordered()
+
+    def ordered(self) -> Sequence[str]:
+        """Do not change it; valid until the next call of any method."""
+        if self._added:
+            if len(self._added) <= _FEW:
+                for name in self._added:
+                    insort(self._sorted, name)
+            else:
+                self._added.sort()
+                # Two ascending runs: the sort recognises them and merges, in linear time.
+                self._sorted += self._added
+                self._sorted.sort()
+            self._added = []
+        if self._removed:
+            if len(self._removed) <= _FEW:
+                for name in self._removed:
+                    del self._sorted[bisect_left(self._sorted, name)]
+            else:
+                self._sorted = [name for name in self._sorted if name not in self._removed]
+            self._removed = set()
+        return self._sorted
+
+    def after(self, name: str | None) -> Sequence[str]:
+        names = self.ordered()
+        return names[bisect_right(names, name) :] if name is not None else names
+
+
+class Bucket:
+    """The objects of one resource in one namespace."""
+
+    __slots__ = ("names", "objects")
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Held] = {}
+        self.names = SortedNames()
+
+
+class Collection:
+    """The objects of one resource."""
+
+    __slots__ = ("buckets", "namespaces")
+
+    def __init__(self) -> None:
+        self.buckets: dict[str, Bucket] = {}
+        self.namespaces = SortedNames()
+
+
+class Contents:
+    def __init__(self) -> None:
+        self._collections: dict[str, Collection] = {}
+
+    def find(self, key: Key) -> Held | None:
+        resource, namespace, name = key
+        collection = self._collections.get(resource)
+        if collection is None:
+            return None
+        bucket = collection.buckets.get(namespace)
+        return None if bucket is None else bucket.objects.get(name)
+
+    def apply(self, change: Change) -> None:
+        key = change.key
+        if change.value is None:
+            self.remove(key)
+        elif change.cold:
+            self.put(key, change.revision)
+        else:
+            self.put(key, Stored(key, change.revision, change.value))
+
+    def put(self, key: Key, held: Held) -> None:
+        resource, namespace, name = key
+        collection = self._collections.get(resource)
+        if collection is None:
+            collection = self._collections[resource] = Collection()
+        bucket = collection.buckets.get(namespace)
+        if bucket is None:
+            bucket = collection.buckets[namespace] = Bucket()
+            collection.namespaces.add(namespace)
+        if name not in bucket.objects:
+            bucket.names.add(name)
+        bucket.objects[name] = held
+
+    def remove(self, key: Key) -> None:
+        resource, namespace, name = key
+        collection = self._collections[resource]
+        bucket = collection.buckets[namespace]
+        del bucket.objects[name]
+        bucket.names.remove(name)
+        if not bucket.objects:
+            del collection.buckets[namespace]
+            collection.namespaces.remove(namespace)
+
+    def count(self, resource: str, namespace: str = "") -> int:
+        collection = self._collections.get(resource)
+        if collection is None:
+            return 0
+        if namespace:
+            bucket = collection.buckets.get(namespace)
+            return len(bucket.objects) if bucket is not None else 0
+        return sum(len(bucket.objects) for bucket in collection.buckets.values())
+
+    def namespaces(self, resource: str) -> Sequence[str]:
+        collection = self._collections.get(resource)
+        return collection.namespaces.ordered() if collection is not None else ()
+
+    def bucket(self, resource: str, namespace: str) -> Bucket | None:
+        collection = self._collections.get(resource)
+        return collection.buckets.get(namespace) if collection is not None else None
+
+    def walk(
+        self, resource: str, namespace: str, after: Key | None
+    ) -> Iterator[tuple[str, Bucket, Sequence[str]]]:
+        """Per namespace, in order: its bucket and the names that follow `after`."""
+        for place in (namespace,) if namespace else tuple(self.namespaces(resource)):
+            if after is not None and place < after.namespace:
+                continue
+            bucket = self.bucket(resource, place)
+            if bucket is not None:
+                same = after is not None and place == after.namespace
+                yield place, bucket, bucket.names.after(after.name if after and same else None)

@@ -1,0 +1,199 @@
+"""The file: opened by one process, migrated, read back.
+
+Two connections: the writer, which alone writes and checkpoints, and the reader, which the
+loop's thread uses for history and cold values. Nothing here knows of staging or watches.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from onejob.objects.meta import Key
+from onejob.store.base import Change, CorruptStore, StoreLocked
+from onejob.store.limits import MIB
+from onejob.store.migrations import migrate
+
+#: Documents are about 2 kB: of 4 kB pages one in two would be half empty.
+PAGE_BYTES = 8192
+#: Longer than any checkpoint of ours takes; only a person with a SQLite shell makes us wait.
+BUSY_MILLISECONDS = 5_000
+
+
+class LogRow(NamedTuple):
+    """One row as it is read at start. `value` is left out for cold versions."""
+
+    revision: int
+    previous: int
+    key: Key
+    cold: bool
+    deleted: bool
+    value: bytes | None
+    size: int
+
+
+class LockFile:
+    """Held for as long as the process lives; the kernel lets go of it after a kill -9."""
+
+    def __init__(self, path: Path) -> None:
+        lock_path = f"{path}.lock"
+        self._file = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise StoreLocked(
+                f"{path} is in use by another onejob; stop it or use another data directory"
+            ) from None
+
+    def release(self) -> None:
+        os.close(self._file)
+
+
+def connect_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
+    """Create the file if need be (mode 0600) and migrate it."""
+    _create_private(path)
+    with readable(path):
+        connection = apsw.Connection(str(path), vfs=vfs)
+        connection.set_busy_timeout(BUSY_MILLISECONDS)
+        # Both take effect only in a new file. Freed pages can then be given back in slices.
+        connection.pragma("page_size", PAGE_BYTES)
+        connection.pragma("auto_vacuum", 2)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")
+        # Checkpoints are ours to time: after a commit is acknowledged, not within it.
+        connection.pragma("wal_autocheckpoint", 0)
+        connection.pragma("journal_size_limit", 64 * MIB)
+        connection.pragma("cache_size", -8_192)
+        migrate(connection, str(path))
+        return connection
+
+
+class Reader:
+    """Reads on the loop's thread. Each call is one finished statement, so that no read
+    transaction stays open to hold up a checkpoint."""
+
+    def __init__(self, path: Path, vfs: str | None = None) -> None:
+        self._path = path
+        self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
+        self._connection.set_busy_timeout(BUSY_MILLISECONDS)
+        self._connection.pragma("wal_autocheckpoint", 0)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def compacted(self) -> int:
+        with readable(self._path):
+            rows = self._connection.execute("SELECT compacted FROM state").fetchall()
+            if len(rows) != 1:
+                raise CorruptStore(f"{self._path} is damaged: it has {len(rows)} states")
+            return _number(rows[0][0])
+
+    def rows(self) -> Iterator[LogRow]:
+        """The whole log in order."""
+        with readable(self._path):
+            for (
+                revision,
+                previous,
+                resource,
+                namespace,
+                name,
+                cold,
+                deleted,
+                value,
+                size,
+            ) in self._connection.execute(
+                "SELECT revision, ifnull(previous, 0), resource, namespace, name, cold,"
+                " value IS NULL, iif(cold, NULL, value), ifnull(length(value), 0)"
+                " FROM log ORDER BY revision"
+            ):
+                key = Key(_text(resource), _text(namespace), _text(name))
+                yield LogRow(
+                    _number(revision), _number(previous), key, bool(cold), bool(deleted),
+                    value if isinstance(value, bytes) else None, _number(size),
+                )  # fmt: skip
+
+    def value(self, revision: int) -> bytes:
+        """The document of a version that is still kept."""
+        value = self._connection.execute(
+            "SELECT value FROM log WHERE revision = ?", (revision,)
+        ).get
+        assert isinstance(value, bytes), f"revision {revision} is not in the log"
+        return value
+
+    def values(self, revisions: Sequence[int]) -> dict[int, bytes]:
+        return {revision: self.value(revision) for revision in revisions}
+
+    def changes(
+        self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
+    ) -> tuple[list[Change], int]:
+        """Changes in (after, upto], and the revision that was reached if they were too big."""
+        found: list[Change] = []
+        size = 0
+        cursor = self._connection.execute(
+            "SELECT new.revision, new.namespace, new.name, new.cold, new.value,"
+            " ifnull(new.previous, 0), old.value"
+            " FROM log AS new LEFT JOIN log AS old ON old.revision = new.previous"
+            " WHERE new.revision > ?1 AND new.revision <= ?2 AND new.resource = ?3"
+            " AND (?4 = '' OR new.namespace = ?4) ORDER BY new.revision",
+            (after, upto, resource, namespace),
+        )
+        for revision, place, name, cold, value, previous_revision, previous in cursor:
+            change: Any = Change(
+                Key(resource, place, name), revision, value, previous, previous_revision,
+                bool(cold),
+            )  # fmt: skip
+            found.append(change)
+            size += len(value or b"") + len(previous or b"")
+            if size >= most_bytes:
+                cursor.close(force=True)
+                return found, change.revision
+        return found, upto
+
+    def superseded(self, resource: str, *, after: int, upto: int) -> Sequence[tuple[str, str, int]]:
+        """Namespace, name and replaced revision (0: none) of each change in (after, upto]."""
+        rows: list[Any] = self._connection.execute(
+            "SELECT namespace, name, ifnull(previous, 0) FROM log"
+            " WHERE revision > ? AND revision <= ? AND resource = ? ORDER BY revision",
+            (after, upto, resource),
+        ).fetchall()
+        return rows
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns SQLite's word for damage into ours."""
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError) as error:
+        raise CorruptStore(
+            f"{path} is damaged ({error}); restore a copy or use another data directory"
+        ) from error
+
+
+def _create_private(path: Path) -> None:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # SQLite gives its -wal and -shm files the mode of the main file.
+        os.fchmod(file, 0o600)
+    finally:
+        os.close(file)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _text(value: object) -> str:
+    assert isinstance(value, str)
+    return value
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,236 @@
+"""Durable changes to watchers: grouped once per commit, shared by all, waited for by none."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from onejob.store.base import Change, Compacted, StoreError, TooFarBehind
+from onejob.store.limits import MIB, Limits
+
+#: A watcher that catches up from disk reads this many revisions at a time.
+CATCH_UP_REVISIONS = 1_000
+CATCH_UP_BYTES = 4 * MIB
+
+
+class Past(Protocol):
+    """The log on disk."""
+
+    def changes(
+        self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
+    ) -> tuple[list[Change], int]: ...
+
+
+class Fanout:
+    def __init__(self, past: Past, *, revision: int, compacted: int, limits: Limits) -> None:
+        self._past = past
+        self._limits = limits
+        self.compacted = compacted
+        self.revision = revision
+        #: The newest changes, without gaps: all with a revision above `_recent_after`.
+        self._recent: deque[Change] = deque()
+        self._recent_after = revision
+        self._recent_bytes = 0
+        #: Resource -> namespace ("" for all) -> watchers.
+        self._live: dict[str, dict[str, set[LogWatch]]] = {}
+        self._behind: set[LogWatch] = set()
+
+    def publish(self, changes: Sequence[Change], size: int) -> None:
+        """One commit became durable."""
+        self.revision = changes[-1].revision
+        self._remember(changes, size)
+        by_resource: dict[str, list[Change]] = {}
+        for change in changes:
+            resource = change.key.resource
+            if resource in self._live:
+                by_resource.setdefault(resource, []).append(change)
+        for resource, batch in by_resource.items():
+            self._deliver(self._live[resource], batch)
+
+    def watch(self, resource: str, namespace: str, after: int) -> "LogWatch":
+        if after < self.compacted:
+            raise Compacted(after, self.compacted)
+        watch = LogWatch(self, resource, namespace, after, self._limits)
+        self._behind.add(watch)
+        self.advance(watch)
+        return watch
+
+    def advance(self, watch: "LogWatch") -> bool:
+        """Make a watcher live if memory reaches back far enough; whether it is now."""
+        if watch.after < self._recent_after:
+            return False
+        backlog: list[Change] = []
+        for change in reversed(self._recent):
+            if change.revision <= watch.after:
+                break
+            if watch.wants(change):
+                backlog.append(change)
+        if backlog:
+            backlog.reverse()
+            watch.push(backlog, _size(backlog))
+        self._behind.discard(watch)
+        watchers = self._live.setdefault(watch.resource, {})
+        watchers.setdefault(watch.namespace, set()).add(watch)
+        watch.live = True
+        return True
+
+    def read_past(self, watch: "LogWatch") -> Sequence[Change]:
+        """The next piece of history from disk for a watcher that is behind; may be empty."""
+        if watch.after < self.compacted:
+            raise TooFarBehind(f"history up to {self.compacted} went while {watch} caught up")
+        changes, watch.after = self._past.changes(
+            watch.resource,
+            watch.namespace,
+            after=watch.after,
+            upto=min(self.revision, watch.after + CATCH_UP_REVISIONS),
+            most_bytes=CATCH_UP_BYTES,
+        )
+        return changes
+
+    def leave(self, watch: "LogWatch") -> None:
+        self._behind.discard(watch)
+        watchers = self._live.get(watch.resource, {})
+        place = watchers.get(watch.namespace, set())
+        place.discard(watch)
+        if not place:
+            watchers.pop(watch.namespace, None)
+        if not watchers:
+            self._live.pop(watch.resource, None)
+
+    def end(self, error: StoreError | None = None) -> None:
+        """End all watches, with an error or orderly."""
+        live = [w for places in self._live.values() for place in places.values() for w in place]
+        for watch in (*live, *self._behind):
+            watch.end(error)
+
+    def _deliver(self, watchers: "dict[str, set[LogWatch]]", batch: list[Change]) -> None:
+        by_namespace: dict[str, list[Change]] = {"": batch}
+        if len(watchers) > ("" in watchers):
+            for change in batch:
+                namespace = change.key.namespace
+                if namespace and namespace in watchers:
+                    by_namespace.setdefault(namespace, []).append(change)
+        for namespace, changes in by_namespace.items():
+            size = _size(changes)
+            # A copy, because a watcher that is dropped leaves the set.
+            for watch in tuple(watchers.get(namespace, ())):
+                watch.push(changes, size)
+
+    def _remember(self, changes: Sequence[Change], size: int) -> None:
+        recent = self._recent
+        recent.extend(changes)
+        self._recent_bytes += size
+        while len(recent) > self._limits.recent_changes or (
+            self._recent_bytes > self._limits.recent_bytes
+        ):
+            forgotten = recent.popleft()
+            self._recent_bytes -= weight(forgotten)
+            self._recent_after = forgotten.revision
+
+
+class LogWatch:
+    """One watcher. First behind (reading from disk, nothing queued), then live."""
+
+    def __init__(
+        self, fanout: Fanout, resource: str, namespace: str, after: int, limits: Limits
+    ) -> None:
+        self._fanout = fanout
+        self.resource = resource
+        self.namespace = namespace
+        #: Everything up to here was delivered or queued.
+        self.after = after
+        self._limits = limits
+        self._batches: deque[tuple[Sequence[Change], int]] = deque()
+        self._waiting_changes = 0
+        self._waiting_bytes = 0
+        self.live = False
+        self._ended = False
+        self._error: StoreError | None = None
+        self._wake: asyncio.Future[None] | None = None
+
+    def __str__(self) -> str:
+        return f"a watch of {self.resource} in {self.namespace or 'all namespaces'}"
+
+    def __aiter__(self) -> "LogWatch":
+        return self
+
+    async def __anext__(self) -> Sequence[Change]:
+        while not self._ended:
+            if self._batches:
+                batch, size = self._batches.popleft()
+                self._waiting_changes -= len(batch)
+                self._waiting_bytes -= size
+                return batch
+            if self.live:
+                await self._sleep()
+            elif not self._fanout.advance(self):
+                # A long way to catch up must not keep the loop from everybody else.
+                await asyncio.sleep(0)
+                if not self._ended and (batch := self._read_past()):
+                    return batch
+        if self._error is not None:
+            raise self._error
+        raise StopAsyncIteration
+
+    def wants(self, change: Change) -> bool:
+        key = change.key
+        return key.resource == self.resource and self.namespace in ("", key.namespace)
+
+    def push(self, batch: Sequence[Change], size: int) -> None:
+        if batch[0].revision <= self.after:
+            batch = [change for change in batch if change.revision > self.after]
+            if not batch:
+                return
+        limits = self._limits
+        # One batch is always taken, however big: a watcher that kept up is not slow.
+        if self._batches and (
+            self._waiting_changes + len(batch) > limits.watch_changes
+            or self._waiting_bytes + size > limits.watch_bytes
+        ):
+            self.end(TooFarBehind(f"{self} is {self._waiting_changes} changes behind"))
+            return
+        self._batches.append((batch, size))
+        self._waiting_changes += len(batch)
+        self._waiting_bytes += size
+        self._rouse()
+
+    def end(self, error: StoreError | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._error = error
+        self._batches.clear()
+        self._fanout.leave(self)
+        self._rouse()
+
+    def close(self) -> None:
+        self.end(None)
+
+    def _read_past(self) -> Sequence[Change]:
+        try:
+            return self._fanout.read_past(self)
+        except TooFarBehind as error:
+            self.end(error)
+            return ()
+
+    async def _sleep(self) -> None:
+        assert self._wake is None, "a watch has one consumer"
+        self._wake = asyncio.get_running_loop().create_future()
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+
+    def _rouse(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+def weight(change: Change) -> int:
+    """The memory that keeping a change costs, roughly: its document."""
+    document = change.value if change.value is not None else change.previous
+    return len(document) if document is not None else 0
+
+
+def _size(changes: Sequence[Change]) -> int:
+    return sum(map(weight, changes))

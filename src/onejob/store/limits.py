@@ -1,0 +1,22 @@
+"""How much the store keeps, where; one value at the edge, defaults for one machine."""
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    #: History on disk: what watches and paged lists can go back to.
+    history_seconds: float = 300.0
+    history_changes: int = 200_000
+    history_bytes: int = 256 * MIB
+    #: The newest changes, kept in memory as well.
+    recent_changes: int = 8_192
+    recent_bytes: int = 16 * MIB
+    #: What may wait for one watcher before it is dropped.
+    watch_changes: int = 16_384
+    watch_bytes: int = 32 * MIB
+    #: One commit; bounds the time for which the loop publishes its changes.
+    commit_changes: int = 2_048
+    commit_bytes: int = 8 * MIB

@@ -1,0 +1,427 @@
+"""The store on SQLite: a revision log, staged on the loop, committed in groups.
+
+Everything staged while a commit is on its way to the disk goes into the next one, so a commit
+costs one sync however many writers wait for it.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Self
+
+from onejob.clock import Clock
+from onejob.objects.meta import Key
+from onejob.store.base import (
+    Change,
+    CommitFailed,
+    Compacted,
+    Page,
+    RevisionMismatch,
+    Stored,
+    StoreError,
+    StoreFailed,
+)
+from onejob.store.contents import Contents, Held
+from onejob.store.database import LockFile, Reader, connect_writer
+from onejob.store.fanout import Fanout, LogWatch, weight
+from onejob.store.history import History
+from onejob.store.limits import Limits
+from onejob.store.listing import Listing
+from onejob.store.recovery import recover
+from onejob.store.writer import Committer, ThreadCommitter, Writer
+
+#: History is forgotten in slices of this many revisions, or of twice the last commit where
+#: writers outrun that.
+COMPACT_REVISIONS = 256
+
+
+class _Group:
+    """Changes that share one commit, and those who wait for it."""
+
+    __slots__ = ("changes", "size", "waiters")
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.size = 0
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def settle(self, error: StoreError | None) -> None:
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+
+class LogStore:
+    """Implements `onejob.store.base.Store`. Made by `open`; all calls on one loop's thread."""
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path | str,
+        *,
+        clock: Clock,
+        committer: Committer | None = None,
+        limits: Limits | None = None,
+        vfs: str | None = None,
+    ) -> Self:
+        """Open or create the store. Raises StoreLocked, NewerStore or CorruptStore.
+
+        `committer` decides where commits run: by default in a thread of their own; a
+        `LoopCommitter` uses no thread.
+        """
+        path = Path(path)
+        lock = LockFile(path)
+        try:
+            connection = connect_writer(path, vfs)
+        except BaseException:
+            lock.release()
+            raise
+        reader = None
+        try:
+            reader = Reader(path, vfs)
+            return cls(
+                lock,
+                Writer(connection),
+                reader,
+                committer if committer is not None else ThreadCommitter(),
+                clock,
+                limits if limits is not None else Limits(),
+            )
+        except BaseException:
+            if reader is not None:
+                reader.close()
+            connection.close(True)
+            lock.release()
+            raise
+
+    def __init__(
+        self,
+        lock: LockFile,
+        writer: Writer,
+        reader: Reader,
+        committer: Committer,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lock = lock
+        self._writer = writer
+        self._reader = reader
+        self._committer = committer
+        self._clock = clock
+        self._limits = limits
+        self._history = History(limits)
+        self._contents = Contents()
+        recovered = recover(reader, self._contents, self._history, clock.monotonic())
+        self._revision = recovered.revision
+        self._staged_revision = recovered.revision
+        self._compacted = recovered.compacted
+        #: Compaction is on its way to here.
+        self._forget_upto = recovered.compacted
+        self._fanout = Fanout(
+            reader, revision=self._revision, compacted=self._compacted, limits=limits
+        )
+        self._listing = Listing(self._contents, reader)
+        #: The newest staged change per key that is not durable yet.
+        self._staged: dict[Key, Change] = {}
+        #: Not durable yet, oldest first. The first is under way if `_committing`.
+        self._groups: deque[_Group] = deque()
+        self._committing = False
+        self._flush_scheduled = False
+        #: Revisions that were rolled back: (first, last), ascending.
+        self._rolled_back: list[tuple[int, int]] = []
+        self._compacting = False
+        self._vacuuming = False
+        self._compaction_timer: asyncio.TimerHandle | None = None
+        #: The last cold version read: who reads one usually writes it next.
+        self._last_cold: Stored | None = None
+        self._closed = False
+        self._failure: StoreFailed | None = None
+        #: Done, with the failure as its result, when the store can no longer be trusted: the
+        #: process should stop, and start again from what is on disk.
+        self.failed: asyncio.Future[StoreFailed] = self._loop.create_future()
+        self._plan_compaction()
+
+    # ---- reading
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    @property
+    def staged_revision(self) -> int:
+        return self._staged_revision
+
+    @property
+    def compacted(self) -> int:
+        return self._compacted
+
+    def get(self, key: Key) -> Stored | None:
+        return self._warm(key, self._contents.find(key))
+
+    def newest(self, key: Key) -> Stored | None:
+        change = self._staged.get(key)
+        if change is None:
+            return self._warm(key, self._contents.find(key))
+        return None if change.value is None else Stored(key, change.revision, change.value)
+
+    def count(self, resource: str, namespace: str = "") -> int:
+        return self._contents.count(resource, namespace)
+
+    def list(
+        self,
+        resource: str,
+        namespace: str = "",
+        *,
+        limit: int = 0,
+        after: Key | None = None,
+        at: int = 0,
+    ) -> Page:
+        at = at or self._revision
+        if at < self._compacted:
+            raise Compacted(at, self._compacted)
+        if at > self._revision:
+            raise ValueError(f"revision {at} is in the future; the newest is {self._revision}")
+        return self._listing.page(resource, namespace, limit, after, at, self._revision)
+
+    async def pages(
+        self, resource: str, namespace: str = "", *, size: int = 500
+    ) -> AsyncIterator[Page]:
+        page = self.list(resource, namespace, limit=size)
+        yield page
+        while page.next_after is not None:
+            await asyncio.sleep(0)
+            page = self.list(
+                resource, namespace, limit=size, after=page.next_after, at=page.revision
+            )
+            yield page
+
+    def watch(self, resource: str, namespace: str = "", *, after: int) -> LogWatch:
+        self._check_usable()
+        return self._fanout.watch(resource, namespace, after)
+
+    def _warm(self, key: Key, held: Held | None) -> Stored | None:
+        if not isinstance(held, int):
+            return held
+        last = self._last_cold
+        if last is None or last.revision != held:
+            last = self._last_cold = Stored(key, held, self._reader.value(held))
+        return last
+
+    # ---- writing
+
+    def stage(
+        self,
+        key: Key,
+        expected: int,
+        encode: Callable[[int], bytes] | None,
+        *,
+        cold: bool = False,
+    ) -> Stored | None:
+        self._check_usable()
+        change = self._staged.get(key)
+        if change is not None:
+            previous = change.value
+            actual = change.revision if previous is not None else 0
+        else:
+            before = self._warm(key, self._contents.find(key))
+            previous, actual = (None, 0) if before is None else (before.value, before.revision)
+        if actual != expected or (encode is None and actual == 0):
+            raise RevisionMismatch(key, expected, actual)
+        revision = self._staged_revision + 1
+        value = None if encode is None else encode(revision)
+        self._staged_revision = revision
+        change = Change(key, revision, value, previous, actual, cold)
+        self._staged[key] = change
+        self._enqueue(change)
+        return None if value is None else Stored(key, revision, value)
+
+    async def durable(self, revision: int) -> None:
+        if revision > self._staged_revision:
+            raise ValueError(f"revision {revision} was never staged")
+        if self._rolled_back and self._was_rolled_back(revision):
+            raise CommitFailed(f"revision {revision} was rolled back")
+        if revision <= self._revision:
+            return
+        if self._failure is not None:
+            raise self._failure
+        for group in self._groups:
+            if group.changes[-1].revision >= revision:
+                waiter = self._loop.create_future()
+                group.waiters.append(waiter)
+                await waiter
+                return
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        error: StoreError | None = None
+        try:
+            await self.durable(self._staged_revision)
+        except (CommitFailed, StoreFailed) as failure:
+            error = failure
+        if self._compaction_timer is not None:
+            self._compaction_timer.cancel()
+        self._fanout.end()
+        self._committer.stop()
+        self._reader.close()
+        self._writer.close(failed=self._failure is not None)
+        self._lock.release()
+        if error is not None and self._groups:
+            raise error
+
+    def _enqueue(self, change: Change) -> None:
+        groups = self._groups
+        size = weight(change)
+        group = groups[-1] if groups else None
+        if (
+            group is None
+            or (self._committing and len(groups) == 1)
+            or len(group.changes) >= self._limits.commit_changes
+            or group.size + size > self._limits.commit_bytes
+        ):
+            group = _Group()
+            groups.append(group)
+        group.changes.append(change)
+        group.size += size
+        if not self._committing and not self._flush_scheduled:
+            # Not at once: what else is staged in this turn of the loop shares the commit.
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._committing or not self._groups or self._failure is not None:
+            return
+        self._committing = True
+        group = self._groups[0]
+        self._committer.submit(
+            lambda: self._writer.append(group.changes, group.size), self._on_commit
+        )
+        self._compact_a_slice(2 * len(group.changes))
+
+    def _on_commit(self, error: StoreError | None) -> None:
+        self._committing = False
+        if error is not None:
+            self._roll_back(error)
+            return
+        group = self._groups.popleft()
+        self._publish(group)
+        group.settle(None)
+        if self._writer.checkpoint_due:
+            self._committer.submit(self._writer.checkpoint, self._on_upkeep)
+        self._flush()
+
+    def _publish(self, group: _Group) -> None:
+        """The one place where a write becomes visible."""
+        contents, staged, snapshots = self._contents, self._staged, self._listing.snapshots
+        following = bool(snapshots)
+        dead = dead_bytes = 0
+        for change in group.changes:
+            contents.apply(change)
+            if staged[change.key] is change:
+                del staged[change.key]
+            if following:
+                snapshots.note(change)
+            if change.previous is not None:
+                dead += 1 if change.value is not None else 2
+                dead_bytes += len(change.previous)
+        self._revision = group.changes[-1].revision
+        self._history.record(self._revision, dead, dead_bytes, self._clock.monotonic())
+        self._plan_compaction()
+        self._fanout.publish(group.changes, group.size)
+
+    # ---- forgetting
+
+    def _plan_compaction(self) -> None:
+        """Decide how far to forget, and look again when age alone will change the answer."""
+        now = self._clock.monotonic()
+        self._forget_upto = max(self._forget_upto, self._history.forget(now))
+        due_at = self._history.next_forgetting_at()
+        if self._compaction_timer is None and due_at is not None and not self._closed:
+            self._compaction_timer = self._loop.call_later(due_at - now, self._on_history_aged)
+
+    def _on_history_aged(self) -> None:
+        self._compaction_timer = None
+        self._plan_compaction()
+        self._compact_a_slice(COMPACT_REVISIONS)
+
+    def _compact_a_slice(self, revisions: int) -> None:
+        if self._compacting or self._closed or self._failure is not None:
+            return
+        if self._compacted >= self._forget_upto:
+            return
+        self._compacting = True
+        start = self._compacted
+        upto = min(self._forget_upto, start + max(revisions, COMPACT_REVISIONS))
+        # First in memory, then on disk: nobody may start to read what is about to go.
+        self._compacted = self._fanout.compacted = upto
+        self._listing.snapshots.drop_before(upto)
+        self._committer.submit(lambda: self._writer.compact(upto, upto - start), self._on_compacted)
+
+    def _on_compacted(self, error: StoreError | None) -> None:
+        self._compacting = False
+        self._on_upkeep(error)
+        if error is not None or self._closed:
+            return
+        if self._compacted < self._forget_upto:
+            # While writers are busy, the next slice goes along with the next commit.
+            if not self._committing:
+                self._compact_a_slice(COMPACT_REVISIONS)
+        elif self._writer.vacuum_due and not self._vacuuming:
+            self._vacuum_a_slice()
+
+    def _vacuum_a_slice(self) -> None:
+        self._vacuuming = True
+        self._committer.submit(self._writer.vacuum, self._on_vacuumed)
+
+    def _on_vacuumed(self, error: StoreError | None) -> None:
+        self._vacuuming = False
+        self._on_upkeep(error)
+        if error is None and self._writer.vacuum_due and not self._closed:
+            self._vacuum_a_slice()
+
+    def _on_upkeep(self, error: StoreError | None) -> None:
+        """Upkeep that found the disk full did nothing, and will be tried again."""
+        if isinstance(error, StoreFailed):
+            self._fail(error)
+
+    # ---- failing
+
+    def _roll_back(self, error: StoreError) -> None:
+        """Everything staged rests on what was not written: all of it fails."""
+        groups, self._groups = self._groups, deque()
+        self._staged.clear()
+        if isinstance(error, StoreFailed):
+            self._fail(error)
+        else:
+            first = groups[0].changes[0].revision
+            if self._rolled_back and self._rolled_back[-1][1] == first - 1:
+                first, _ = self._rolled_back.pop()
+            self._rolled_back.append((first, self._staged_revision))
+        for group in groups:
+            group.settle(error)
+
+    def _was_rolled_back(self, revision: int) -> bool:
+        place = bisect_right(self._rolled_back, (revision, self._staged_revision)) - 1
+        return place >= 0 and revision <= self._rolled_back[place][1]
+
+    def _fail(self, failure: StoreFailed) -> None:
+        if self._failure is not None:
+            return
+        self._failure = failure
+        self._fanout.end(failure)
+        self.failed.set_result(failure)
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise StoreFailed("the store is closed")

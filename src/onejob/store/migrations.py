@@ -1,0 +1,68 @@
+"""The schema, as numbered steps. `PRAGMA user_version` says how many of them a file has seen."""
+
+import apsw
+
+from onejob.store.base import CorruptStore, NewerStore
+
+#: "1job" in ASCII; tells a onejob store from any other SQLite file.
+APPLICATION_ID = 0x316A6F62
+
+#: One table is the log: each row is one version of one object, NULL means deleted.
+#:
+#: `superseded` is the optimistic lock in the schema: a version can be replaced only once. It
+#: is on `previous` alone, not on (key, previous), because revisions are global: a revision
+#: names its key. That index is a few bytes per row in almost ascending order; one with the
+#: key in it makes every insert half as slow again. That a key is created only once while it
+#: exists is checked by the one writer when it stages, and again for the whole log at open.
+#:
+#: Compaction is an UPDATE whose trigger deletes: one statement, so that the writing thread
+#: gives up Python's global lock once per slice instead of once per step.
+STEPS: tuple[str, ...] = (
+    """
+    CREATE TABLE log (
+        revision INTEGER PRIMARY KEY,
+        previous INTEGER,
+        resource TEXT NOT NULL,
+        namespace TEXT NOT NULL,
+        name TEXT NOT NULL,
+        cold INTEGER NOT NULL,
+        value BLOB
+    ) STRICT;
+    CREATE UNIQUE INDEX superseded ON log (previous) WHERE previous IS NOT NULL;
+    CREATE TABLE state (compacted INTEGER NOT NULL) STRICT;
+    INSERT INTO state VALUES (0);
+    CREATE TRIGGER compact AFTER UPDATE OF compacted ON state BEGIN
+        DELETE FROM log WHERE revision IN (
+            SELECT previous FROM log
+            WHERE revision > old.compacted AND revision <= new.compacted
+            AND previous IS NOT NULL
+        );
+        DELETE FROM log
+        WHERE revision > old.compacted AND revision <= new.compacted AND value IS NULL;
+    END;
+    """,
+)
+
+
+def migrate(connection: apsw.Connection, path: str) -> None:
+    """Bring the schema up to date, in one transaction, or refuse."""
+    version = int(connection.pragma("user_version") or 0)
+    if version > len(STEPS):
+        raise NewerStore(
+            f"{path} was written by a newer onejob (schema {version}, this one knows "
+            f"{len(STEPS)}); upgrade onejob or use another data directory"
+        )
+    application = connection.pragma("application_id")
+    if application != APPLICATION_ID and not _is_empty(connection):
+        raise CorruptStore(f"{path} is not a onejob store; move it away or use another path")
+    if version == len(STEPS):
+        return
+    with connection:
+        for step in STEPS[version:]:
+            connection.execute(step)
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", len(STEPS))
+
+
+def _is_empty(connection: apsw.Connection) -> bool:
+    return not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()

@@ -1,0 +1,111 @@
+"""Earlier states, for lists that are read page by page while writes go on.
+
+A snapshot is a difference: for each object that changed since, the revision it had. Everything
+else is as it is now.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from heapq import merge
+
+from onejob.objects.meta import Key
+from onejob.store.base import Change
+from onejob.store.contents import Contents, SortedNames
+
+#: Paged lists that are followed at the same time; an older one is rebuilt from the log.
+FOLLOWED = 8
+
+
+class Snapshot:
+    def __init__(self, resource: str, at: int) -> None:
+        self.resource = resource
+        self.at = at
+        #: Namespace -> name -> the revision then, 0 if the object did not exist.
+        self._then: dict[str, dict[str, int]] = {}
+        self._existed: dict[str, SortedNames] = {}
+
+    @property
+    def is_now(self) -> bool:
+        return not self._then
+
+    def note(self, namespace: str, name: str, replaced: int) -> None:
+        """An object changed; `replaced` is the revision before the change, 0 for none. Must be
+        told of every change after `at`, in order."""
+        then = self._then.setdefault(namespace, {})
+        if name in then:
+            return
+        then[name] = replaced
+        if replaced:
+            self._existed.setdefault(namespace, SortedNames()).add(name)
+
+    def walk(
+        self, contents: Contents, namespace: str, after: Key | None
+    ) -> Iterator[tuple[Key, int]]:
+        """Keys and revisions as they were, in order, following `after`."""
+        for place in (namespace,) if namespace else self._namespaces(contents):
+            if after is not None and place < after.namespace:
+                continue
+            start = after.name if after is not None and place == after.namespace else None
+            for name, revision in self._walk_namespace(contents, place, start):
+                yield Key(self.resource, place, name), revision
+
+    def _namespaces(self, contents: Contents) -> list[str]:
+        return sorted({*contents.namespaces(self.resource), *self._existed})
+
+    def _walk_namespace(
+        self, contents: Contents, namespace: str, start: str | None
+    ) -> Iterator[tuple[str, int]]:
+        bucket = contents.bucket(self.resource, namespace)
+        then = self._then.get(namespace, {})
+        existed = self._existed.get(namespace)
+        last = None
+        for name in merge(
+            bucket.names.after(start) if bucket is not None else (),
+            existed.after(start) if existed is not None else (),
+        ):
+            if name == last:
+                continue
+            last = name
+            revision = then.get(name)
+            if revision is None:
+                assert bucket is not None
+                held = bucket.objects[name]
+                revision = held if isinstance(held, int) else held.revision
+            if revision:
+                yield name, revision
+
+
+class Snapshots:
+    """The snapshots that are being paged through, least recently used first."""
+
+    def __init__(self) -> None:
+        self._followed: OrderedDict[tuple[str, int], Snapshot] = OrderedDict()
+
+    def find(self, resource: str, at: int) -> Snapshot | None:
+        snapshot = self._followed.get((resource, at))
+        if snapshot is not None:
+            self._followed.move_to_end((resource, at))
+        return snapshot
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """From now on it is told of every change; it must know all of them until now."""
+        self._followed[snapshot.resource, snapshot.at] = snapshot
+        if len(self._followed) > FOLLOWED:
+            self._followed.popitem(last=False)
+
+    def drop(self, resource: str, at: int) -> None:
+        self._followed.pop((resource, at), None)
+
+    def drop_before(self, revision: int) -> None:
+        for resource, at in tuple(self._followed):
+            if at < revision:
+                self.drop(resource, at)
+
+    def note(self, change: Change) -> None:
+        for snapshot in self._followed.values():
+            if snapshot.resource == change.key.resource:
+                key = change.key
+                snapshot.note(key.namespace, key.name, change.previous_revision)
+
+    def __bool__(self) -> bool:
+        return bool(self._followed)
