@@ -1,0 +1,111 @@
+"""Who asks: bearer tokens and client certificates become Users."""
+
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from onejob.api.errors import Unauthorized
+from onejob.api.private_files import write_private
+from onejob.api.requests import User
+
+ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
+AUTHENTICATED_GROUP: Final = "system:authenticated"
+ADMIN: Final = User("onejob-admin", groups=("system:masters", AUTHENTICATED_GROUP))
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request brings to prove who sends it."""
+
+    bearer_token: str = ""
+    #: The verified peer certificate's subject as (attribute, value) pairs.
+    certificate_subject: Sequence[tuple[str, str]] = ()
+
+
+class Authenticator(Protocol):
+    def authenticate(self, credentials: Credentials) -> User | None:
+        """None means: these credentials are not known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAuthenticator:
+    """Fixed tokens, compared in constant time."""
+
+    users: Mapping[str, User]
+
+    def authenticate(self, credentials: Credentials) -> User | None:
+        given = credentials.bearer_token.encode()
+        found = None
+        # Every token is compared, so the time taken tells nothing about which was close.
+        for token, user in self.users.items():
+            if hmac.compare_digest(token.encode(), given):
+                found = user
+        return found
+
+
+class CertificateAuthenticator:
+    """A certificate that TLS has verified: common name is the user, organisations the groups."""
+
+    def authenticate(self, credentials: Credentials) -> User | None:
+        subject = credentials.certificate_subject
+        names = [value for attribute, value in subject if attribute == "commonName"]
+        if not names or not names[-1]:
+            return None
+        groups = [value for attribute, value in subject if attribute == "organizationName"]
+        return User(names[-1], groups=(*groups, AUTHENTICATED_GROUP))
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """The first authenticator that knows the credentials decides."""
+
+    authenticators: Sequence[Authenticator]
+
+    def authenticate(self, credentials: Credentials) -> User | None:
+        for authenticator in self.authenticators:
+            user = authenticator.authenticate(credentials)
+            if user is not None:
+                return user
+        return None
+
+
+def identify(authenticator: Authenticator, credentials: Credentials) -> User:
+    """The user, or ANONYMOUS if no credentials were given. Wrong ones raise Unauthorized."""
+    user = authenticator.authenticate(credentials)
+    if user is not None:
+        return user
+    if credentials.bearer_token:
+        raise Unauthorized("Unauthorized")
+    return ANONYMOUS
+
+
+def read_bearer_token(header: bytes) -> str:
+    scheme, _, token = header.decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def peer_subject(certificate: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
+    """The subject of what `ssl.SSLObject.getpeercert()` returns, flattened."""
+    if not certificate:
+        return ()
+    return tuple(
+        (str(attribute), str(value))
+        for relative_name in certificate.get("subject", ())
+        for attribute, value in relative_name
+    )
+
+
+def admin_token(path: Path) -> str:
+    """The token in the file, made on first use. Only the owner may read it."""
+    try:
+        token = path.read_text().strip()
+        if token:
+            return token
+    except FileNotFoundError:
+        pass
+    token = secrets.token_urlsafe(32)
+    write_private(path, f"{token}\n".encode())
+    return token

@@ -1,0 +1,103 @@
+"""Which form of an answer a client wants, from its Accept header. Pure.
+
+Objects are served as JSON or YAML; besides, as rows of a Table, as metadata only, and, for
+discovery, as one aggregated document. Protobuf is never served: clients that prefer it also
+accept JSON.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from onejob.api.errors import NotAcceptable
+
+Media = Literal["json", "yaml"]
+Form = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
+
+_JSON_RANGES: Final = frozenset(("application/json", "application/*", "*/*"))
+_FORMS: Final = {
+    form: form for form in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    media: Media = "json"
+    form: Form = ""
+
+    @property
+    def content_type(self) -> str:
+        return f"application/{self.media}"
+
+
+JSON: Final = Representation()
+
+
+@lru_cache(maxsize=256)
+def negotiate(accept: str, *, watch: bool = False) -> Representation:
+    """The best representation we have. Raises NotAcceptable."""
+    if not accept:
+        return JSON
+    for media, parameters in _clauses(accept):
+        wanted = _representation(media, parameters)
+        # YAML cannot be cut into events, so nobody streams it.
+        if wanted is not None and not (watch and wanted.media == "yaml"):
+            return wanted
+    raise NotAcceptable(
+        "only the following media types are accepted: application/json, application/yaml"
+        if not watch
+        else "only the following media types are accepted: application/json"
+    )
+
+
+@lru_cache(maxsize=64)
+def aggregated_discovery_version(accept: str) -> str:
+    """`v2` or `v2beta1` if the client prefers aggregated discovery in it, else ""."""
+    for media, parameters in _clauses(accept):
+        if media not in _JSON_RANGES:
+            continue
+        if parameters.get("as") != "APIGroupDiscoveryList":
+            return ""
+        version = parameters.get("v", "")
+        if parameters.get("g") == "apidiscovery.k8s.io" and version in ("v2", "v2beta1"):
+            return version
+    return ""
+
+
+def _representation(media: str, parameters: dict[str, str]) -> Representation | None:
+    form: Form = ""
+    if "as" in parameters:
+        if (parameters.get("g"), parameters.get("v")) != ("meta.k8s.io", "v1"):
+            return None
+        known = _FORMS.get(parameters["as"])
+        if known is None:
+            return None
+        form = known  # type: ignore[assignment]
+    if media in _JSON_RANGES:
+        return Representation("json", form)
+    if media == "application/yaml":
+        return Representation("yaml", form)
+    return None
+
+
+def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
+    """The alternatives of an Accept header, best first."""
+    weighted: list[tuple[float, str, dict[str, str]]] = []
+    for clause in accept.split(","):
+        media, *rest = (piece.strip() for piece in clause.split(";"))
+        parameters = {}
+        for piece in rest:
+            name, _, value = piece.partition("=")
+            parameters[name.strip().lower()] = value.strip().strip('"')
+        quality = _quality(parameters.pop("q", "1"))
+        if media and quality > 0:
+            weighted.append((quality, media.lower(), parameters))
+    weighted.sort(key=lambda entry: -entry[0])
+    return [(media, parameters) for _, media, parameters in weighted]
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,152 @@
+"""Stored documents in the form a client asked for: whole, metadata only, lists, watch events.
+
+Documents are stored as JSON bytes and leave as the same bytes wherever possible. Long lists
+are produced piece by piece, so that no single step holds up the event loop.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.errors import NotAcceptable
+from onejob.api.kinds import Kind
+from onejob.api.negotiation import Representation
+from onejob.api.requests import ListOutcome
+
+#: About what one piece of a streamed list holds.
+_PIECE_BYTES: Final = 128 * 1024
+#: YAML this long is written on another thread: it takes milliseconds per object.
+_YAML_INLINE_BYTES: Final = 16 * 1024
+
+META_VERSION: Final = "meta.k8s.io/v1"
+_PARTIAL_HEAD: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
+
+
+class _MetadataOnly(msgspec.Struct):
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_read_metadata: Callable[[bytes], _MetadataOnly] = msgspec.json.Decoder(_MetadataOnly).decode
+
+
+def metadata_only(document: bytes) -> bytes:
+    """A PartialObjectMetadata, cut out of the document without decoding it."""
+    return _PARTIAL_HEAD + bytes(_read_metadata(document).metadata) + b"}"
+
+
+def list_item(document: bytes, kind: Kind) -> bytes:
+    """The document without apiVersion and kind, which the list says once for all."""
+    head = _item_head(kind)
+    if document.startswith(head):
+        return b"{" + document[len(head) :]
+    # Written in another order (or under the other name of its kind): take the long way.
+    decoded: dict[str, Any] = msgspec.json.decode(document)
+    decoded.pop("apiVersion", None)
+    decoded.pop("kind", None)
+    return msgspec.json.encode(decoded)
+
+
+def list_metadata(outcome: ListOutcome) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": str(outcome.revision)}
+    if outcome.continue_token:
+        metadata["continue"] = outcome.continue_token
+    if outcome.remaining is not None:
+        metadata["remainingItemCount"] = outcome.remaining
+    return metadata
+
+
+def list_pieces(outcome: ListOutcome, kind: Kind, form: str) -> Iterator[bytes]:
+    """A list in JSON, in pieces of roughly even size."""
+    if form == "PartialObjectMetadataList":
+        list_kind, api_version = form, META_VERSION
+        render = metadata_only
+    else:
+        list_kind, api_version = f"{kind.kind}List", kind.api_version
+
+        def render(document: bytes) -> bytes:
+            return list_item(document, kind)
+
+    head = {"kind": list_kind, "apiVersion": api_version, "metadata": list_metadata(outcome)}
+    yield from enclosed(
+        msgspec.json.encode(head)[:-1] + b',"items":[', map(render, outcome.documents), b"]}"
+    )
+
+
+def enclosed(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
+    """head, then the items with commas between, then tail; joined into larger pieces."""
+    pending, size = [head], len(head)
+    comma = b""
+    for item in items:
+        pending.append(comma)
+        pending.append(item)
+        comma = b","
+        size += len(item)
+        if size >= _PIECE_BYTES:
+            yield b"".join(pending)
+            pending, size = [], 0
+    pending.append(tail)
+    yield b"".join(pending)
+
+
+async def in_turns(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Pieces with a turn for everybody else between them."""
+    yield first
+    for piece in rest:
+        await asyncio.sleep(0)
+        yield piece
+
+
+async def as_yaml(document: bytes) -> bytes:
+    if len(document) < _YAML_INLINE_BYTES:
+        return _to_yaml(document)
+    return await asyncio.to_thread(_to_yaml, document)
+
+
+def require_form(representation: Representation, kind: Kind, *, is_list: bool) -> None:
+    """Lists and objects each have their own metadata-only form."""
+    form = representation.form
+    if is_list and form == "PartialObjectMetadata":
+        raise NotAcceptable(
+            f"you requested PartialObjectMetadata, but the requested object is a list "
+            f"({kind.kind}List)"
+        )
+    if not is_list and form == "PartialObjectMetadataList":
+        raise NotAcceptable(
+            f"you requested PartialObjectMetadataList, but the requested object is not a list "
+            f"({kind.kind})"
+        )
+
+
+def watch_line(event_type: str, document: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (event_type.encode(), document)
+
+
+def is_status(document: bytes) -> bool:
+    """Whether an answer is a Status, which has no other forms."""
+    return document.startswith(b'{"kind":"Status",')
+
+
+_ITEM_HEADS: dict[str, bytes] = {}
+
+
+def _item_head(kind: Kind) -> bytes:
+    name = f"{kind.api_version}/{kind.kind}"
+    head = _ITEM_HEADS.get(name)
+    if head is None:
+        head = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.kind}",'.encode()
+        _ITEM_HEADS[name] = head
+    return head
+
+
+def _to_yaml(document: bytes) -> bytes:
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(msgspec.json.decode(document), Dumper=dumper, allow_unicode=True)
+    return text.encode()
+
+
+def joined(pieces: Sequence[bytes]) -> bytes:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,118 @@
+"""A stand-in for the verbs, for what only transport decides: it says what it is told to say."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from onejob.api.errors import not_found
+from onejob.api.kinds import KINDS, Kind
+from onejob.api.requests import (
+    DeleteOptions,
+    ListOptions,
+    ListOutcome,
+    Outcome,
+    ServedEvent,
+    WatchOptions,
+    WriteOptions,
+)
+from onejob.clock import SystemClock
+
+
+class ScriptedStrategy:
+    default_propagation = "Background"
+    unconditional_update = True
+
+    def columns(self) -> list[dict[str, Any]]:
+        return [{"name": "Name", "type": "string", "format": "name"}]
+
+    def cells(self, doc: dict[str, Any], now: datetime) -> list[Any]:
+        return [doc["metadata"]["name"]]
+
+
+class ScriptedService:
+    """Knows one collection of documents, whatever kind is asked for."""
+
+    def __init__(self, documents: Mapping[str, bytes] | None = None) -> None:
+        self.documents = dict(documents or {})
+        self.clock = SystemClock()
+        self.strategies = {kind.resource: ScriptedStrategy() for kind in KINDS}
+        self.seen: list[Any] = []
+        self.warnings: tuple[str, ...] = ()
+        self.events: list[Sequence[ServedEvent]] = []
+        self.failure: Exception | None = None
+        self.open_watches = 0
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
+        self._fail()
+        if name not in self.documents:
+            raise not_found(kind.resource, name)
+        return self.documents[name]
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
+        self._fail()
+        self.seen.append(options)
+        return ListOutcome(tuple(self.documents.values()), 7)
+
+    async def watch(
+        self, kind: Kind, namespace: str, options: WatchOptions
+    ) -> AsyncIterator[Sequence[ServedEvent]]:
+        self._fail()
+        self.seen.append(options)
+        self.open_watches += 1
+        try:
+            for batch in self.events:
+                yield batch
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.open_watches -= 1
+
+    async def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        body: dict[str, Any],
+        options: WriteOptions,
+        *,
+        name: str = "",
+        subresource: str = "",
+        problems: Sequence[str] = (),
+    ) -> Outcome:
+        self._fail()
+        self.seen.append((body, options))
+        return Outcome(201, b'{"kind":"Echo"}', 1, self.warnings)
+
+    async def update(
+        self, kind: Kind, namespace: str, name: str, body: Any, options: WriteOptions, **_: Any
+    ) -> Outcome:
+        self.seen.append((body, options))
+        return Outcome(200, b'{"kind":"Echo"}', 1)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        patch_type: str,
+        body: Any,
+        options: WriteOptions,
+        **_: Any,
+    ) -> Outcome:
+        self.seen.append((patch_type, body, options))
+        return Outcome(200, b'{"kind":"Echo"}', 1)
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, options: DeleteOptions
+    ) -> Outcome:
+        self.seen.append(options)
+        return Outcome(200, b'{"kind":"Status","apiVersion":"v1","status":"Success"}', 1)
+
+    async def delete_collection(
+        self, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
+    ) -> ListOutcome:
+        self.seen.append((selection, options))
+        return ListOutcome((), 7)
+
+    def _fail(self) -> None:
+        if self.failure is not None:
+            raise self.failure
