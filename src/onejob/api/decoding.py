@@ -1,0 +1,186 @@
+"""Request bodies to plain values: JSON, YAML or protobuf, with duplicate fields noted.
+
+Whatever the bytes are, the outcome is a value or an `ApiError`.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from onejob.api.errors import BadRequest, RequestTooLarge, UnsupportedMediaType
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+
+MAX_BODY_BYTES: Final = 3 * 1024 * 1024
+#: Far beyond any real document, and small enough for every recursive walk over one.
+MAX_DEPTH: Final = 128
+
+
+class Decoded(NamedTuple):
+    """`document` is any JSON value; `problems` are texts for strict validation and warnings."""
+
+    document: Any
+    problems: list[str]
+
+
+def decode_body(body: bytes, content_type: str) -> Decoded:
+    """An object sent to be created or to replace another. An absent content type means JSON.
+    Raises BadRequest, RequestTooLarge or UnsupportedMediaType."""
+    _check_size(body)
+    media_type = content_type.partition(";")[0].strip().lower() or JSON
+    match media_type:
+        case "application/json":
+            return decode_json(body)
+        case "application/yaml":
+            return decode_yaml(body)
+        case "application/vnd.kubernetes.protobuf":
+            # Few requests need the tables behind these.
+            from onejob.api.protobuf import decode_protobuf
+
+            return Decoded(decode_protobuf(body), [])
+        case _:
+            raise UnsupportedMediaType(
+                f"the body of the request was in an unknown format - accepted media types "
+                f"include: {JSON}, {YAML}, {PROTOBUF}"
+            )
+
+
+#: Media type -> (`patch_type` of `Service.patch`, decoder).
+_PATCHES: Final = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+}
+
+
+def decode_patch(body: bytes, content_type: str) -> tuple[str, Decoded]:
+    """The patch type (json, merge, strategic, apply) and the patch. Raises as `decode_body`,
+    and BadRequest when the patch is not the list or the object that its type asks for."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    patch_type = _PATCHES.get(media_type)
+    if patch_type is None:
+        raise UnsupportedMediaType(
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(_PATCHES)
+        )
+    _check_size(body)
+    decoded = decode_yaml(body) if patch_type == "apply" else decode_json(body)
+    if patch_type == "json" and not isinstance(decoded.document, list):
+        raise BadRequest("error decoding patch: json: cannot unmarshal object into a patch list")
+    if patch_type != "json" and not isinstance(decoded.document, dict):
+        raise BadRequest("error decoding patch: the patch must be an object")
+    return patch_type, decoded
+
+
+def decode_json(body: bytes) -> Decoded:
+    seen_twice = False
+
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal seen_twice
+        collected = dict(pairs)
+        if len(collected) != len(pairs):
+            seen_twice = True
+        return collected
+
+    document = _load_json(body, collect)
+    problems = _json_duplicates(body) if seen_twice else []
+    return Decoded(document, problems)
+
+
+def _load_json(body: bytes, collect: Callable[[list[tuple[str, Any]]], Any]) -> Any:
+    try:
+        document = json.loads(
+            # Go replaces what is not UTF-8; so do we, lone surrogates included.
+            body.decode("utf-8", "replace"),
+            object_pairs_hook=collect,
+            parse_constant=_refuse_constant,
+        )
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise BadRequest(f"error decoding JSON: {error}") from None
+    if b"\\u" in body:
+        document = _without_surrogates(document)
+    # Only a body with that many brackets can be that deep.
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_depth(document)
+    return document
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"invalid character '{name[0]}' looking for beginning of value")
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as it was written, duplicates included."""
+
+
+def _json_duplicates(body: bytes) -> list[str]:
+    """One text per field that was given again, in document order."""
+    problems: dict[str, None] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, _Pairs):
+            seen = set()
+            for name, item in value:
+                place = f"{path}.{name}" if path else name
+                if name in seen:
+                    problems[f'duplicate field "{place}"'] = None
+                seen.add(name)
+                walk(item, place)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                walk(item, f"{path}[{index}]")
+
+    walk(json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs), "")
+    return list(problems)
+
+
+def _without_surrogates(value: Any) -> Any:
+    """Half of a surrogate pair is legal JSON but cannot be written as UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(i) for key, i in value.items()}
+    return value
+
+
+def _check_size(body: bytes) -> None:
+    if len(body) > MAX_BODY_BYTES:
+        raise RequestTooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
+
+
+def _check_depth(document: Any) -> None:
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> BadRequest:
+    return BadRequest("error decoding JSON: exceeded max depth")
+
+
+def decode_yaml(body: bytes) -> Decoded:
+    """JSON is YAML, but not the other way round: try the faster reader first."""
+    if body.lstrip()[:1] in (b"{", b"["):
+        try:
+            return decode_json(body)
+        except BadRequest:
+            pass  # Flow style may still be YAML that is no JSON: {a: b}.
+    from onejob.api.yaml_reading import read_yaml
+
+    document, problems = read_yaml(body, MAX_DEPTH)
+    return Decoded(document, problems)

@@ -1,0 +1,143 @@
+"""Kubernetes quantities (`500m`, `1.5Gi`, `2e3`): parse exactly, compare, write canonically.
+
+Values are whole nano-units in an int, so nothing is lost to floating point.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+QuantityFormat = Literal["decimal", "binary", "exponent"]
+
+_NANO: Final = 10**9
+#: Upstream keeps at most this much (an int64), silently.
+_LARGEST: Final = (2**63 - 1) * _NANO
+
+_WRONG_FORMAT: Final = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+_WRONG_NUMBER: Final = "unable to parse numeric part of quantity"
+_WRONG_SUFFIX: Final = "unable to parse quantity's suffix"
+
+_PARTS: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_DECIMAL: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_SUFFIX: Final = {exponent // 10: suffix for suffix, exponent in _BINARY.items()}
+#: A larger exponent only stands for "too much" or "nothing", and must not cost memory.
+_EXPONENT_BOUND: Final = 64
+
+
+class BadQuantity(ValueError):
+    """The text is no quantity; the message is upstream's."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    nanos: int
+    format: QuantityFormat = "decimal"
+
+    @property
+    def milli(self) -> int:
+        """In thousandths, rounded up: how CPU is counted."""
+        return -(-self.nanos // 10**6)
+
+    @property
+    def whole(self) -> int:
+        """In units, rounded up: bytes of memory, number of pods."""
+        return -(-self.nanos // _NANO)
+
+    def __str__(self) -> str:
+        exact, rest = divmod(self.nanos, _NANO)
+        if self.format == "binary" and rest == 0 and abs(exact) >= 1024:
+            return _binary_text(exact)
+        return _decimal_text(self.nanos, self.format == "exponent")
+
+
+def parse_quantity(text: str | int | float) -> Quantity:
+    """Raises BadQuantity. Numbers are read as their JSON text is."""
+    return _parse(text if isinstance(text, str) else repr(text))
+
+
+def canonical_quantity(text: str | int | float) -> str:
+    """How upstream writes that quantity: `0.5` is `500m`, `1024Mi` is `1Gi`."""
+    return _canonical(text if isinstance(text, str) else repr(text))
+
+
+def same_quantity(a: str | int | float, b: str | int | float) -> bool:
+    """Equal in value, however written."""
+    return a == b or parse_quantity(a).nanos == parse_quantity(b).nanos
+
+
+@lru_cache(maxsize=1024)
+def _canonical(text: str) -> str:
+    return str(_parse(text))
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> Quantity:
+    match = _PARTS.fullmatch(text.strip())
+    if match is None or not match[0]:
+        raise BadQuantity(_WRONG_FORMAT)
+    sign, units, fraction, suffix = match[1], match[2], match[3] or "", match[4]
+    if not units and not fraction:
+        # A lone sign counts as zero upstream; a suffix or a dot without digits does not.
+        if suffix or match[3] is not None:
+            raise BadQuantity(_WRONG_NUMBER)
+        units = "0"
+    if len(units) + len(fraction) > 1000:
+        raise BadQuantity(_WRONG_NUMBER)
+    digits = int(units + fraction)
+    if sign == "-":
+        digits = -digits
+    shift, quantity_format = _scale(suffix)
+    if quantity_format == "binary":
+        return Quantity(_bounded(digits * 2**shift * _NANO, 10 ** len(fraction)), "binary")
+    exponent = shift + 9 - len(fraction)
+    if exponent >= 0:
+        return Quantity(_bounded(digits * 10**exponent, 1), quantity_format)
+    return Quantity(_bounded(digits, 10**-exponent), quantity_format)
+
+
+def _scale(suffix: str) -> tuple[int, QuantityFormat]:
+    if suffix in _DECIMAL:
+        return _DECIMAL[suffix], "decimal"
+    if suffix in _BINARY:
+        return _BINARY[suffix], "binary"
+    if suffix[0] in "eE":
+        try:
+            exponent = int(suffix[1:])
+        except ValueError:
+            raise BadQuantity(_WRONG_SUFFIX) from None
+        return max(-_EXPONENT_BOUND, min(_EXPONENT_BOUND, exponent)), "exponent"
+    raise BadQuantity(_WRONG_SUFFIX)
+
+
+def _bounded(numerator: int, denominator: int) -> int:
+    """The quotient, rounded away from zero, within what upstream can hold."""
+    nanos = -(-abs(numerator) // denominator)
+    nanos = min(nanos, _LARGEST)
+    return -nanos if numerator < 0 else nanos
+
+
+def _binary_text(value: int) -> str:
+    power = 0
+    while value % 1024 == 0 and power < 6:
+        value //= 1024
+        power += 1
+    return f"{value}{_BINARY_SUFFIX[power]}" if power else str(value)
+
+
+def _decimal_text(nanos: int, with_exponent: bool) -> str:
+    if nanos == 0:
+        return "0"
+    exponent = -9
+    while nanos % 1000 == 0 and exponent < 18:
+        nanos //= 1000
+        exponent += 3
+    if with_exponent:
+        return f"{nanos}e{exponent}" if exponent else str(nanos)
+    return f"{nanos}{_DECIMAL_SUFFIX[exponent]}"
