@@ -1,0 +1,58 @@
+"""Conditions of a Job: making them, changing them, reading a verdict from them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from onejob.objects.meta import Condition
+
+COMPLETE = "Complete"
+FAILED = "Failed"
+FAILURE_TARGET = "FailureTarget"
+SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
+SUSPENDED = "Suspended"
+
+
+def new_condition(kind: str, status: str, reason: str, message: str, now: datetime) -> Condition:
+    at = whole_second(now)
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_probe_time=at,
+        last_transition_time=at,
+    )
+
+
+def ensure_condition(
+    conditions: Sequence[Condition], wanted: Condition
+) -> tuple[tuple[Condition, ...], bool]:
+    """The conditions with `wanted` among them, and whether that changed anything.
+
+    A False condition is not added where there was none: "not suspended" needs no saying of a
+    Job that never was.
+    """
+    for position, present in enumerate(conditions):
+        if present.type == wanted.type:
+            if (present.status, present.reason, present.message) == (
+                wanted.status,
+                wanted.reason,
+                wanted.message,
+            ):
+                return tuple(conditions), False
+            return (*conditions[:position], wanted, *conditions[position + 1 :]), True
+    if wanted.status == "False":
+        return tuple(conditions), False
+    return (*conditions, wanted), True
+
+
+def find_true(conditions: Sequence[Condition], kind: str) -> Condition | None:
+    for condition in conditions:
+        if condition.type == kind and condition.status == "True":
+            return condition
+    return None
+
+
+def whole_second(moment: datetime) -> datetime:
+    """Times on the API have no fractions; one that did would differ from itself once stored."""
+    return moment.replace(microsecond=0)

@@ -1,0 +1,89 @@
+"""spec.podFailurePolicy: what a failed Pod means for its Job."""
+
+from dataclasses import dataclass
+
+from onejob.objects.job import ExitCodesRule, PodConditionPattern, PodFailurePolicy
+from onejob.objects.pod import ContainerStatus, Pod
+
+_ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What the policy says of one failed Pod."""
+
+    #: The action of the rule that matched; None if none did.
+    action: str | None = None
+    rule_index: int | None = None
+    #: Why the Job fails, for FailJob.
+    message: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the Pod counts as failed: all do but ignored ones."""
+        return self.action != "Ignore"
+
+
+NO_RULING = Ruling()
+
+
+def judge_failed_pod(policy: PodFailurePolicy | None, pod: Pod) -> Ruling:
+    """The first rule that matches a Pod known to have failed decides."""
+    if policy is None:
+        return NO_RULING
+    for position, rule in enumerate(policy.rules):
+        # Actions of a newer API are skipped, not guessed at.
+        if rule.action not in _ACTIONS:
+            continue
+        if rule.on_exit_codes is not None:
+            container = _container_exiting_with(rule.on_exit_codes, pod)
+            if container is None:
+                continue
+            evidence = _exit_code_evidence(container, pod)
+        else:
+            pattern = _pattern_matching(rule.on_pod_conditions, pod)
+            if pattern is None:
+                continue
+            evidence = f"Pod {_place(pod)} has condition {pattern.type}"
+        message = None
+        if rule.action == "FailJob":
+            message = f"{evidence} matching FailJob rule at index {position}"
+        return Ruling(rule.action, position, message)
+    return NO_RULING
+
+
+def _container_exiting_with(rule: ExitCodesRule, pod: Pod) -> ContainerStatus | None:
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        terminated = status.state.terminated
+        # Exit code 0 is never a failure, so not even NotIn may match it.
+        if terminated is None or terminated.exit_code == 0:
+            continue
+        if rule.container_name is not None and rule.container_name != status.name:
+            continue
+        listed = terminated.exit_code in rule.values
+        if (rule.operator == "In" and listed) or (rule.operator == "NotIn" and not listed):
+            return status
+    return None
+
+
+def _pattern_matching(
+    patterns: tuple[PodConditionPattern, ...], pod: Pod
+) -> PodConditionPattern | None:
+    for pattern in patterns:
+        for condition in pod.status.conditions:
+            if condition.type == pattern.type and condition.status == pattern.status:
+                return pattern
+    return None
+
+
+def _exit_code_evidence(status: ContainerStatus, pod: Pod) -> str:
+    terminated = status.state.terminated
+    assert terminated is not None, "only a terminated container can match an exit code"
+    return (
+        f"Container {status.name} for pod {_place(pod)}"
+        f" failed with exit code {terminated.exit_code}"
+    )
+
+
+def _place(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -1,0 +1,253 @@
+"""The next step for one Job: `plan_job` decides, `account` and `settle` draw the consequences.
+
+Nothing here calls, waits, logs or reads a clock; a controller carries the values out.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from onejob.objects.job import Job, JobStatus
+from onejob.planning.conditions import SUSPENDED, ensure_condition, new_condition, whole_second
+from onejob.planning.counting import Census, Tally, count_pods
+from onejob.planning.failure_policy import judge_failed_pod
+from onejob.planning.fate import completion_fate, deadline_of, decide_fate
+from onejob.planning.names import BUILT_IN_MANAGER
+from onejob.planning.plan import (
+    Accounting,
+    Event,
+    Fate,
+    Ledger,
+    Note,
+    Observed,
+    Plan,
+    PodDeletion,
+    PodOutcomes,
+)
+from onejob.planning.pod_facts import finish_time, is_tracked
+from onejob.planning.pruning import prune_failed_pods
+from onejob.planning.scaling import PodChanges, change_pods
+from onejob.planning.settings import Settings
+from onejob.planning.telling import RESUMED, STARTED, UNKNOWN_MODE, creation_metrics
+from onejob.planning.telling import SUSPENDED as SUSPENDED_EVENT
+from onejob.planning.tracking import settle, track
+
+__all__ = ["account", "is_ours", "plan_job", "settle"]
+
+
+def plan_job(
+    job: Job, census: Census, observed: Observed, now: datetime, settings: Settings
+) -> Plan:
+    """What to do with a Job's Pods, given all that is known of it at `now`.
+
+    The Pods must be claimed already (`onejob.planning.claiming`), and `observed.caught_up`
+    judged before they were listed: judged after, it may vouch for Pods that the list lacks.
+    """
+    skipped = _reason_to_skip(job, observed, settings)
+    if skipped is not None:
+        return _skip(skipped, job, census, now, settings)
+    tally = count_pods(job, census, observed.removing)
+    start_time = job.status.start_time
+    if start_time is None and not job.spec.suspend:
+        start_time = whole_second(now)
+    backoff = observed.backoff.after(
+        [finish_time(pod) for pod in tally.new_succeeded],
+        [finish_time(pod) for pod in tally.new_failed],
+    )
+    fate = decide_fate(job, census, tally, start_time, now)
+    manage = fate is None and observed.caught_up and not job.metadata.deleting
+    changes = PodChanges(action="reconciling")
+    if fate is not None:
+        changes = PodChanges(deletions=_end_all(census), action="reconciling")
+    elif manage:
+        changes = change_pods(job, census, tally, backoff, now, settings)
+    return Plan(
+        job,
+        now,
+        settings,
+        notes=(*_notes(job, observed, fate, start_time, tally), *changes.notes),
+        prunings=prune_failed_pods(job, census, settings),
+        deletions=changes.deletions,
+        creations=changes.creations,
+        creation_reason=changes.reason,
+        action=changes.action,
+        fate=fate,
+        pods_managed=manage,
+        caught_up=observed.caught_up,
+        start_time=start_time,
+        backoff=backoff,
+        ledger=_open_ledger(job, census, observed, tally, fate),
+    )
+
+
+def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
+    """What the Pods that ended, and the changes made to Pods, mean for the status."""
+    job, tally = plan.job, plan.ledger.tally
+    gone = [deletion for deletion in plan.deletions if deletion.uid in outcomes.deleted]
+    active = tally.active - len(gone) + outcomes.created
+    terminating = tally.terminating + len(gone)
+    fate = plan.fate
+    if fate is not None:
+        # A verdict given while Pods may still run unseen could not be taken back.
+        if len(gone) < len(plan.deletions) or not plan.caught_up:
+            fate = None
+    else:
+        fate = completion_fate(job, tally.succeeded, active)
+    status = msgspec.structs.replace(
+        job.status,
+        active=active,
+        ready=tally.ready - sum(deletion.ready for deletion in gone),
+        terminating=terminating,
+        start_time=plan.start_time,
+    )
+    events: tuple[Event, ...] = ()
+    if plan.pods_managed and fate is None:
+        status, events = _with_suspension(plan, status)
+    if fate is not None and _lost_its_start(job, status):
+        status = msgspec.structs.replace(status, start_time=whole_second(plan.now))
+    if plan.settings.lifecycle_events and _starts(job.status.start_time, status.start_time):
+        events = (*events, STARTED)
+    return track(
+        plan,
+        status,
+        fate,
+        terminating,
+        dirty=status != job.status,
+        events=events,
+        metrics=creation_metrics(plan.creation_reason, outcomes.created, outcomes.create_failures),
+        error=outcomes.error,
+    )
+
+
+def is_ours(job: Job, settings: Settings) -> bool:
+    """Whether this controller is the one that `spec.managedBy` asks for."""
+    if not settings.respect_managed_by:
+        return True
+    return (job.spec.managed_by or BUILT_IN_MANAGER) == settings.manager
+
+
+def _reason_to_skip(job: Job, observed: Observed, settings: Settings) -> Note | None:
+    if not is_ours(job, settings):
+        manager = job.spec.managed_by or BUILT_IN_MANAGER
+        return Note("managed-elsewhere", f"is left to the controller {manager}")
+    finished = job.finished_condition
+    if finished is not None:
+        return Note("finished", f"is {finished.type}: {finished.message or finished.reason}")
+    if observed.finish_pending:
+        return Note("finished", "has just finished")
+    if job.spec.completion_mode not in ("Indexed", "NonIndexed"):
+        return Note(
+            "unknown-mode", f"has a completion mode unknown here: {job.spec.completion_mode}"
+        )
+    return None
+
+
+def _skip(why: Note, job: Job, census: Census, now: datetime, settings: Settings) -> Plan:
+    return Plan(
+        job,
+        now,
+        settings,
+        skipped=why,
+        notes=(why,),
+        events=(UNKNOWN_MODE,) if why.kind == "unknown-mode" else (),
+        # Failed Pods that a finishing Job has just freed are only now free to go.
+        prunings=prune_failed_pods(job, census, settings) if why.kind == "finished" else (),
+    )
+
+
+def _end_all(census: Census) -> tuple[PodDeletion, ...]:
+    """Stop what runs, finalizers and all: how it counts depends on the Job's fate."""
+    return tuple(
+        PodDeletion(pod.metadata.name, uid, ready=uid in census.ready, free_first=False)
+        for uid, pod in census.active.items()
+    )
+
+
+def _open_ledger(
+    job: Job, census: Census, observed: Observed, tally: Tally, fate: Fate | None
+) -> Ledger:
+    uncounted = job.status.uncounted_terminated_pods
+    listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
+    groups = [census.ended, census.ending]
+    if fate is not None or job.metadata.deleting:
+        groups.append(census.active)
+    return Ledger(
+        held=tuple(
+            pod
+            for group in groups
+            for uid, pod in group.items()
+            if uid not in observed.removing and is_tracked(pod)
+        ),
+        released=frozenset(uid for uid in listed if not census.holds(uid, observed.removing)),
+        tally=tally,
+    )
+
+
+def _with_suspension(plan: Plan, status: JobStatus) -> tuple[JobStatus, tuple[Event, ...]]:
+    """Say whether the Job is suspended. Its clock starts anew when it is resumed."""
+    if plan.job.spec.suspend:
+        wanted = new_condition(SUSPENDED, "True", "JobSuspended", "Job suspended", plan.now)
+        start_time = None if plan.settings.suspending_clears_start_time else status.start_time
+        event = SUSPENDED_EVENT
+    else:
+        wanted = new_condition(SUSPENDED, "False", "JobResumed", "Job resumed", plan.now)
+        start_time = whole_second(plan.now)
+        event = RESUMED
+    conditions, changed = ensure_condition(status.conditions, wanted)
+    if not changed:
+        return status, ()
+    status = msgspec.structs.replace(status, conditions=conditions, start_time=start_time)
+    return status, (event,)
+
+
+def _lost_its_start(job: Job, status: JobStatus) -> bool:
+    """Suspending took the start time; but a Job that then turns out to be done must have one,
+    or the API refuses to call it finished (unless it had nothing to do)."""
+    return (
+        status.start_time is None
+        and job.condition_is_true(SUSPENDED)
+        and not (job.spec.suspend and job.spec.completions == 0)
+    )
+
+
+def _starts(before: datetime | None, after: datetime | None) -> bool:
+    return after is not None and after != before
+
+
+def _notes(
+    job: Job, observed: Observed, fate: Fate | None, start_time: datetime | None, tally: Tally
+) -> tuple[Note, ...]:
+    notes: list[Note] = []
+    if not observed.caught_up:
+        notes.append(Note("catching-up", "waits until the effects of its last writes are seen"))
+    if job.metadata.deleting:
+        notes.append(Note("being-deleted", "is being deleted: Pods are let go, none is started"))
+    notes.extend(_policy_notes(job, tally))
+    if fate is not None:
+        verb = "succeeds" if fate.succeeds else "fails"
+        notes.append(Note("fate", f"{verb}: {fate.reason}: {fate.message}"))
+        if tally.terminating:
+            notes.append(Note("waiting-for-pods", f"{tally.terminating} Pod(s) are still ending"))
+        return tuple(notes)
+    if job.spec.suspend:
+        notes.append(Note("suspended", "is suspended"))
+    deadline = deadline_of(job, start_time)
+    if deadline is not None:
+        seconds = job.spec.active_deadline_seconds
+        notes.append(Note("deadline", f"must end within {seconds} s of its start", deadline))
+    return tuple(notes)
+
+
+def _policy_notes(job: Job, tally: Tally) -> list[Note]:
+    policy = job.spec.pod_failure_policy
+    if policy is None:
+        return []
+    rulings = ((pod, judge_failed_pod(policy, pod)) for pod in tally.new_failed)
+    return [
+        Note(
+            "failure-policy",
+            f"Pod {pod.metadata.name} matched rule {ruling.rule_index}: {ruling.action}",
+        )
+        for pod, ruling in rulings
+        if ruling.action is not None
+    ]

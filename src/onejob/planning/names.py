@@ -1,0 +1,18 @@
+"""The names by which Jobs and their Pods recognise each other on the API."""
+
+INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
+IGNORED_FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-ignored-failure-count"
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+
+#: What Pods carry until they are counted, and what tracked Jobs carry in annotation mode.
+TRACKING = "batch.kubernetes.io/job-tracking"
+#: The name in the original tracking proposal. Never written unless asked for, always understood.
+TRACKING_AS_PROPOSED = "batch.kubernetes.io/job-completion"
+TRACKING_NAMES = (TRACKING, TRACKING_AS_PROPOSED)
+
+BUILT_IN_MANAGER = "kubernetes.io/job-controller"
+
+#: Stand-ins for the extension fields, for API servers that would prune those.
+BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"
+FAILED_PODS_LIMIT_ANNOTATION = "onejob.dev/failed-pods-limit"

@@ -1,0 +1,39 @@
+"""spec.failedPodsLimit: how many failed Pods to keep once they are accounted for."""
+
+from heapq import nsmallest
+
+from onejob.objects.job import Job
+from onejob.planning.backoff import annotated_number
+from onejob.planning.counting import Census
+from onejob.planning.fate import restart_policy_of
+from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION
+from onejob.planning.plan import PodRef
+from onejob.planning.pod_facts import finish_time
+from onejob.planning.settings import Settings
+
+
+def failed_pods_limit(job: Job, settings: Settings) -> int | None:
+    """None: keep all. With OnFailure a Pod that fails is not one attempt of many, so none go."""
+    if restart_policy_of(job) == "OnFailure":
+        return None
+    if job.spec.failed_pods_limit is not None:
+        return job.spec.failed_pods_limit
+    annotated = annotated_number(job, FAILED_PODS_LIMIT_ANNOTATION)
+    return settings.default_failed_pods_limit if annotated is None else annotated
+
+
+def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[PodRef, ...]:
+    """The failed Pods to delete, oldest first. Those that hold the finalizer are not yet
+    accounted for, or carry an index's failure count, and stay."""
+    limit = failed_pods_limit(job, settings)
+    if limit is None:
+        return ()
+    failed = [
+        pod
+        for pod in census.spent.values()
+        if pod.status.phase == "Failed" and not pod.metadata.deleting
+    ]
+    excess = nsmallest(
+        len(failed) - limit, failed, key=lambda pod: (finish_time(pod), pod.metadata.name)
+    )
+    return tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in excess)

@@ -1,0 +1,244 @@
+"""Counting each ended Pod exactly once, whatever fails in between.
+
+A Pod's UID is always in exactly one place: on a Pod that holds the finalizer, in the status'
+list of uncounted Pods, or summed up in a counter. So the list is written before the finalizer
+goes, and the counter only after it is gone.
+"""
+
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from onejob.objects.job import Job, JobStatus, UncountedPods
+from onejob.objects.meta import Condition
+from onejob.objects.pod import Pod
+from onejob.planning.conditions import (
+    COMPLETE,
+    FAILED,
+    FAILURE_TARGET,
+    SUCCESS_CRITERIA_MET,
+    ensure_condition,
+    new_condition,
+)
+from onejob.planning.failure_policy import judge_failed_pod
+from onejob.planning.plan import (
+    Accounting,
+    Event,
+    Fate,
+    Metric,
+    Plan,
+    PodRef,
+    RemovalOutcomes,
+    Settlement,
+    StatusWrite,
+)
+from onejob.planning.pod_facts import completion_index, pod_failed, valid_index
+from onejob.planning.telling import finish_events, finish_metrics, progress_metrics, ruling_metrics
+
+
+def track(
+    plan: Plan,
+    status: JobStatus,
+    fate: Fate | None,
+    terminating: int,
+    *,
+    dirty: bool,
+    events: tuple[Event, ...] = (),
+    metrics: tuple[Metric, ...] = (),
+    error: str | None = None,
+) -> Accounting:
+    """Account for the Pods that ended: which UIDs to list, which finalizers may then go.
+
+    `status` has everything but the counting, `dirty` tells whether it differs from what is
+    stored already; `events` are told once it is written, `metrics` at once.
+    """
+    job, ledger = plan.job, plan.ledger
+    status, moved = _release(status, ledger.released)
+    batch = _collect(plan, status.uncounted_terminated_pods or UncountedPods(), fate)
+    counted = _with_indexes(
+        plan,
+        msgspec.structs.replace(status, uncounted_terminated_pods=batch.uncounted),
+        batch.new_indexes,
+    )
+    dirty = dirty or moved or batch.dirty or _index_texts(counted) != _index_texts(job.status)
+    status = counted
+    if fate is not None and not fate.recorded:
+        status = _with_condition(status, _interim_condition(fate, plan.now))
+        dirty = True
+    write = None
+    if dirty:
+        write = StatusWrite(
+            status,
+            events=events,
+            metrics=progress_metrics(job, job.status, status),
+            backoff=plan.backoff,
+        )
+    return Accounting(
+        plan,
+        status,
+        terminating,
+        write=write,
+        removals=tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in batch.freed),
+        fate=fate,
+        capped=batch.capped,
+        metrics=metrics + ruling_metrics(batch.actions),
+        error=error,
+    )
+
+
+def settle(accounting: Accounting, outcomes: RemovalOutcomes) -> Settlement:
+    """Count the Pods whose finalizer is gone and, if nothing is left to wait for, finish."""
+    job, now = accounting.plan.job, accounting.plan.now
+    status, dirty = _release(accounting.status, outcomes.removed, keep_succeeded=job.indexed)
+    if outcomes.error is not None:
+        # Progress is stored before the retry, so that the lists do not grow over the cap.
+        return Settlement(_progress(accounting, status) if dirty else None, outcomes.error)
+    fate = accounting.fate
+    if fate is None or not _may_finish(accounting, status):
+        return Settlement(_progress(accounting, status) if dirty else None, accounting.error)
+    terminal = new_condition(
+        COMPLETE if fate.succeeds else FAILED, "True", fate.reason, fate.message, now
+    )
+    status = _with_condition(status, terminal)
+    if fate.succeeds:
+        status = msgspec.structs.replace(status, completion_time=terminal.last_transition_time)
+    lifecycle = accounting.plan.settings.lifecycle_events
+    write = StatusWrite(
+        status,
+        events=finish_events(job, status, terminal, lifecycle=lifecycle),
+        metrics=progress_metrics(job, accounting.status, status) + finish_metrics(job, terminal),
+        finishes=True,
+    )
+    return Settlement(write, accounting.error)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The Pods whose finalizers go in this sync, and what must be listed before."""
+
+    uncounted: UncountedPods
+    freed: list[Pod] = field(default_factory=list)
+    new_indexes: list[int] = field(default_factory=list)
+    actions: Counter[str] = field(default_factory=Counter)
+    dirty: bool = False
+    capped: bool = False
+
+
+def _collect(plan: Plan, uncounted: UncountedPods, fate: Fate | None) -> _Batch:
+    job, tally = plan.job, plan.ledger.tally
+    held = plan.ledger.held
+    if job.indexed:
+        held = tuple(sorted(held, key=_index_order))
+    succeeded, failed = list(uncounted.succeeded), list(uncounted.failed)
+    listed_succeeded, listed_failed = frozenset(succeeded), frozenset(failed)
+    batch = _Batch(uncounted)
+    for pod in held:
+        if not _may_lose_finalizer(plan, pod, fate):
+            continue
+        batch.freed.append(pod)
+        uid = pod.metadata.uid
+        if pod.status.phase == "Succeeded" and uid not in listed_failed:
+            if not job.indexed:
+                if uid not in listed_succeeded:
+                    succeeded.append(uid)
+            else:
+                # The index is enough to know the Pod again; no UID is listed for it.
+                index = valid_index(pod, job)
+                if index is not None and index not in (tally.recorded_indexes or ()):
+                    batch.new_indexes.append(index)
+        elif uid not in listed_failed and _counts_as_failed(job, pod, fate):
+            ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
+            if ruling.action is not None:
+                batch.actions[ruling.action] += 1
+            if ruling.counts:
+                failed.append(uid)
+        if len(batch.new_indexes) + len(succeeded) + len(failed) >= plan.settings.max_uncounted:
+            batch.capped = True
+            break
+    batch.uncounted = UncountedPods(succeeded=tuple(succeeded), failed=tuple(failed))
+    batch.dirty = batch.uncounted != uncounted or bool(batch.new_indexes)
+    return batch
+
+
+def _may_lose_finalizer(plan: Plan, pod: Pod, fate: Fate | None) -> bool:
+    if fate is not None or plan.job.metadata.deleting or pod.status.phase == "Succeeded":
+        return True
+    if not pod_failed(pod, plan.job):
+        return False
+    index = completion_index(pod)
+    keeper = None if index is None else plan.ledger.tally.retained.get(index)
+    return keeper is None or keeper.metadata.uid != pod.metadata.uid
+
+
+def _counts_as_failed(job: Job, pod: Pod, fate: Fate | None) -> bool:
+    """A Pod stopped because its Job failed has failed too, though it is still running."""
+    if job.indexed and valid_index(pod, job) is None:
+        return False
+    return pod_failed(pod, job) or (fate is not None and not fate.succeeds)
+
+
+def _release(
+    status: JobStatus, released: AbstractSet[str], *, keep_succeeded: bool = False
+) -> tuple[JobStatus, bool]:
+    """Move UIDs from the lists into the counters."""
+    lists = status.uncounted_terminated_pods or UncountedPods()
+    succeeded = tuple(uid for uid in lists.succeeded if uid not in released)
+    failed = tuple(uid for uid in lists.failed if uid not in released)
+    newly_succeeded = len(lists.succeeded) - len(succeeded)
+    newly_failed = len(lists.failed) - len(failed)
+    moved = bool(newly_succeeded or newly_failed)
+    return msgspec.structs.replace(
+        status,
+        # Of an Indexed Job the completed indexes are the count, and that is set by now.
+        succeeded=status.succeeded + (0 if keep_succeeded else newly_succeeded),
+        failed=status.failed + newly_failed,
+        uncounted_terminated_pods=UncountedPods(succeeded=succeeded, failed=failed),
+    ), moved
+
+
+def _with_indexes(plan: Plan, status: JobStatus, new_indexes: list[int]) -> JobStatus:
+    tally = plan.ledger.tally
+    if tally.completed_indexes is None:
+        return status
+    completed = tally.completed_indexes.with_indexes(new_indexes)
+    failed = tally.failed_indexes
+    return msgspec.structs.replace(
+        status,
+        succeeded=len(completed),
+        completed_indexes=str(completed),
+        failed_indexes=None if failed is None else str(failed),
+    )
+
+
+def _index_texts(status: JobStatus) -> tuple[str, str | None]:
+    return status.completed_indexes, status.failed_indexes
+
+
+def _index_order(pod: Pod) -> int:
+    index = completion_index(pod)
+    return -1 if index is None else index
+
+
+def _interim_condition(fate: Fate, now: datetime) -> Condition:
+    kind = SUCCESS_CRITERIA_MET if fate.succeeds else FAILURE_TARGET
+    return new_condition(kind, "True", fate.reason, fate.message, now)
+
+
+def _with_condition(status: JobStatus, condition: Condition) -> JobStatus:
+    conditions, _ = ensure_condition(status.conditions, condition)
+    return msgspec.structs.replace(status, conditions=conditions)
+
+
+def _may_finish(accounting: Accounting, status: JobStatus) -> bool:
+    uncounted = status.uncounted_terminated_pods or UncountedPods()
+    return not (
+        accounting.capped or accounting.terminating or uncounted.succeeded or uncounted.failed
+    )
+
+
+def _progress(accounting: Accounting, status: JobStatus) -> StatusWrite:
+    metrics = progress_metrics(accounting.plan.job, accounting.status, status)
+    return StatusWrite(status, metrics=metrics)
