@@ -11,6 +11,7 @@ and watches see only what is durable.
     ├── TooFarBehind       a slow watcher was dropped; it may resume
     ├── CommitFailed       these writes did not happen (disk full); later ones may succeed
     ├── StoreFailed        the outcome of a write is unknown; the process must stop
+    ├── StoreClosed        used after `close`
     └── CannotOpen
         ├── StoreLocked    another process uses it
         ├── NewerStore     written by a newer onejob
@@ -97,6 +98,10 @@ class CommitFailed(StoreError):
 class StoreFailed(StoreError):
     """Whether a write reached the disk is unknown. Only a restart, which reads the disk, can
     tell; until then nothing more is written."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed in an orderly way."""
 
 
 class CannotOpen(StoreError):

@@ -45,6 +45,11 @@ class SortedNames:
         if len(self._removed) >= _MANY:
             self.ordered()
 
+    @property
+    def held(self) -> int:
+        """How many names are kept, counting those that are to go."""
+        return len(self._sorted) + len(self._added)
+
     def ordered(self) -> Sequence[str]:
         """Do not change it; valid until the next call of any method."""
         if self._added:

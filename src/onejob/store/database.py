@@ -7,14 +7,17 @@ loop's thread uses for history and cold values. Nothing here knows of staging or
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from sys import intern
+from typing import Any
 
 import apsw
+import msgspec
 
 from onejob.objects.meta import Key
-from onejob.store.base import Change, CorruptStore, StoreLocked
+from onejob.store.base import CannotOpen, Change, CorruptStore, StoreLocked
 from onejob.store.limits import MIB
 from onejob.store.migrations import migrate
 
@@ -24,16 +27,46 @@ PAGE_BYTES = 8192
 BUSY_MILLISECONDS = 5_000
 
 
-class LogRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The two connections and the lock that makes them the only ones."""
+
+    lock: "LockFile"
+    writer: apsw.Connection
+    reader: "Reader"
+
+    def close(self, *, tidy: bool = True) -> None:
+        """`tidy` False leaves the files as they are, for the next start to recover from."""
+        self.reader.close()
+        if not tidy:
+            self.writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self.writer.close(not tidy)
+        self.lock.release()
+
+
+def open_database(path: Path, vfs: str | None = None) -> Database:
+    """Lock, create if need be, migrate. Raises CannotOpen in its kinds."""
+    with ExitStack() as undo:
+        lock = LockFile(path)
+        undo.callback(lock.release)
+        with readable(path):
+            writer = _connect_writer(path, vfs)
+            undo.callback(writer.close, True)
+            migrate(writer, str(path))
+            reader = Reader(path, vfs)
+        undo.pop_all()
+        return Database(lock, writer, reader)
+
+
+class LogRow(msgspec.Struct, gc=False):
     """One row as it is read at start. `value` is left out for cold versions."""
 
+    key: Key
     revision: int
     previous: int
-    key: Key
-    cold: bool
     deleted: bool
-    value: bytes | None
     size: int
+    value: bytes | None
 
 
 class LockFile:
@@ -54,23 +87,20 @@ class LockFile:
         os.close(self._file)
 
 
-def connect_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
-    """Create the file if need be (mode 0600) and migrate it."""
+def _connect_writer(path: Path, vfs: str | None) -> apsw.Connection:
     _create_private(path)
-    with readable(path):
-        connection = apsw.Connection(str(path), vfs=vfs)
-        connection.set_busy_timeout(BUSY_MILLISECONDS)
-        # Both take effect only in a new file. Freed pages can then be given back in slices.
-        connection.pragma("page_size", PAGE_BYTES)
-        connection.pragma("auto_vacuum", 2)
-        connection.pragma("journal_mode", "wal")
-        connection.pragma("synchronous", "full")
-        # Checkpoints are ours to time: after a commit is acknowledged, not within it.
-        connection.pragma("wal_autocheckpoint", 0)
-        connection.pragma("journal_size_limit", 64 * MIB)
-        connection.pragma("cache_size", -8_192)
-        migrate(connection, str(path))
-        return connection
+    connection = apsw.Connection(str(path), vfs=vfs)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    # The first two take effect only in a new file. Freed pages can then be given back in slices.
+    connection.pragma("page_size", PAGE_BYTES)
+    connection.pragma("auto_vacuum", 2)
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "full")
+    # Checkpoints are ours to time: after a commit is acknowledged, not within it.
+    connection.pragma("wal_autocheckpoint", 0)
+    connection.pragma("journal_size_limit", 64 * MIB)
+    connection.pragma("cache_size", -8_192)
+    return connection
 
 
 class Reader:
@@ -96,26 +126,13 @@ class Reader:
     def rows(self) -> Iterator[LogRow]:
         """The whole log in order."""
         with readable(self._path):
-            for (
-                revision,
-                previous,
-                resource,
-                namespace,
-                name,
-                cold,
-                deleted,
-                value,
-                size,
-            ) in self._connection.execute(
-                "SELECT revision, ifnull(previous, 0), resource, namespace, name, cold,"
-                " value IS NULL, iif(cold, NULL, value), ifnull(length(value), 0)"
-                " FROM log ORDER BY revision"
-            ):
-                key = Key(_text(resource), _text(namespace), _text(name))
-                yield LogRow(
-                    _number(revision), _number(previous), key, bool(cold), bool(deleted),
-                    value if isinstance(value, bytes) else None, _number(size),
-                )  # fmt: skip
+            cursor: Any = self._connection.execute(
+                "SELECT revision, ifnull(previous, 0), resource, namespace, name, value IS NULL,"
+                " ifnull(length(value), 0), iif(cold, NULL, value) FROM log ORDER BY revision"
+            )
+            for revision, previous, resource, namespace, name, deleted, size, value in cursor:
+                key = Key(intern(resource), intern(namespace), name)
+                yield LogRow(key, revision, previous, bool(deleted), size, value)
 
     def value(self, revision: int) -> bytes:
         """The document of a version that is still kept."""
@@ -125,16 +142,13 @@ class Reader:
         assert isinstance(value, bytes), f"revision {revision} is not in the log"
         return value
 
-    def values(self, revisions: Sequence[int]) -> dict[int, bytes]:
-        return {revision: self.value(revision) for revision in revisions}
-
     def changes(
         self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
     ) -> tuple[list[Change], int]:
-        """Changes in (after, upto], and the revision that was reached if they were too big."""
+        """Changes in (after, upto], and how far they reach: less than `upto` if they are big."""
         found: list[Change] = []
         size = 0
-        cursor = self._connection.execute(
+        cursor: Any = self._connection.execute(
             "SELECT new.revision, new.namespace, new.name, new.cold, new.value,"
             " ifnull(new.previous, 0), old.value"
             " FROM log AS new LEFT JOIN log AS old ON old.revision = new.previous"
@@ -143,15 +157,12 @@ class Reader:
             (after, upto, resource, namespace),
         )
         for revision, place, name, cold, value, previous_revision, previous in cursor:
-            change: Any = Change(
-                Key(resource, place, name), revision, value, previous, previous_revision,
-                bool(cold),
-            )  # fmt: skip
-            found.append(change)
+            key = Key(resource, place, name)
+            found.append(Change(key, revision, value, previous, previous_revision, bool(cold)))
             size += len(value or b"") + len(previous or b"")
             if size >= most_bytes:
-                cursor.close(force=True)
-                return found, change.revision
+                cursor.close(True)
+                return found, revision
         return found, upto
 
     def superseded(self, resource: str, *, after: int, upto: int) -> Sequence[tuple[str, str, int]]:
@@ -166,13 +177,15 @@ class Reader:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turns SQLite's word for damage into ours."""
+    """Turns SQLite's words for a file that cannot be read into ours."""
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError) as error:
         raise CorruptStore(
             f"{path} is damaged ({error}); restore a copy or use another data directory"
         ) from error
+    except apsw.Error as error:
+        raise CannotOpen(f"{path} cannot be opened: {error}") from error
 
 
 def _create_private(path: Path) -> None:
@@ -187,11 +200,6 @@ def _create_private(path: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def _text(value: object) -> str:
-    assert isinstance(value, str)
-    return value
 
 
 def _number(value: object) -> int:

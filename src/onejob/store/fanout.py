@@ -111,10 +111,11 @@ class Fanout:
                 if namespace and namespace in watchers:
                     by_namespace.setdefault(namespace, []).append(change)
         for namespace, changes in by_namespace.items():
-            size = _size(changes)
             # A copy, because a watcher that is dropped leaves the set.
-            for watch in tuple(watchers.get(namespace, ())):
-                watch.push(changes, size)
+            if interested := tuple(watchers.get(namespace, ())):
+                size = _size(changes)
+                for watch in interested:
+                    watch.push(changes, size)
 
     def _remember(self, changes: Sequence[Change], size: int) -> None:
         recent = self._recent

@@ -20,3 +20,8 @@ class Limits:
     #: One commit; bounds the time for which the loop publishes its changes.
     commit_changes: int = 2_048
     commit_bytes: int = 8 * MIB
+    #: A checkpoint is due when about this much was written since the last one.
+    checkpoint_bytes: int = 16 * MIB
+    #: Free pages are given back to the file system when they are more than this many, and more
+    #: than a third of the file; below, they are soon used again.
+    spare_pages: int = 1_024

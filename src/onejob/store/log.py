@@ -19,42 +19,19 @@ from onejob.store.base import (
     Compacted,
     Page,
     RevisionMismatch,
+    StoreClosed,
     Stored,
     StoreError,
     StoreFailed,
 )
-from onejob.store.contents import Contents, Held
-from onejob.store.database import LockFile, Reader, connect_writer
+from onejob.store.contents import Held
+from onejob.store.database import Database, open_database
 from onejob.store.fanout import Fanout, LogWatch, weight
-from onejob.store.history import History
 from onejob.store.limits import Limits
 from onejob.store.listing import Listing
-from onejob.store.recovery import recover
+from onejob.store.recovery import Recovered, recover
+from onejob.store.upkeep import Upkeep
 from onejob.store.writer import Committer, ThreadCommitter, Writer
-
-#: History is forgotten in slices of this many revisions, or of twice the last commit where
-#: writers outrun that.
-COMPACT_REVISIONS = 256
-
-
-class _Group:
-    """Changes that share one commit, and those who wait for it."""
-
-    __slots__ = ("changes", "size", "waiters")
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-        self.size = 0
-        self.waiters: list[asyncio.Future[None]] = []
-
-    def settle(self, error: StoreError | None) -> None:
-        for waiter in self.waiters:
-            if waiter.done():
-                continue
-            if error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(error)
 
 
 class LogStore:
@@ -73,61 +50,56 @@ class LogStore:
         """Open or create the store. Raises StoreLocked, NewerStore or CorruptStore.
 
         `committer` decides where commits run: by default in a thread of their own; a
-        `LoopCommitter` uses no thread.
+        `LoopCommitter` uses no thread. `vfs` names a SQLite VFS, for tests that break disks.
         """
-        path = Path(path)
-        lock = LockFile(path)
+        limits = limits if limits is not None else Limits()
+        database = open_database(Path(path), vfs)
         try:
-            connection = connect_writer(path, vfs)
+            recovered = recover(database.reader, limits, clock.monotonic())
         except BaseException:
-            lock.release()
+            database.close()
             raise
-        reader = None
-        try:
-            reader = Reader(path, vfs)
-            return cls(
-                lock,
-                Writer(connection),
-                reader,
-                committer if committer is not None else ThreadCommitter(),
-                clock,
-                limits if limits is not None else Limits(),
-            )
-        except BaseException:
-            if reader is not None:
-                reader.close()
-            connection.close(True)
-            lock.release()
-            raise
+        return cls(
+            database,
+            recovered,
+            committer if committer is not None else ThreadCommitter(),
+            clock,
+            limits,
+        )
 
     def __init__(
         self,
-        lock: LockFile,
-        writer: Writer,
-        reader: Reader,
+        database: Database,
+        recovered: Recovered,
         committer: Committer,
         clock: Clock,
         limits: Limits,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._lock = lock
-        self._writer = writer
-        self._reader = reader
+        self._database = database
+        self._reader = database.reader
+        self._writer = Writer(database.writer, limits)
         self._committer = committer
-        self._clock = clock
         self._limits = limits
-        self._history = History(limits)
-        self._contents = Contents()
-        recovered = recover(reader, self._contents, self._history, clock.monotonic())
+        self._contents = recovered.contents
         self._revision = recovered.revision
         self._staged_revision = recovered.revision
-        self._compacted = recovered.compacted
-        #: Compaction is on its way to here.
-        self._forget_upto = recovered.compacted
+        self._listing = Listing(self._contents, self._reader)
         self._fanout = Fanout(
-            reader, revision=self._revision, compacted=self._compacted, limits=limits
+            self._reader,
+            revision=recovered.revision,
+            compacted=recovered.compacted,
+            limits=limits,
         )
-        self._listing = Listing(self._contents, reader)
+        self._upkeep = Upkeep(
+            self._writer,
+            committer,
+            recovered.history,
+            clock,
+            compacted=recovered.compacted,
+            on_compacting=self._on_compacting,
+            on_failure=self._fail,
+        )
         #: The newest staged change per key that is not durable yet.
         self._staged: dict[Key, Change] = {}
         #: Not durable yet, oldest first. The first is under way if `_committing`.
@@ -136,9 +108,6 @@ class LogStore:
         self._flush_scheduled = False
         #: Revisions that were rolled back: (first, last), ascending.
         self._rolled_back: list[tuple[int, int]] = []
-        self._compacting = False
-        self._vacuuming = False
-        self._compaction_timer: asyncio.TimerHandle | None = None
         #: The last cold version read: who reads one usually writes it next.
         self._last_cold: Stored | None = None
         self._closed = False
@@ -146,9 +115,6 @@ class LogStore:
         #: Done, with the failure as its result, when the store can no longer be trusted: the
         #: process should stop, and start again from what is on disk.
         self.failed: asyncio.Future[StoreFailed] = self._loop.create_future()
-        self._plan_compaction()
-
-    # ---- reading
 
     @property
     def revision(self) -> int:
@@ -160,7 +126,7 @@ class LogStore:
 
     @property
     def compacted(self) -> int:
-        return self._compacted
+        return self._upkeep.compacted
 
     def get(self, key: Key) -> Stored | None:
         return self._warm(key, self._contents.find(key))
@@ -184,8 +150,8 @@ class LogStore:
         at: int = 0,
     ) -> Page:
         at = at or self._revision
-        if at < self._compacted:
-            raise Compacted(at, self._compacted)
+        if at < self.compacted:
+            raise Compacted(at, self.compacted)
         if at > self._revision:
             raise ValueError(f"revision {at} is in the future; the newest is {self._revision}")
         return self._listing.page(resource, namespace, limit, after, at, self._revision)
@@ -206,16 +172,6 @@ class LogStore:
         self._check_usable()
         return self._fanout.watch(resource, namespace, after)
 
-    def _warm(self, key: Key, held: Held | None) -> Stored | None:
-        if not isinstance(held, int):
-            return held
-        last = self._last_cold
-        if last is None or last.revision != held:
-            last = self._last_cold = Stored(key, held, self._reader.value(held))
-        return last
-
-    # ---- writing
-
     def stage(
         self,
         key: Key,
@@ -224,7 +180,8 @@ class LogStore:
         *,
         cold: bool = False,
     ) -> Stored | None:
-        self._check_usable()
+        if self._failure is not None or self._closed:
+            self._check_usable()
         change = self._staged.get(key)
         if change is not None:
             previous = change.value
@@ -243,8 +200,6 @@ class LogStore:
         return None if value is None else Stored(key, revision, value)
 
     async def durable(self, revision: int) -> None:
-        if revision > self._staged_revision:
-            raise ValueError(f"revision {revision} was never staged")
         if self._rolled_back and self._was_rolled_back(revision):
             raise CommitFailed(f"revision {revision} was rolled back")
         if revision <= self._revision:
@@ -257,25 +212,29 @@ class LogStore:
                 group.waiters.append(waiter)
                 await waiter
                 return
+        raise ValueError(f"revision {revision} was never staged")
 
     async def close(self) -> None:
+        """Also raises what kept staged writes from becoming durable, after it has stopped."""
         if self._closed:
             return
         self._closed = True
-        error: StoreError | None = None
         try:
-            await self.durable(self._staged_revision)
-        except (CommitFailed, StoreFailed) as failure:
-            error = failure
-        if self._compaction_timer is not None:
-            self._compaction_timer.cancel()
-        self._fanout.end()
-        self._committer.stop()
-        self._reader.close()
-        self._writer.close(failed=self._failure is not None)
-        self._lock.release()
-        if error is not None and self._groups:
-            raise error
+            if self._groups:
+                await self.durable(self._staged_revision)
+        finally:
+            self._upkeep.stop()
+            self._fanout.end()
+            self._committer.stop()
+            self._database.close(tidy=self._failure is None)
+
+    def _warm(self, key: Key, held: Held | None) -> Stored | None:
+        if not isinstance(held, int):
+            return held
+        last = self._last_cold
+        if last is None or last.revision != held:
+            last = self._last_cold = Stored(key, held, self._reader.value(held))
+        return last
 
     def _enqueue(self, change: Change) -> None:
         groups = self._groups
@@ -305,7 +264,7 @@ class LogStore:
         self._committer.submit(
             lambda: self._writer.append(group.changes, group.size), self._on_commit
         )
-        self._compact_a_slice(2 * len(group.changes))
+        self._upkeep.committing(len(group.changes))
 
     def _on_commit(self, error: StoreError | None) -> None:
         self._committing = False
@@ -315,11 +274,9 @@ class LogStore:
         group = self._groups.popleft()
         self._publish(group)
         group.settle(None)
-        if self._writer.checkpoint_due:
-            self._committer.submit(self._writer.checkpoint, self._on_upkeep)
         self._flush()
 
-    def _publish(self, group: _Group) -> None:
+    def _publish(self, group: "_Group") -> None:
         """The one place where a write becomes visible."""
         contents, staged, snapshots = self._contents, self._staged, self._listing.snapshots
         following = bool(snapshots)
@@ -331,74 +288,22 @@ class LogStore:
             if following:
                 snapshots.note(change)
             if change.previous is not None:
+                # A deletion is itself a row that nobody needs once its history is over.
                 dead += 1 if change.value is not None else 2
                 dead_bytes += len(change.previous)
         self._revision = group.changes[-1].revision
-        self._history.record(self._revision, dead, dead_bytes, self._clock.monotonic())
-        self._plan_compaction()
+        self._upkeep.committed(self._revision, dead, dead_bytes)
         self._fanout.publish(group.changes, group.size)
 
-    # ---- forgetting
-
-    def _plan_compaction(self) -> None:
-        """Decide how far to forget, and look again when age alone will change the answer."""
-        now = self._clock.monotonic()
-        self._forget_upto = max(self._forget_upto, self._history.forget(now))
-        due_at = self._history.next_forgetting_at()
-        if self._compaction_timer is None and due_at is not None and not self._closed:
-            self._compaction_timer = self._loop.call_later(due_at - now, self._on_history_aged)
-
-    def _on_history_aged(self) -> None:
-        self._compaction_timer = None
-        self._plan_compaction()
-        self._compact_a_slice(COMPACT_REVISIONS)
-
-    def _compact_a_slice(self, revisions: int) -> None:
-        if self._compacting or self._closed or self._failure is not None:
-            return
-        if self._compacted >= self._forget_upto:
-            return
-        self._compacting = True
-        start = self._compacted
-        upto = min(self._forget_upto, start + max(revisions, COMPACT_REVISIONS))
-        # First in memory, then on disk: nobody may start to read what is about to go.
-        self._compacted = self._fanout.compacted = upto
-        self._listing.snapshots.drop_before(upto)
-        self._committer.submit(lambda: self._writer.compact(upto, upto - start), self._on_compacted)
-
-    def _on_compacted(self, error: StoreError | None) -> None:
-        self._compacting = False
-        self._on_upkeep(error)
-        if error is not None or self._closed:
-            return
-        if self._compacted < self._forget_upto:
-            # While writers are busy, the next slice goes along with the next commit.
-            if not self._committing:
-                self._compact_a_slice(COMPACT_REVISIONS)
-        elif self._writer.vacuum_due and not self._vacuuming:
-            self._vacuum_a_slice()
-
-    def _vacuum_a_slice(self) -> None:
-        self._vacuuming = True
-        self._committer.submit(self._writer.vacuum, self._on_vacuumed)
-
-    def _on_vacuumed(self, error: StoreError | None) -> None:
-        self._vacuuming = False
-        self._on_upkeep(error)
-        if error is None and self._writer.vacuum_due and not self._closed:
-            self._vacuum_a_slice()
-
-    def _on_upkeep(self, error: StoreError | None) -> None:
-        """Upkeep that found the disk full did nothing, and will be tried again."""
-        if isinstance(error, StoreFailed):
-            self._fail(error)
-
-    # ---- failing
+    def _on_compacting(self, revision: int) -> None:
+        self._fanout.compacted = revision
+        self._listing.snapshots.drop_before(revision)
 
     def _roll_back(self, error: StoreError) -> None:
         """Everything staged rests on what was not written: all of it fails."""
         groups, self._groups = self._groups, deque()
         self._staged.clear()
+        self._upkeep.not_committed()
         if isinstance(error, StoreFailed):
             self._fail(error)
         else:
@@ -417,11 +322,33 @@ class LogStore:
         if self._failure is not None:
             return
         self._failure = failure
+        self._upkeep.stop()
         self._fanout.end(failure)
-        self.failed.set_result(failure)
+        if not self.failed.done():
+            self.failed.set_result(failure)
 
     def _check_usable(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise StoreFailed("the store is closed")
+            raise StoreClosed("the store is closed")
+
+
+class _Group:
+    """Changes that share one commit, and those who wait for it."""
+
+    __slots__ = ("changes", "size", "waiters")
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.size = 0
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def settle(self, error: StoreError | None) -> None:
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)

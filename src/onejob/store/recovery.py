@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from onejob.store.base import CorruptStore, Stored
 from onejob.store.contents import Contents
-from onejob.store.database import LogRow, Reader
+from onejob.store.database import Reader
 from onejob.store.history import History
+from onejob.store.limits import Limits
 
 if TYPE_CHECKING:
     from onejob.objects.meta import Key
@@ -17,45 +18,48 @@ FIRST_REVISION = 1
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
+    contents: Contents
+    history: History
     revision: int
     compacted: int
 
 
-def recover(reader: Reader, contents: Contents, history: History, now: float) -> Recovered:
-    """Fill `contents` with the newest version of everything.
+def recover(reader: Reader, limits: Limits, now: float) -> Recovered:
+    """The newest version of everything, and the history that is still kept.
 
-    When the versions in the log were written is not recorded; they are kept as if it had been
-    `now`. Raises CorruptStore if the versions of an object do not follow each other.
+    When versions were written is not in the log; they are kept as if it had been `now`. Raises
+    CorruptStore if the versions of an object do not follow each other.
     """
+    contents, history = Contents(), History(limits)
     compacted = reader.compacted()
     revision = max(compacted, FIRST_REVISION)
     sizes: dict[Key, int] = {}
     for row in reader.rows():
-        held = contents.find(row.key)
-        held_revision = held.revision if isinstance(held, Stored) else held or 0
-        if not _follows(row, held_revision, compacted):
+        key, deleted = row.key, row.deleted
+        held = contents.find(key)
+        replaced = held.revision if isinstance(held, Stored) else held or 0
+        if not _follows(row.previous, replaced, deleted, row.revision <= compacted):
             raise CorruptStore(
-                f"the log is damaged: revision {row.revision} of {row.key} cannot follow "
-                f"revision {held_revision}; restore a copy"
+                f"the log is damaged: revision {row.revision} of {key} cannot follow "
+                f"revision {replaced}; restore a copy or use another data directory"
             )
         revision = max(revision, row.revision)
-        replaced_size = sizes.pop(row.key, 0)
-        if row.deleted:
-            contents.remove(row.key)
-        else:
-            sizes[row.key] = row.size
-            contents.put(
-                row.key,
-                row.revision if row.value is None else Stored(row.key, row.revision, row.value),
-            )
         if row.revision > compacted:
-            history.record(row.revision, bool(held_revision) + row.deleted, replaced_size, now)
-    return Recovered(revision, compacted)
+            dead = bool(replaced) + deleted
+            history.record(row.revision, dead, sizes.get(key, 0), now)
+        if deleted:
+            del sizes[key]
+            contents.remove(key)
+        else:
+            sizes[key] = row.size
+            value = row.value
+            contents.put(key, row.revision if value is None else Stored(key, row.revision, value))
+    return Recovered(contents, history, revision, compacted)
 
 
-def _follows(row: LogRow, held_revision: int, compacted: int) -> bool:
-    """Whether a row can come after the newest one of its key (0: there is none)."""
-    if row.revision <= compacted:
-        # What it replaced is compacted away, and so would it be if it were a deletion.
-        return held_revision == 0 and not row.deleted
-    return row.previous == held_revision and not (row.deleted and held_revision == 0)
+def _follows(previous: int, replaced: int, deleted: bool, compacted: bool) -> bool:
+    """Whether a row can come after revision `replaced` of its key (0: there is none)."""
+    if compacted:
+        # What it replaced is gone, and so would it be if it were a deletion.
+        return replaced == 0 and not deleted
+    return previous == replaced and not (deleted and replaced == 0)

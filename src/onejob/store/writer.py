@@ -10,54 +10,46 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Protocol, TypeAlias
 
 import apsw
 
 from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
 from onejob.store.database import PAGE_BYTES
-from onejob.store.limits import MIB
+from onejob.store.limits import Limits
 
-#: A checkpoint is due when about this much was written since the last one.
-CHECKPOINT_BYTES = 16 * MIB
-#: Free pages are given back to the file system when they are more than this many, and more
-#: than a third of the file; below, they are soon used again.
-SPARE_PAGES = 1_024
+#: Free pages are given back this many at a time.
 VACUUM_PAGES = 128
 
 _COLUMNS = 7
+_Value: TypeAlias = str | int | bytes | None
 
 
 class Writer:
     """The one connection that writes and checkpoints. Used by one thread at a time."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, limits: Limits) -> None:
         self._connection = connection
+        self._limits = limits
         self._since_checkpoint = 0
         self._since_vacuum = 0
 
     def append(self, changes: Sequence[Change], size: int) -> None:
         """Commit to disk. Raises CommitFailed if nothing was written, StoreFailed if that is
         unknown."""
+        values: list[_Value] = []
+        for change in changes:
+            values += (
+                change.revision,
+                change.previous_revision or None,
+                *change.key,
+                change.cold,
+                change.value,
+            )
         rows = 1 << (len(changes) - 1).bit_length()
-        padding = repeat(None, (rows - len(changes)) * _COLUMNS)
-        values = chain(
-            chain.from_iterable(
-                (
-                    change.revision,
-                    change.previous_revision or None,
-                    change.key.resource,
-                    change.key.namespace,
-                    change.key.name,
-                    int(change.cold),
-                    change.value,
-                )
-                for change in changes
-            ),
-            padding,
-        )
-        self._run(_insertion(rows), tuple(values))
+        values += repeat(None, (rows - len(changes)) * _COLUMNS)
+        self._run(_insertion(rows), values)
         self._since_checkpoint += size + 4 * PAGE_BYTES
 
     def compact(self, revision: int, rows: int) -> None:
@@ -69,7 +61,7 @@ class Writer:
     @property
     def checkpoint_due(self) -> bool:
         """May be asked from any thread, like `vacuum_due`: it is about when to look, no more."""
-        return self._since_checkpoint >= CHECKPOINT_BYTES
+        return self._since_checkpoint >= self._limits.checkpoint_bytes
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the database, so that the log can begin anew."""
@@ -85,28 +77,22 @@ class Writer:
 
     @property
     def vacuum_due(self) -> bool:
-        return self._since_vacuum >= SPARE_PAGES
+        return self._since_vacuum >= self._limits.spare_pages
 
     def vacuum(self) -> None:
         """Give a slice of free pages back, if they are many. The file shrinks at the next
         checkpoint. Stays due until there are few."""
         free = self._pragma("freelist_count")
-        if free <= SPARE_PAGES or free * 3 <= self._pragma("page_count"):
+        if free <= self._limits.spare_pages or free * 3 <= self._pragma("page_count"):
             self._since_vacuum = 0
             return
-        self._run(f"PRAGMA incremental_vacuum({VACUUM_PAGES})", ())
+        self._run(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
         self._since_checkpoint += VACUUM_PAGES * PAGE_BYTES
-
-    def close(self, *, failed: bool) -> None:
-        """After a failure the files are left as they are, for the next start to recover."""
-        if failed:
-            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        self._connection.close(failed)
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.pragma(name))
 
-    def _run(self, statement: str, values: tuple[str | int | bytes | None, ...]) -> None:
+    def _run(self, statement: str, values: Sequence[_Value] = ()) -> None:
         try:
             self._connection.execute(statement, values).fetchall()
         except (apsw.FullError, apsw.BusyError, apsw.TooBigError, apsw.NoMemError) as error:
@@ -133,7 +119,7 @@ def _insertion(rows: int) -> str:
 
 
 Job: TypeAlias = Callable[[], None]
-Done: TypeAlias = Callable[[StoreError | None], None]
+Done: TypeAlias = Callable[[StoreError | None], object]
 
 
 class Committer(Protocol):

@@ -1,0 +1,118 @@
+"""Forgetting history and tidying the file, in slices small enough for writers not to notice."""
+
+import asyncio
+from collections.abc import Callable
+
+from onejob.clock import Clock
+from onejob.store.base import StoreError, StoreFailed
+from onejob.store.history import History
+from onejob.store.writer import Committer, Writer
+
+#: History is forgotten in slices of this many revisions, or of twice the commit that a slice
+#: goes along with: so the forgetting keeps up with any writers.
+SLICE_REVISIONS = 256
+
+
+class Upkeep:
+    """`on_compacting` is called before a revision's history starts to go, `on_failure` when the
+    file can no longer be trusted."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        committer: Committer,
+        history: History,
+        clock: Clock,
+        *,
+        compacted: int,
+        on_compacting: Callable[[int], None],
+        on_failure: Callable[[StoreFailed], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._writer = writer
+        self._committer = committer
+        self._history = history
+        self._clock = clock
+        self.compacted = compacted
+        self._forget_upto = compacted
+        self._on_compacting = on_compacting
+        self._on_failure = on_failure
+        self._compacting = False
+        self._vacuuming = False
+        self._writers_busy = False
+        self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._plan()
+
+    def committing(self, changes: int) -> None:
+        """A commit was submitted; a slice of what is due goes right behind it."""
+        self._writers_busy = True
+        self._compact_a_slice(2 * changes)
+
+    def committed(self, revision: int, dead: int, dead_bytes: int) -> None:
+        """The commit is durable and killed this many older versions."""
+        self._writers_busy = False
+        self._history.record(revision, dead, dead_bytes, self._clock.monotonic())
+        self._plan()
+        if self._writer.checkpoint_due:
+            self._committer.submit(self._writer.checkpoint, self._on_done)
+
+    def not_committed(self) -> None:
+        self._writers_busy = False
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _plan(self) -> None:
+        """Decide how far to forget, and look again when age alone will change the answer."""
+        now = self._clock.monotonic()
+        self._forget_upto = max(self._forget_upto, self._history.forget(now))
+        due_at = self._history.next_forgetting_at()
+        if self._timer is None and due_at is not None and not self._stopped:
+            self._timer = self._loop.call_later(due_at - now, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._plan()
+        self._compact_a_slice(0)
+
+    def _compact_a_slice(self, revisions: int) -> None:
+        start = self.compacted
+        if self._compacting or self._stopped or start >= self._forget_upto:
+            return
+        self._compacting = True
+        upto = min(self._forget_upto, start + max(revisions, SLICE_REVISIONS))
+        # First in memory, then on disk: nobody may start to read what is about to go.
+        self.compacted = upto
+        self._on_compacting(upto)
+        self._committer.submit(lambda: self._writer.compact(upto, upto - start), self._on_compacted)
+
+    def _on_compacted(self, error: StoreError | None) -> None:
+        self._compacting = False
+        if not self._on_done(error):
+            return
+        if self.compacted < self._forget_upto:
+            # While writers are busy, the next slice goes along with the next commit.
+            if not self._writers_busy:
+                self._compact_a_slice(0)
+        elif self._writer.vacuum_due and not self._vacuuming:
+            self._vacuum_a_slice()
+
+    def _vacuum_a_slice(self) -> None:
+        self._vacuuming = True
+        self._committer.submit(self._writer.vacuum, self._on_vacuumed)
+
+    def _on_vacuumed(self, error: StoreError | None) -> None:
+        self._vacuuming = False
+        if self._on_done(error) and self._writer.vacuum_due:
+            self._vacuum_a_slice()
+
+    def _on_done(self, error: StoreError | None) -> bool:
+        """Whether to go on. Upkeep that found the disk full has changed nothing; it is tried
+        again with later writes."""
+        if isinstance(error, StoreFailed):
+            self.stop()
+            self._on_failure(error)
+        return error is None and not self._stopped

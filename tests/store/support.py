@@ -1,0 +1,102 @@
+"""Builders for the store's tests."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from onejob.objects.meta import Key
+from onejob.store.base import Change
+from onejob.store.fanout import LogWatch
+from onejob.store.limits import Limits
+from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import virtual_clock
+
+
+def pod(name: str, namespace: str = "default") -> Key:
+    return Key("pods", namespace, name)
+
+
+@asynccontextmanager
+async def a_store(
+    path: Path,
+    *,
+    limits: Limits | None = None,
+    latency_seconds: float = 0.0,
+    vfs: str | None = None,
+) -> AsyncIterator[LogStore]:
+    """A store without threads, in virtual time."""
+    store = await LogStore.open(
+        path,
+        clock=virtual_clock(),
+        committer=LoopCommitter(latency_seconds),
+        limits=limits,
+        vfs=vfs,
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def put(store: LogStore, key: Key, text: str, *, cold: bool = False) -> int:
+    """Stage a document over whatever is there; its revision."""
+    before = store.newest(key)
+    stored = store.stage(key, before.revision if before else 0, lambda _: text.encode(), cold=cold)
+    assert stored is not None
+    return stored.revision
+
+
+def remove(store: LogStore, key: Key) -> int:
+    before = store.newest(key)
+    assert before is not None
+    store.stage(key, before.revision, None)
+    return store.staged_revision
+
+
+async def write(store: LogStore, key: Key, text: str, *, cold: bool = False) -> int:
+    revision = put(store, key, text, cold=cold)
+    await store.durable(revision)
+    return revision
+
+
+async def delete(store: LogStore, key: Key) -> int:
+    revision = remove(store, key)
+    await store.durable(revision)
+    return revision
+
+
+def names(store: LogStore, resource: str = "pods", namespace: str = "") -> list[str]:
+    return [stored.key.name for stored in store.list(resource, namespace).items]
+
+
+async def collect(watch: LogWatch, count: int) -> list[Change]:
+    """The next `count` changes, which must come in whole batches."""
+    changes: list[Change] = []
+    while len(changes) < count:
+        changes += await anext(watch)
+    assert len(changes) == count, f"{len(changes)} changes instead of {count}"
+    return changes
+
+
+async def settle(turns: int = 20) -> None:
+    """Let callbacks that are ready run, without moving time."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def summary(changes: Sequence[Change]) -> list[tuple[str, int, bytes | None, bytes | None]]:
+    return [(c.key.name, c.revision, c.value, c.previous) for c in changes]
+
+
+def checked_document(name: str, filler: int) -> bytes:
+    """A document that tells by itself whether it is whole and whose it is."""
+    body = f"{name}:{'x' * filler}".encode()
+    return b"%08x" % zlib.crc32(body) + body
+
+
+def is_whole(name: str, document: bytes) -> bool:
+    body = document[8:]
+    return document[:8] == b"%08x" % zlib.crc32(body) and body.startswith(f"{name}:".encode())
