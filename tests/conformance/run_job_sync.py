@@ -16,6 +16,7 @@ from onejob.objects.job import Job, JobStatus, read_job
 from onejob.objects.meta import Condition
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.backoff import NO_FAILURES, BackoffRecord
+from onejob.planning.bookkeeping import Draft
 from onejob.planning.claiming import as_adopted, plan_claims
 from onejob.planning.counting import Census, Tally, completed_indexes
 from onejob.planning.indexes import parse_indexes
@@ -37,7 +38,7 @@ from onejob.planning.pod_facts import is_tracked
 from onejob.planning.pod_template import PodStamp
 from onejob.planning.settings import Settings
 from onejob.planning.status import status_document
-from onejob.planning.tracking import track
+from onejob.planning.tracking import account_for_held
 from tests.conformance.loader import gates_of, with_value
 from tests.conformance.verdict import Case, Failed, Passed, Verdict
 
@@ -233,7 +234,8 @@ def _track(world: World, job: Job, pods: list[Pod]) -> None:
             prepared = msgspec.convert(condition, Condition)
             status = msgspec.structs.replace(status, conditions=(*status.conditions, prepared))
             dirty = True
-    world.finish(track(plan, status, fate, context["terminating"], dirty=dirty))
+    draft = Draft(status, fate, context["terminating"], dirty=dirty)
+    world.finish(account_for_held(plan, draft))
 
 
 def _given_tally(job: Job, census: Census, context: dict[str, Any]) -> Tally:

@@ -6,8 +6,15 @@ from functools import lru_cache
 import msgspec
 
 from onejob.objects.job import Job
-from onejob.objects.meta import View
-from onejob.planning.conditions import FAILURE_TARGET, SUCCESS_CRITERIA_MET, find_true
+from onejob.objects.meta import Condition, View
+from onejob.planning.conditions import (
+    COMPLETE,
+    FAILED,
+    FAILURE_TARGET,
+    SUCCESS_CRITERIA_MET,
+    find_true,
+    new_condition,
+)
 from onejob.planning.counting import Census, Tally
 from onejob.planning.failure_policy import judge_failed_pod
 from onejob.planning.plan import Fate
@@ -38,6 +45,17 @@ def completion_fate(job: Job, succeeded: int, active: int) -> Fate | None:
     if not enough or active:
         return None
     return Fate(True, "CompletionsReached", "Reached expected number of succeeded pods")
+
+
+def interim_condition(fate: Fate, now: datetime) -> Condition:
+    """Says how the Job will end, while Pods are still ending or to be counted."""
+    kind = SUCCESS_CRITERIA_MET if fate.succeeds else FAILURE_TARGET
+    return new_condition(kind, "True", fate.reason, fate.message, now)
+
+
+def terminal_condition(fate: Fate, now: datetime) -> Condition:
+    kind = COMPLETE if fate.succeeds else FAILED
+    return new_condition(kind, "True", fate.reason, fate.message, now)
 
 
 def deadline_of(job: Job, start_time: datetime | None) -> datetime | None:

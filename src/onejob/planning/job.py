@@ -8,31 +8,36 @@ from datetime import datetime
 import msgspec
 
 from onejob.objects.job import Job, JobStatus
+from onejob.planning.bookkeeping import Bookkeeping, Draft
 from onejob.planning.conditions import SUSPENDED, ensure_condition, new_condition, whole_second
-from onejob.planning.counting import Census, Tally, count_pods
+from onejob.planning.counting import Census, Tally
 from onejob.planning.failure_policy import judge_failed_pod
 from onejob.planning.fate import completion_fate, deadline_of, decide_fate
+from onejob.planning.legacy import BY_EXISTENCE
+from onejob.planning.managing import (
+    has_tracking_annotation,
+    is_ours,
+    tracks_with_finalizers,
+)
 from onejob.planning.names import BUILT_IN_MANAGER
 from onejob.planning.plan import (
     Accounting,
     Event,
     Fate,
-    Ledger,
     Note,
     Observed,
     Plan,
     PodDeletion,
     PodOutcomes,
 )
-from onejob.planning.pod_facts import finish_time, is_tracked
 from onejob.planning.pruning import prune_failed_pods
 from onejob.planning.scaling import PodChanges, change_pods
 from onejob.planning.settings import Settings
 from onejob.planning.telling import RESUMED, STARTED, UNKNOWN_MODE, creation_metrics
 from onejob.planning.telling import SUSPENDED as SUSPENDED_EVENT
-from onejob.planning.tracking import settle, track
+from onejob.planning.tracking import BY_FINALIZERS, settle
 
-__all__ = ["account", "is_ours", "plan_job", "settle"]
+__all__ = ["account", "plan_job", "settle"]
 
 
 def plan_job(
@@ -46,15 +51,14 @@ def plan_job(
     skipped = _reason_to_skip(job, observed, settings)
     if skipped is not None:
         return _skip(skipped, job, census, now, settings)
-    tally = count_pods(job, census, observed.removing)
+    legacy = not tracks_with_finalizers(job, settings)
+    books = _bookkeeping(legacy)
+    tally = books.count(job, census, observed)
+    backoff = books.remember(observed, tally)
     start_time = job.status.start_time
     if start_time is None and not job.spec.suspend:
         start_time = whole_second(now)
-    backoff = observed.backoff.after(
-        [finish_time(pod) for pod in tally.new_succeeded],
-        [finish_time(pod) for pod in tally.new_failed],
-    )
-    fate = decide_fate(job, census, tally, start_time, now)
+    fate = decide_fate(job, census, books.against_limit(job, tally), start_time, now)
     manage = fate is None and observed.caught_up and not job.metadata.deleting
     changes = PodChanges(action="reconciling")
     if fate is not None:
@@ -76,7 +80,9 @@ def plan_job(
         caught_up=observed.caught_up,
         start_time=start_time,
         backoff=backoff,
-        ledger=_open_ledger(job, census, observed, tally, fate),
+        ledger=books.open_ledger(job, census, observed, tally, fate),
+        legacy=legacy,
+        drop_annotation=legacy and has_tracking_annotation(job),
     )
 
 
@@ -86,13 +92,10 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
     gone = [deletion for deletion in plan.deletions if deletion.uid in outcomes.deleted]
     active = tally.active - len(gone) + outcomes.created
     terminating = tally.terminating + len(gone)
-    fate = plan.fate
-    if fate is not None:
+    fate = plan.fate or completion_fate(job, tally.succeeded, active)
+    if not plan.caught_up or (plan.fate is not None and len(gone) < len(plan.deletions)):
         # A verdict given while Pods may still run unseen could not be taken back.
-        if len(gone) < len(plan.deletions) or not plan.caught_up:
-            fate = None
-    else:
-        fate = completion_fate(job, tally.succeeded, active)
+        fate = None
     status = msgspec.structs.replace(
         job.status,
         active=active,
@@ -107,8 +110,7 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
         status = msgspec.structs.replace(status, start_time=whole_second(plan.now))
     if plan.settings.lifecycle_events and _starts(job.status.start_time, status.start_time):
         events = (*events, STARTED)
-    return track(
-        plan,
+    draft = Draft(
         status,
         fate,
         terminating,
@@ -117,13 +119,11 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
         metrics=creation_metrics(plan.creation_reason, outcomes.created, outcomes.create_failures),
         error=outcomes.error,
     )
+    return _bookkeeping(plan.legacy).account(plan, draft)
 
 
-def is_ours(job: Job, settings: Settings) -> bool:
-    """Whether this controller is the one that `spec.managedBy` asks for."""
-    if not settings.respect_managed_by:
-        return True
-    return (job.spec.managed_by or BUILT_IN_MANAGER) == settings.manager
+def _bookkeeping(legacy: bool) -> Bookkeeping:
+    return BY_EXISTENCE if legacy else BY_FINALIZERS
 
 
 def _reason_to_skip(job: Job, observed: Observed, settings: Settings) -> Note | None:
@@ -160,26 +160,6 @@ def _end_all(census: Census) -> tuple[PodDeletion, ...]:
     return tuple(
         PodDeletion(pod.metadata.name, uid, ready=uid in census.ready, free_first=False)
         for uid, pod in census.active.items()
-    )
-
-
-def _open_ledger(
-    job: Job, census: Census, observed: Observed, tally: Tally, fate: Fate | None
-) -> Ledger:
-    uncounted = job.status.uncounted_terminated_pods
-    listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
-    groups = [census.ended, census.ending]
-    if fate is not None or job.metadata.deleting:
-        groups.append(census.active)
-    return Ledger(
-        held=tuple(
-            pod
-            for group in groups
-            for uid, pod in group.items()
-            if uid not in observed.removing and is_tracked(pod)
-        ),
-        released=frozenset(uid for uid in listed if not census.holds(uid, observed.removing)),
-        tally=tally,
     )
 
 

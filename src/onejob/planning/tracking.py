@@ -8,84 +8,68 @@ goes, and the counter only after it is gone.
 from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import msgspec
 
 from onejob.objects.job import Job, JobStatus, UncountedPods
 from onejob.objects.meta import Condition
 from onejob.objects.pod import Pod
-from onejob.planning.conditions import (
-    COMPLETE,
-    FAILED,
-    FAILURE_TARGET,
-    SUCCESS_CRITERIA_MET,
-    ensure_condition,
-    new_condition,
-)
+from onejob.planning.backoff import BackoffRecord
+from onejob.planning.bookkeeping import Bookkeeping, Draft
+from onejob.planning.conditions import ensure_condition
+from onejob.planning.counting import Census, Tally, count_pods
 from onejob.planning.failure_policy import judge_failed_pod
+from onejob.planning.fate import interim_condition, terminal_condition
 from onejob.planning.plan import (
     Accounting,
-    Event,
     Fate,
-    Metric,
+    Ledger,
+    Observed,
     Plan,
     PodRef,
     RemovalOutcomes,
     Settlement,
     StatusWrite,
 )
-from onejob.planning.pod_facts import completion_index, pod_failed, valid_index
+from onejob.planning.pod_facts import (
+    completion_index,
+    finish_time,
+    is_tracked,
+    pod_failed,
+    valid_index,
+)
 from onejob.planning.telling import finish_events, finish_metrics, progress_metrics, ruling_metrics
 
 
-def track(
-    plan: Plan,
-    status: JobStatus,
-    fate: Fate | None,
-    terminating: int,
-    *,
-    dirty: bool,
-    events: tuple[Event, ...] = (),
-    metrics: tuple[Metric, ...] = (),
-    error: str | None = None,
-) -> Accounting:
-    """Account for the Pods that ended: which UIDs to list, which finalizers may then go.
-
-    `status` has everything but the counting, `dirty` tells whether it differs from what is
-    stored already; `events` are told once it is written, `metrics` at once.
-    """
-    job, ledger = plan.job, plan.ledger
-    status, moved = _release(status, ledger.released)
+def account_for_held(plan: Plan, draft: Draft) -> Accounting:
+    """Which UIDs to list and which finalizers may go once they are listed."""
+    job, fate = plan.job, draft.fate
+    status, moved = _release(draft.status, plan.ledger.released)
     batch = _collect(plan, status.uncounted_terminated_pods or UncountedPods(), fate)
-    counted = _with_indexes(
-        plan,
-        msgspec.structs.replace(status, uncounted_terminated_pods=batch.uncounted),
-        batch.new_indexes,
-    )
-    dirty = dirty or moved or batch.dirty or _index_texts(counted) != _index_texts(job.status)
-    status = counted
+    status = msgspec.structs.replace(status, uncounted_terminated_pods=batch.uncounted)
+    status = _with_indexes(plan, status, batch.new_indexes)
+    dirty = draft.dirty or moved or batch.dirty or _index_texts(status) != _index_texts(job.status)
     if fate is not None and not fate.recorded:
-        status = _with_condition(status, _interim_condition(fate, plan.now))
+        status = _with_condition(status, interim_condition(fate, plan.now))
         dirty = True
     write = None
     if dirty:
         write = StatusWrite(
             status,
-            events=events,
+            events=draft.events,
             metrics=progress_metrics(job, job.status, status),
             backoff=plan.backoff,
         )
     return Accounting(
         plan,
         status,
-        terminating,
+        draft.terminating,
         write=write,
         removals=tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in batch.freed),
         fate=fate,
         capped=batch.capped,
-        metrics=metrics + ruling_metrics(batch.actions),
-        error=error,
+        metrics=draft.metrics + ruling_metrics(batch.actions),
+        error=draft.error,
     )
 
 
@@ -99,9 +83,7 @@ def settle(accounting: Accounting, outcomes: RemovalOutcomes) -> Settlement:
     fate = accounting.fate
     if fate is None or not _may_finish(accounting, status):
         return Settlement(_progress(accounting, status) if dirty else None, accounting.error)
-    terminal = new_condition(
-        COMPLETE if fate.succeeds else FAILED, "True", fate.reason, fate.message, now
-    )
+    terminal = terminal_condition(fate, now)
     status = _with_condition(status, terminal)
     if fate.succeeds:
         status = msgspec.structs.replace(status, completion_time=terminal.last_transition_time)
@@ -222,11 +204,6 @@ def _index_order(pod: Pod) -> int:
     return -1 if index is None else index
 
 
-def _interim_condition(fate: Fate, now: datetime) -> Condition:
-    kind = SUCCESS_CRITERIA_MET if fate.succeeds else FAILURE_TARGET
-    return new_condition(kind, "True", fate.reason, fate.message, now)
-
-
 def _with_condition(status: JobStatus, condition: Condition) -> JobStatus:
     conditions, _ = ensure_condition(status.conditions, condition)
     return msgspec.structs.replace(status, conditions=conditions)
@@ -242,3 +219,44 @@ def _may_finish(accounting: Accounting, status: JobStatus) -> bool:
 def _progress(accounting: Accounting, status: JobStatus) -> StatusWrite:
     metrics = progress_metrics(accounting.plan.job, accounting.status, status)
     return StatusWrite(status, metrics=metrics)
+
+
+def _count(job: Job, census: Census, observed: Observed) -> Tally:
+    return count_pods(job, census, observed.removing)
+
+
+def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
+    return observed.backoff.after(
+        [finish_time(pod) for pod in tally.new_succeeded],
+        [finish_time(pod) for pod in tally.new_failed],
+    )
+
+
+def open_ledger(
+    job: Job, census: Census, observed: Observed, tally: Tally, fate: Fate | None
+) -> Ledger:
+    """Note now which Pods hold what: by the time of accounting the census may have moved on."""
+    uncounted = job.status.uncounted_terminated_pods
+    listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
+    groups = [census.ended, census.ending]
+    if fate is not None or job.metadata.deleting:
+        groups.append(census.active)
+    return Ledger(
+        held=tuple(
+            pod
+            for group in groups
+            for uid, pod in group.items()
+            if uid not in observed.removing and is_tracked(pod)
+        ),
+        released=frozenset(uid for uid in listed if not census.holds(uid, observed.removing)),
+        tally=tally,
+    )
+
+
+BY_FINALIZERS = Bookkeeping(
+    count=_count,
+    remember=_remember,
+    against_limit=lambda job, tally: tally,
+    open_ledger=open_ledger,
+    account=account_for_held,
+)

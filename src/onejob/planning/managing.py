@@ -1,0 +1,23 @@
+"""Whose Job it is, and how its Pods are counted: settled before anything else."""
+
+from onejob.objects.job import Job
+from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
+from onejob.planning.settings import Settings
+
+
+def is_ours(job: Job, settings: Settings) -> bool:
+    """Whether this controller is the one that `spec.managedBy` asks for."""
+    if not settings.respect_managed_by:
+        return True
+    return (job.spec.managed_by or BUILT_IN_MANAGER) == settings.manager
+
+
+def tracks_with_finalizers(job: Job, settings: Settings) -> bool:
+    """Whether the Job's Pods are counted by finalizers, or the old way, by existence."""
+    if not settings.track_with_finalizers:
+        return False
+    return not settings.tracking_needs_annotation or has_tracking_annotation(job)
+
+
+def has_tracking_annotation(job: Job) -> bool:
+    return any(name in job.metadata.annotations for name in TRACKING_NAMES)

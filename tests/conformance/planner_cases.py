@@ -1,0 +1,57 @@
+"""What the runners of the planner's files share: reading objects, spoiling expectations."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from onejob.objects.job import Job, read_job
+from onejob.objects.pod import Pod, read_pod
+from tests.conformance.loader import with_value
+from tests.conformance.verdict import Case
+
+
+def as_job(document: dict[str, Any]) -> Job:
+    return read_job(msgspec.json.encode(document))
+
+
+def as_indexed_job(document: dict[str, Any]) -> Job:
+    """Cases about indexes often leave the mode out."""
+    spec = {**document.get("spec", {}), "completionMode": "Indexed"}
+    return as_job({**document, "spec": spec})
+
+
+def as_pod(document: dict[str, Any]) -> Pod:
+    return read_pod(msgspec.json.encode(document))
+
+
+def as_pods(documents: list[dict[str, Any]]) -> list[Pod]:
+    return [as_pod(document) for document in documents]
+
+
+def spoil_expected(case: Case) -> Iterator[tuple[str, Case]]:
+    """Each value of `expected` made wrong, one at a time."""
+    function, expected = case["function"], case["expected"]
+    if not isinstance(expected, dict):
+        yield function, with_value(case, ("expected",), _spoiled(expected))
+        return
+    for name, value in expected.items():
+        yield f"{function}.{name}", with_value(case, ("expected", name), _spoiled(value))
+
+
+def _spoiled(value: Any) -> Any:
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return value + "x"
+        case list():
+            return [*value, "ghost"]
+        case dict():
+            return {**value, "ghost": "ghost"}
+        case None:
+            return "ghost"
+        case _:
+            raise AssertionError(f"no way to spoil {value!r}")
