@@ -1,0 +1,52 @@
+"""What each kind decides about its own documents: see `onejob.api.strategy`."""
+
+from onejob.api.kinds import Kind
+from onejob.api.strategies.base import BaseStrategy, UnnamedStrategy
+from onejob.api.strategies.core import (
+    ConfigMapStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    SecretStrategy,
+    ServiceAccountStrategy,
+    ServiceStrategy,
+)
+from onejob.api.strategies.cronjob import CronJobStrategy
+from onejob.api.strategies.events import EventStrategy, EventsV1Strategy
+from onejob.api.strategies.job import JobStrategy
+from onejob.api.strategies.pod import PodStrategy
+from onejob.api.strategy import Strategy
+from onejob.gates import FeatureGates
+
+__all__ = ["strategy_for"]
+
+
+def strategy_for(kind: Kind, gates: FeatureGates) -> Strategy:
+    """The gates are read here, once; a strategy does not change its mind later."""
+    match kind.resource:
+        case "jobs.batch":
+            return JobStrategy(kind, gates)
+        case "cronjobs.batch":
+            return CronJobStrategy(kind, gates)
+        case "pods":
+            return PodStrategy(kind, gates)
+        case "namespaces":
+            return NamespaceStrategy(kind)
+        case "configmaps":
+            return ConfigMapStrategy(kind)
+        case "secrets":
+            return SecretStrategy(kind)
+        case "serviceaccounts":
+            return ServiceAccountStrategy(kind)
+        case "services":
+            return ServiceStrategy(kind)
+        case "nodes":
+            return NodeStrategy(kind)
+        case "leases.coordination.k8s.io":
+            return LeaseStrategy(kind)
+        case "events":
+            return EventStrategy(kind)
+        case "events.events.k8s.io":
+            return EventsV1Strategy(kind)
+        case _:
+            return UnnamedStrategy(kind) if kind.verbs == ("create",) else BaseStrategy(kind)

@@ -1,0 +1,119 @@
+"""What a kind does unless it says otherwise. Kinds override what they decide differently."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from onejob.api.field_errors import FieldError
+from onejob.api.kinds import Kind
+from onejob.api.names import subdomain_errors
+from onejob.api.printing import NAME_AND_AGE, age, name_of
+from onejob.api.strategies.metadata import NameRule, validate_metadata, validate_metadata_update
+from onejob.api.strategy import Document
+
+#: What a /status write may change.
+_WRITABLE_WITH_STATUS = frozenset({"apiVersion", "kind", "metadata", "status"})
+
+
+class BaseStrategy:
+    """Metadata is validated, status is its own endpoint's, nothing else is looked at."""
+
+    default_propagation: Literal["Background", "Orphan"] = "Background"
+    unconditional_update: bool = True
+
+    def __init__(self, kind: Kind, name_rule: NameRule = subdomain_errors) -> None:
+        self.kind = kind
+        self.name_rule = name_rule
+        self._has_status = kind.subresource("status") is not None
+
+    def default(self, doc: Document) -> None:
+        pass
+
+    def prepare_create(self, doc: Document) -> None:
+        if self._has_status:
+            doc.pop("status", None)
+
+    def validate_create(self, doc: Document) -> list[FieldError]:
+        return validate_metadata(doc["metadata"], self.name_rule, namespaced=self.kind.namespaced)
+
+    def warnings_on_create(self, doc: Document) -> list[str]:
+        return []
+
+    def prepare_update(self, new: Document, old: Document) -> None:
+        if self._has_status:
+            keep_status(new, old)
+
+    def validate_update(self, new: Document, old: Document) -> list[FieldError]:
+        return validate_metadata_update(new, old)
+
+    def warnings_on_update(self, new: Document, old: Document) -> list[str]:
+        return []
+
+    def prepare_status_update(self, new: Document, old: Document) -> None:
+        keep_all_but_status(new, old)
+
+    def validate_status_update(self, new: Document, old: Document) -> list[FieldError]:
+        return validate_metadata_update(new, old)
+
+    def selectable_fields(self, doc: Document) -> Mapping[str, str]:
+        return {}
+
+    def field_label_error(self, label: str) -> str | None:
+        if label in ("metadata.name", "metadata.namespace"):
+            return None
+        return (
+            f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+        )
+
+    def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
+        return 0
+
+    def columns(self) -> list[dict[str, Any]]:
+        return NAME_AND_AGE
+
+    def cells(self, doc: Document, now: datetime) -> list[Any]:
+        return [name_of(doc), age(doc, now)]
+
+
+class UnnamedStrategy(BaseStrategy):
+    """Reviews and bindings: nothing is stored, so nothing needs a name."""
+
+    def validate_create(self, doc: Document) -> list[FieldError]:
+        return []
+
+
+class SelectableStrategy(BaseStrategy):
+    """A core kind with field selectors of its own."""
+
+    #: Field selector labels beyond metadata.name and metadata.namespace.
+    selectable: frozenset[str] = frozenset()
+
+    def field_label_error(self, label: str) -> str | None:
+        if label in ("metadata.name", "metadata.namespace") or label in self.selectable:
+            return None
+        return f"field label not supported: {label}"
+
+
+def keep_status(new: Document, old: Document) -> None:
+    """Writes to the main endpoint do not reach status."""
+    if "status" in old:
+        new["status"] = old["status"]
+    else:
+        new.pop("status", None)
+
+
+def keep_all_but_status(new: Document, old: Document) -> None:
+    for field in [field for field in new if field not in _WRITABLE_WITH_STATUS]:
+        del new[field]
+    for field, value in old.items():
+        if field not in _WRITABLE_WITH_STATUS:
+            new[field] = value
+
+
+def keep_generation(new: Document, old: Document, *, changed: bool) -> None:
+    """The server counts: one more whenever what is asked for changed."""
+    generation = old["metadata"].get("generation", 0) + changed
+    if generation:
+        new["metadata"]["generation"] = generation
+    else:
+        new["metadata"].pop("generation", None)

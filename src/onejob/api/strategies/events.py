@@ -1,0 +1,133 @@
+"""Events, which are served under two names: as core `v1` and as `events.k8s.io/v1`.
+
+They are stored in the core form; `to_core` and `from_core` translate.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from onejob.api.field_errors import FieldError, invalid, required
+from onejob.api.printing import EVENT_COLUMNS, event_cells
+from onejob.api.strategies.base import SelectableStrategy
+from onejob.api.strategies.metadata import validate_metadata_update
+from onejob.api.strategy import Document
+
+#: Field of events.k8s.io/v1 -> field of core v1. All others are called the same.
+_RENAMED: Final[Mapping[str, str]] = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_RENAMED_BACK: Final = {core: other for other, core in _RENAMED.items()}
+
+_INVOLVED: Final = (
+    "kind",
+    "namespace",
+    "name",
+    "uid",
+    "apiVersion",
+    "resourceVersion",
+    "fieldPath",
+)
+
+
+def to_core(doc: Document) -> Document:
+    """An events.k8s.io/v1 Event as core v1."""
+    return {**{_RENAMED.get(field, field): v for field, v in doc.items()}, "apiVersion": "v1"}
+
+
+def from_core(doc: Document) -> Document:
+    """A core v1 Event as events.k8s.io/v1."""
+    renamed = {_RENAMED_BACK.get(field, field): value for field, value in doc.items()}
+    return {**renamed, "apiVersion": "events.k8s.io/v1"}
+
+
+class EventStrategy(SelectableStrategy):
+    """Events in their stored form, whichever name they are asked for by."""
+
+    selectable = frozenset(
+        {
+            *(f"involvedObject.{field}" for field in _INVOLVED),
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        }
+    )
+
+    def validate_create(self, doc: Document) -> list[FieldError]:
+        return super().validate_create(doc) + _validate_namespace(doc)
+
+    def validate_update(self, new: Document, old: Document) -> list[FieldError]:
+        return [*validate_metadata_update(new, old), *_validate_namespace(new)]
+
+    def selectable_fields(self, doc: Document) -> Mapping[str, str]:
+        involved = doc.get("involvedObject", {})
+        reporter = doc.get("reportingComponent", "")
+        fields = {f"involvedObject.{field}": involved.get(field, "") for field in _INVOLVED}
+        fields["reason"] = doc.get("reason", "")
+        fields["reportingComponent"] = reporter
+        fields["source"] = doc.get("source", {}).get("component") or reporter
+        fields["type"] = doc.get("type", "")
+        return fields
+
+    def columns(self) -> list[dict[str, Any]]:
+        return EVENT_COLUMNS
+
+    def cells(self, doc: Document, now: datetime) -> list[Any]:
+        return event_cells(doc, now)
+
+
+class EventsV1Strategy(EventStrategy):
+    """Events in the form of events.k8s.io/v1, which is stricter about new ones."""
+
+    selectable = frozenset(
+        {
+            *(f"regarding.{field}" for field in _INVOLVED),
+            "reason",
+            "reportingController",
+            "type",
+        }
+    )
+
+    def validate_create(self, doc: Document) -> list[FieldError]:
+        errors = super().validate_create(to_core(doc))
+        if not doc.get("eventTime"):
+            errors.append(required("eventTime"))
+        errors += [
+            required(field)
+            for field in ("reportingController", "reportingInstance", "action", "reason")
+            if not doc.get(field)
+        ]
+        if doc.get("type") not in ("Normal", "Warning"):
+            errors.append(invalid("type", doc.get("type", ""), "has invalid value: "))
+        return errors
+
+    def validate_update(self, new: Document, old: Document) -> list[FieldError]:
+        return super().validate_update(to_core(new), to_core(old))
+
+    def selectable_fields(self, doc: Document) -> Mapping[str, str]:
+        return {
+            field.replace("involvedObject.", "regarding.").replace(
+                "reportingComponent", "reportingController"
+            ): value
+            for field, value in super().selectable_fields(to_core(doc)).items()
+        }
+
+    def cells(self, doc: Document, now: datetime) -> list[Any]:
+        return event_cells(to_core(doc), now)
+
+
+def _validate_namespace(doc: Document) -> list[FieldError]:
+    involved = doc.get("involvedObject", {}).get("namespace", "")
+    namespace = doc["metadata"].get("namespace", "")
+    # What has no namespace has its events where everybody finds them.
+    allowed = (involved,) if involved else ("default", "kube-system")
+    if namespace in allowed:
+        return []
+    return [invalid("involvedObject.namespace", involved, "does not match event.namespace")]

@@ -1,0 +1,122 @@
+"""What holds for the metadata of every kind, on create and on update."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from onejob.api.field_errors import FieldError, forbidden, invalid, required
+from onejob.api.labels import validate_annotations, validate_labels
+from onejob.api.names import as_prefix, label_errors, qualified_name_errors
+from onejob.api.strategy import Document
+
+NameRule: TypeAlias = Callable[[str], list[str]]
+
+#: Finalizers that need no domain.
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+
+
+def validate_metadata(
+    metadata: Mapping[str, Any], name_rule: NameRule, *, namespaced: bool
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    prefix = metadata.get("generateName", "")
+    if prefix:
+        errors += [
+            invalid("metadata.generateName", prefix, text) for text in name_rule(as_prefix(prefix))
+        ]
+    name = metadata.get("name", "")
+    if not name:
+        errors.append(required("metadata.name", "name or generateName is required"))
+    else:
+        errors += [invalid("metadata.name", name, text) for text in name_rule(name)]
+    errors += _validate_namespace(metadata.get("namespace", ""), namespaced)
+    return errors + _validate_common(metadata)
+
+
+def validate_metadata_update(new: Document, old: Document) -> list[FieldError]:
+    """Names are not judged again: what is stored was accepted once."""
+    metadata, stored = new.get("metadata", {}), old.get("metadata", {})
+    errors = []
+    for field in ("name", "namespace"):
+        value = metadata.get(field, "")
+        if value != stored.get(field, ""):
+            errors.append(invalid(f"metadata.{field}", value, "field is immutable"))
+    return errors + _validate_common(metadata)
+
+
+def _validate_namespace(namespace: str, namespaced: bool) -> list[FieldError]:
+    path = "metadata.namespace"
+    if not namespaced:
+        return [forbidden(path, "not allowed on this type")] if namespace else []
+    if not namespace:
+        return [required(path)]
+    return [invalid(path, namespace, text) for text in label_errors(namespace)]
+
+
+def _validate_common(metadata: Mapping[str, Any]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if labels := metadata.get("labels"):
+        errors += validate_labels(labels, "metadata.labels")
+    if annotations := metadata.get("annotations"):
+        errors += validate_annotations(annotations, "metadata.annotations")
+    if owners := metadata.get("ownerReferences"):
+        errors += _validate_owners(owners)
+    if finalizers := metadata.get("finalizers"):
+        errors += _validate_finalizers(finalizers)
+    return errors
+
+
+def _validate_owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    errors = []
+    controller = None
+    for i, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{i}]"
+        version = owner.get("apiVersion", "")
+        if not version.rpartition("/")[2]:
+            errors.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
+        errors += [
+            required(f"{path}.{field}", "must not be empty")
+            for field in ("kind", "name", "uid")
+            if not owner.get(field)
+        ]
+        if not owner.get("controller"):
+            continue
+        title = f"{owner.get('kind', '')}/{owner.get('name', '')}"
+        if controller is not None:
+            errors.append(
+                invalid(
+                    "metadata.ownerReferences",
+                    owners,
+                    "Only one reference can have Controller set to true. "
+                    f'Found "true" in references for {controller} and {title}',
+                )
+            )
+        else:
+            controller = title
+    return errors
+
+
+def _validate_finalizers(finalizers: Sequence[str]) -> list[FieldError]:
+    errors = []
+    orphan = foreground = False
+    for i, finalizer in enumerate(finalizers):
+        path = f"metadata.finalizers[{i}]"
+        errors += [invalid(path, finalizer, text) for text in qualified_name_errors(finalizer)]
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            errors.append(
+                invalid(
+                    path,
+                    finalizer,
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                )
+            )
+        orphan |= finalizer == "orphan"
+        foreground |= finalizer == "foregroundDeletion"
+    if orphan and foreground:
+        errors.append(
+            invalid(
+                "metadata.finalizers",
+                finalizers,
+                "finalizer orphan and foregroundDeletion cannot be both set",
+            )
+        )
+    return errors

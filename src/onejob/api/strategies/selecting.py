@@ -1,0 +1,17 @@
+"""Selectors of documents against labels."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from onejob.objects.meta import LabelSelector
+from onejob.objects.selectors import SelectorError, matcher_of
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool | None:
+    """Whether a selector picks these labels; None if it is no selector at all."""
+    try:
+        return matcher_of(msgspec.convert(selector, LabelSelector)).matches(labels)
+    except SelectorError:
+        return None
