@@ -1,0 +1,155 @@
+"""A disk that remembers every write and sync, can fail any of them, and can lose power.
+
+A SQLite VFS over real files. Its journal holds, in order, what was written, synced and told to
+callers; `after_power_loss` lays out the files as a disk might show them after losing power at
+any entry: what was synced is there, of the rest any part may be.
+"""
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+import apsw
+
+SECTOR = 512
+
+What: TypeAlias = Literal["write", "truncate", "sync", "delete", "told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    what: What
+    #: The name of the file; for `told`, what the caller was told of.
+    name: str
+    offset: int = 0
+    data: bytes = b""
+
+
+@dataclass(slots=True)
+class FaultyDisk(AbstractContextManager["FaultyDisk"]):
+    """Register with SQLite while in the context; open stores with `vfs=disk.name`."""
+
+    name: str = "faulty"
+    journal: list[Entry] = field(default_factory=list)
+    #: Called before each write, truncation and sync takes effect; may raise.
+    before: Callable[[Entry], None] = lambda _: None
+    #: Called after each write, truncation and sync took effect; may raise.
+    after: Callable[[Entry], None] = lambda _: None
+    _vfs: "_Vfs | None" = None
+
+    def __enter__(self) -> Self:
+        self._vfs = _Vfs(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._vfs is not None
+        self._vfs.unregister()
+
+    def tell(self, name: str) -> None:
+        self.journal.append(Entry("told", name))
+
+    def perform(self, entry: Entry, effect: Callable[[], None]) -> None:
+        self.before(entry)
+        effect()
+        self.journal.append(entry)
+        self.after(entry)
+
+
+def after_power_loss(
+    journal: list[Entry], directory: Path, keep: Callable[[Entry], bytes | None]
+) -> None:
+    """Write the files as they are after the journal's last entry and a loss of power.
+
+    `keep` says what is left of a write that was not synced: None for nothing of it.
+    """
+    synced_upto = {entry.name: at for at, entry in enumerate(journal) if entry.what == "sync"}
+    files: dict[str, bytearray] = {}
+    for at, entry in enumerate(journal):
+        if entry.what == "delete":
+            files.pop(entry.name, None)
+            continue
+        if entry.what in ("told", "sync"):
+            continue
+        data: bytes | None = entry.data
+        if at > synced_upto.get(entry.name, -1):
+            data = keep(entry)
+        image = files.setdefault(entry.name, bytearray())
+        if data is None:
+            continue
+        if entry.what == "truncate":
+            del image[entry.offset :]
+        else:
+            image.extend(bytes(max(0, entry.offset - len(image))))
+            image[entry.offset : entry.offset + len(data)] = data
+    directory.mkdir()
+    for name, image in files.items():
+        (directory / name).write_bytes(image)
+
+
+def nothing(_: Entry) -> None:
+    return None
+
+
+def everything(entry: Entry) -> bytes:
+    return entry.data
+
+
+def any_part(rng: random.Random) -> Callable[[Entry], bytes | None]:
+    """Each unsynced write is lost, kept, or torn at a sector, on its own: disks reorder."""
+
+    def keep(entry: Entry) -> bytes | None:
+        choice = rng.randrange(3)
+        if choice == 0:
+            return None
+        if choice == 1:
+            return entry.data
+        return entry.data[: rng.randrange(len(entry.data) // SECTOR + 1) * SECTOR]
+
+    return keep
+
+
+class _Vfs(apsw.VFS):
+    def __init__(self, disk: FaultyDisk) -> None:
+        self._disk = disk
+        super().__init__(disk.name, "")
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "_File":
+        return _File(self._disk, name, flags)
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:
+        super().xDelete(filename, syncdir)
+        self._disk.journal.append(Entry("delete", Path(filename).name))
+
+
+class _File(apsw.VFSFile):
+    def __init__(
+        self, disk: FaultyDisk, name: str | apsw.URIFilename | None, flags: list[int]
+    ) -> None:
+        self._disk = disk
+        text = name.filename() if isinstance(name, apsw.URIFilename) else name
+        self._name = Path(text).name if text else ""
+        super().__init__("", name, flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        self._disk.perform(
+            Entry("write", self._name, offset, bytes(data)),
+            lambda: super(_File, self).xWrite(data, offset),
+        )
+
+    def xTruncate(self, newsize: int) -> None:
+        self._disk.perform(
+            Entry("truncate", self._name, newsize),
+            lambda: super(_File, self).xTruncate(newsize),
+        )
+
+    def xSync(self, flags: int) -> None:
+        self._disk.perform(Entry("sync", self._name), lambda: super(_File, self).xSync(flags))
