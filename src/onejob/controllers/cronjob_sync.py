@@ -1,0 +1,180 @@
+"""Carries out one sync of one CronJob: asks the API what the planner wants to know, does what it
+decides. Needs a `Client` and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from onejob.api.errors import AlreadyExists, ApiError, NotFound
+from onejob.client.base import Client, Create, Delete, Patch
+from onejob.objects.cronjob import CronJob, CronJobStatus, read_cronjob
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import JOBS, Key
+from onejob.planning.cronjob import (
+    Created,
+    Deleted,
+    Existed,
+    NotCreated,
+    NotReplaced,
+    Outcome,
+    Settlement,
+    StartPlan,
+    Stock,
+    needs_reread,
+    plan_history,
+    plan_start,
+    settle,
+    take_stock,
+)
+from onejob.planning.cronjob_documents import status_patch
+from onejob.planning.plan import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a sync did, and what is left to do: write the status, tell the events, look again."""
+
+    #: The CronJob the status is for: the cached one, or a newer one that was read.
+    cronjob: CronJob
+    status: CronJobStatus | None
+    events: tuple[Event, ...]
+    look_again_seconds: float | None
+    error: str | None
+    skew_seconds: float | None
+    #: The newest revision of what was done to Jobs.
+    job_revision: int
+    #: The Job of the due slot exists but is not ours to record; only its end will help.
+    blocked: bool
+
+
+async def sync_cronjob(
+    client: Client,
+    cronjob: CronJob,
+    jobs: Sequence[Job],
+    now: datetime,
+    *,
+    local_zone: str = "UTC",
+    keeps_history: bool = True,
+) -> Synced:
+    """`jobs` are those the CronJob controls, as far as the cache knows."""
+    hands = _Hands(client)
+    deleted = await hands.delete_all(plan_history(cronjob, jobs)) if keeps_history else ()
+    stock = take_stock(cronjob, None, (), deleted)
+    try:
+        live = await hands.read_cronjob(cronjob.key) if needs_reread(cronjob, jobs) else None
+        stock = take_stock(cronjob, live, jobs, deleted)
+        missing = await hands.find_missing(stock)
+    except ApiError as error:
+        return _given_up(stock, hands, error)
+    plan = plan_start(stock, missing, now, local_zone=local_zone)
+    outcome, replaced = await hands.start(plan)
+    settlement = settle(plan, replaced, outcome)
+    return Synced(
+        plan.stock.cronjob,
+        settlement.status,
+        (*plan.stock.events, *plan.events, *settlement.events),
+        settlement.look_again_seconds,
+        settlement.error,
+        settlement.skew_seconds,
+        hands.job_revision,
+        _is_blocked(outcome, settlement),
+    )
+
+
+async def write_status(client: Client, synced: Synced) -> int:
+    """Write what the sync found out, if it found out anything; the revision written, or 0."""
+    if synced.status is None:
+        return 0
+    body = status_patch(synced.cronjob, synced.status)
+    written = await client.write(Patch(synced.cronjob.key, body, "merge", "status"))
+    return written.revision
+
+
+def _given_up(stock: Stock, hands: "_Hands", error: ApiError) -> Synced:
+    status = stock.status if stock.changed else None
+    return Synced(
+        stock.cronjob, status, stock.events, None, str(error), None, hands.job_revision, False
+    )
+
+
+def _is_blocked(outcome: Outcome | None, settlement: Settlement) -> bool:
+    return isinstance(outcome, Existed) and settlement.look_again_seconds is None
+
+
+class _Hands:
+    """API calls of one sync."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.job_revision = 0
+
+    async def delete_all(self, jobs: Sequence[Job]) -> tuple[Deleted, ...]:
+        doomed = [job for job in jobs if not job.metadata.deleting]
+        if not doomed:
+            return ()
+        ops = [Delete(job.key, "Background", uid=job.metadata.uid) for job in doomed]
+        deleted = []
+        for job, result in zip(doomed, await self._client.write_many(ops), strict=True):
+            error = str(result) if isinstance(result, ApiError) else None
+            if not isinstance(result, ApiError):
+                self.job_revision = max(self.job_revision, result.revision)
+            if not isinstance(result, NotFound):
+                deleted.append(Deleted(job.metadata.name, job.metadata.uid, error))
+        return tuple(deleted)
+
+    async def read_cronjob(self, key: Key) -> CronJob:
+        return read_cronjob(await self._client.get(key))
+
+    async def find_missing(self, stock: Stock) -> frozenset[str]:
+        missing = set()
+        for reference in stock.unseen:
+            try:
+                document = await self._client.get(Key(JOBS, reference.namespace, reference.name))
+            except NotFound:
+                missing.add(reference.uid)
+            else:
+                # A namesake made by somebody else must not block the CronJob for ever.
+                if read_job(document).metadata.uid != reference.uid:
+                    missing.add(reference.uid)
+        return frozenset(missing)
+
+    async def start(self, plan: StartPlan) -> tuple[Outcome | None, tuple[Deleted, ...]]:
+        if plan.start is None:
+            return None, ()
+        replaced: list[Deleted] = []
+        for reference in plan.start.replaces:
+            key = Key(JOBS, reference.namespace, reference.name)
+            try:
+                job = read_job(await self._client.get(key))
+            except ApiError as error:
+                return NotReplaced(str(error), lookup=True), tuple(replaced)
+            deletion = Delete(key, "Background", uid=job.metadata.uid)
+            result = (await self._client.write_many([deletion]))[0]
+            error_text = str(result) if isinstance(result, ApiError) else None
+            replaced.append(Deleted(job.metadata.name, job.metadata.uid, error_text))
+            if isinstance(result, ApiError):
+                text = f"could not replace job {key.namespace}/{key.name}"
+                return NotReplaced(text, lookup=False), tuple(replaced)
+            self.job_revision = max(self.job_revision, result.revision)
+        return await self._create(plan), tuple(replaced)
+
+    async def _create(self, plan: StartPlan) -> Outcome:
+        assert plan.start is not None, "there is nothing to create"
+        namespace = plan.stock.cronjob.metadata.namespace
+        try:
+            written = await self._client.write(Create(JOBS, namespace, plan.start.document))
+        except AlreadyExists:
+            key = Key(JOBS, namespace, plan.start.name)
+            try:
+                return Existed(read_job(await self._client.get(key)))
+            except ApiError as error:
+                return NotCreated(str(error), silent=True)
+        except ApiError as error:
+            return NotCreated(str(error), _namespace_terminating(error))
+        self.job_revision = max(self.job_revision, written.revision)
+        return Created(read_job(written.document))
+
+
+def _namespace_terminating(error: ApiError) -> bool:
+    causes = error.details.get("causes") or ()
+    return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)

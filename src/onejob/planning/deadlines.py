@@ -1,0 +1,61 @@
+"""Many things that are each due at a time of their own: looked at when due, never scanned."""
+
+import heapq
+from collections.abc import Hashable
+from datetime import datetime
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+#: Moved and dropped deadlines stay in the heap until they surface; with this many of them, and
+#: more of them than live ones, it is rebuilt.
+_STALE_ALLOWED = 1024
+
+
+class Deadlines(Generic[K]):
+    """One deadline per key. Setting, dropping and taking cost O(log n)."""
+
+    def __init__(self) -> None:
+        self._due: dict[K, datetime] = {}
+        # The number breaks ties in the order of setting: keys need not be comparable.
+        self._heap: list[tuple[datetime, int, K]] = []
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due
+
+    def set(self, key: K, due: datetime) -> None:
+        """Replaces the key's earlier deadline, be that sooner or later."""
+        if self._due.get(key) == due:
+            return
+        self._due[key] = due
+        self._number += 1
+        heapq.heappush(self._heap, (due, self._number, key))
+        if len(self._heap) - len(self._due) > max(_STALE_ALLOWED, len(self._due)):
+            self._rebuild()
+
+    def drop(self, key: K) -> None:
+        self._due.pop(key, None)
+
+    @property
+    def next_due(self) -> datetime | None:
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now: datetime, *, limit: int) -> list[K]:
+        """Remove and return up to `limit` keys that are due at `now`, the most overdue first."""
+        taken: list[K] = []
+        while len(taken) < limit and (due := self.next_due) is not None and due <= now:
+            key = heapq.heappop(self._heap)[2]
+            del self._due[key]
+            taken.append(key)
+        return taken
+
+    def _rebuild(self) -> None:
+        live = {(due, key) for key, due in self._due.items()}
+        self._heap = [entry for entry in self._heap if (entry[0], entry[2]) in live]
+        heapq.heapify(self._heap)

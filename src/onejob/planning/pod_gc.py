@@ -1,0 +1,130 @@
+"""Which Pods nobody will clean up any more, and why they may go by force."""
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from onejob.objects.meta import Key
+from onejob.objects.pod import Pod
+
+Reason: TypeAlias = Literal["terminated", "orphaned", "out-of-service", "unscheduled"]
+
+#: Finished Pods kept before the oldest are removed.
+DEFAULT_TERMINATED_LIMIT = 12500
+#: How long a node must have been absent before its Pods are given up.
+QUARANTINE_SECONDS = 40.0
+
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """All that is remembered of a Pod that has ended."""
+
+    key: Key
+    uid: str
+    node: str
+    evicted: bool
+    created_at: datetime
+
+    @property
+    def age_order(self) -> tuple[bool, datetime, str]:
+        """Evicted first, then the oldest, then by name."""
+        return (not self.evicted, self.created_at, self.key.name)
+
+
+def ended(pod: Pod) -> Ended | None:
+    """The memory of a Pod that has ended; None if it has not."""
+    if pod.phase in ("Pending", "Running", "Unknown", ""):
+        return None
+    return Ended(
+        pod.key,
+        pod.metadata.uid,
+        pod.spec.node_name,
+        pod.status.reason == "Evicted",
+        pod.metadata.creation_timestamp or _EVER,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    key: Key
+    uid: str
+    reason: Reason
+    #: Say Failed first, so that whoever counts Pods sees an end.
+    mark_failed: bool
+
+
+def too_many_ended(pods: Mapping[Key, Ended], limit: int) -> Iterator[Removal]:
+    """The Pods that have ended beyond `limit`, those to go first first; none if limit <= 0."""
+    excess = len(pods) - limit
+    if limit <= 0 or excess <= 0:
+        return
+    for pod in heapq.nsmallest(excess, pods.values(), key=lambda pod: pod.age_order):
+        yield Removal(pod.key, pod.uid, "terminated", mark_failed=False)
+
+
+def stuck(pods: Iterable[Pod], out_of_service_nodes: AbstractSet[str]) -> Iterator[Removal]:
+    """Pods being deleted that no node will ever report on."""
+    for pod in pods:
+        if not pod.metadata.deleting:
+            continue
+        if not pod.spec.node_name:
+            yield _removal(pod, "unscheduled")
+        elif pod.spec.node_name in out_of_service_nodes:
+            yield _removal(pod, "out-of-service")
+
+
+def stranded(
+    pods: Iterable[Pod], ended_pods: Iterable[Ended], gone_nodes: AbstractSet[str]
+) -> Iterator[Removal]:
+    """Pods on nodes that no longer exist."""
+    for pod in pods:
+        if pod.spec.node_name in gone_nodes and not pod.terminal:
+            yield _removal(pod, "orphaned")
+    for old in ended_pods:
+        if old.node in gone_nodes:
+            yield Removal(old.key, old.uid, "orphaned", mark_failed=False)
+
+
+def _removal(pod: Pod, reason: Reason) -> Removal:
+    return Removal(pod.key, pod.metadata.uid, reason, mark_failed=not pod.terminal)
+
+
+class Quarantine:
+    """Nodes that were missed, since when. A node that comes back is forgotten."""
+
+    def __init__(self) -> None:
+        self._missed_since: dict[str, float] = {}
+
+    def over(
+        self, used: AbstractSet[str], present: AbstractSet[str], moment: float
+    ) -> frozenset[str]:
+        """Of the nodes that Pods are bound to, those absent for long enough by now."""
+        absent = used - present
+        self._missed_since = {node: self._missed_since.get(node, moment) for node in absent}
+        return frozenset(
+            node
+            for node, since in self._missed_since.items()
+            if moment - since >= QUARANTINE_SECONDS
+        )
+
+
+def failed_status(removal: Removal, now: datetime) -> bytes:
+    """A strategic merge patch for `/status` that ends a Pod nobody will hear of again."""
+    status: dict[str, object] = {"phase": "Failed"}
+    if removal.reason == "orphaned":
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists",
+            "lastTransitionTime": now.replace(microsecond=0),
+        }
+        status["conditions"] = [condition]
+    return msgspec.json.encode({"metadata": {"uid": removal.uid}, "status": status})

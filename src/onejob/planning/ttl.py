@@ -1,0 +1,81 @@
+"""When a finished Job or Pod may go: `ttlSecondsAfterFinished` after its end.
+
+Owners do not matter here, in either direction: they neither keep an expired object nor does a
+TTL keep an object whose owners are gone.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from onejob.objects.job import Job
+from onejob.objects.pod import Pod
+from onejob.planning.pod_facts import finish_time
+
+
+@dataclass(frozen=True, slots=True)
+class Expires:
+    finished_at: datetime
+    at: datetime
+
+    def time_left(self, now: datetime) -> timedelta:
+        """Zero or less once it has expired."""
+        return self.at - now
+
+    def is_skewed(self, now: datetime) -> bool:
+        """Whether the end lies in the future: some clock is wrong. The TTL counts all the same."""
+        return self.finished_at > now
+
+
+@dataclass(frozen=True, slots=True)
+class NeverExpires:
+    """Unfinished, without a TTL, or on its way out already."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEnd:
+    """It has finished, but does not say when."""
+
+    error: str
+
+
+Expiry: TypeAlias = Expires | NeverExpires | UnknownEnd
+
+NEVER = NeverExpires()
+
+
+def expiry_of(finished: Job | Pod) -> Expiry:
+    return job_expiry(finished) if isinstance(finished, Job) else pod_expiry(finished)
+
+
+def job_expiry(job: Job) -> Expiry:
+    ttl_seconds = job.spec.ttl_seconds_after_finished
+    condition = job.finished_condition
+    if ttl_seconds is None or condition is None or job.metadata.deleting:
+        return NEVER
+    if condition.last_transition_time is None:
+        place = f"{job.metadata.namespace}/{job.metadata.name}"
+        return UnknownEnd(f"unable to find the time when the Job {place} finished")
+    return _expires(condition.last_transition_time, ttl_seconds)
+
+
+def pod_expiry(pod: Pod) -> Expiry:
+    ttl_seconds = pod.spec.ttl_seconds_after_finished
+    if ttl_seconds is None or not pod.terminal or pod.metadata.deleting:
+        return NEVER
+    ends = [
+        status.state.terminated.finished_at
+        for status in pod.status.container_statuses
+        if status.state.terminated and status.state.terminated.finished_at
+    ]
+    return _expires(max(ends) if ends else finish_time(pod), ttl_seconds)
+
+
+def time_left(finished: Job | Pod, now: datetime) -> timedelta | None:
+    """How long it may stay; None if no TTL applies."""
+    expiry = expiry_of(finished)
+    return expiry.time_left(now) if isinstance(expiry, Expires) else None
+
+
+def _expires(finished_at: datetime, ttl_seconds: int) -> Expires:
+    return Expires(finished_at, finished_at + timedelta(seconds=ttl_seconds))

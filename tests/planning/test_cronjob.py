@@ -1,0 +1,432 @@
+"""CronJobs: what is due, what may start, what the status says. Times are 2026-01-01 unless said."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.objects.cronjob import CronJob, ObjectReference, read_cronjob
+from onejob.objects.job import Job, read_job
+from onejob.planning.cronjob import (
+    Created,
+    Deleted,
+    Existed,
+    NotCreated,
+    NotReplaced,
+    StartPlan,
+    needs_reread,
+    plan_history,
+    plan_start,
+    reschedule,
+    settle,
+    take_stock,
+)
+from onejob.planning.cronjob_documents import job_document, status_patch
+from onejob.planning.cronjob_slots import is_too_late
+from onejob.planning.plan import Event
+
+
+def at(text: str) -> datetime:
+    """A time of day, or a whole time."""
+    return datetime.fromisoformat(text if "T" in text else f"2026-01-01T{text}Z").astimezone(UTC)
+
+
+def stamp(text: str) -> str:
+    return at(text).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def a_cronjob(
+    schedule: str = "0 * * * *",
+    *,
+    created: str = "09:30",
+    last: str | None = None,
+    last_success: str | None = None,
+    active: tuple[str, ...] = (),
+    deleting: bool = False,
+    **spec: Any,
+) -> CronJob:
+    status: dict[str, Any] = {"active": [a_reference(name) for name in active]}
+    if last:
+        status["lastScheduleTime"] = stamp(last)
+    if last_success:
+        status["lastSuccessfulTime"] = stamp(last_success)
+    metadata: dict[str, Any] = {
+        "name": "tick",
+        "namespace": "default",
+        "uid": "cj",
+        "resourceVersion": "7",
+        "creationTimestamp": stamp(created),
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = stamp("11:00")
+    template = {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}
+    document = {
+        "metadata": metadata,
+        "spec": {"schedule": schedule, "jobTemplate": template, **spec},
+        "status": status,
+    }
+    return read_cronjob(msgspec.json.encode(document))
+
+
+def a_reference(name: str) -> dict[str, str]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "namespace": "default",
+        "name": name,
+        "uid": f"uid-{name}",
+    }
+
+
+def a_job(
+    name: str,
+    condition: str = "",
+    *,
+    started: str | None = None,
+    completed: str | None = None,
+    owner: str | None = "cj",
+) -> Job:
+    status: dict[str, Any] = {}
+    if condition:
+        status["conditions"] = [{"type": condition, "status": "True"}]
+    if started:
+        status["startTime"] = stamp(started)
+    if completed:
+        status["completionTime"] = stamp(completed)
+    metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    if owner:
+        reference = {"kind": "CronJob", "name": "tick", "uid": owner, "controller": True}
+        metadata["ownerReferences"] = [reference]
+    return read_job(msgspec.json.encode({"metadata": metadata, "status": status}))
+
+
+def plan_at(
+    now: str, cronjob: CronJob, *jobs: Job, missing: frozenset[str] = frozenset()
+) -> StartPlan:
+    return plan_start(take_stock(cronjob, None, jobs), missing, at(now))
+
+
+def reasons(events: tuple[Event, ...]) -> list[str]:
+    return [event.reason for event in events]
+
+
+@pytest.mark.parametrize(
+    ("cronjob", "now", "slot"),
+    [
+        (a_cronjob(), "09:59:59", None),
+        (a_cronjob(), "10:00", "10:00"),
+        (a_cronjob(), "13:10", "13:00"),  # of several missed slots only the latest
+        (a_cronjob(last="10:00"), "10:30", None),
+        (a_cronjob(last="11:00"), "10:30", None),  # the clock was set back
+        (a_cronjob(startingDeadlineSeconds=600), "10:09", "10:00"),
+        (a_cronjob(startingDeadlineSeconds=600), "10:11", None),  # silently: too late
+        (a_cronjob(startingDeadlineSeconds=0), "10:00", None),
+        (a_cronjob("0 10 * * 1-5", created="11:00"), "2026-01-02T10:01Z", "2026-01-02T10:00Z"),
+        (a_cronjob("0 10 * * 1-5", created="11:00"), "2026-01-04T10:01Z", "2026-01-02T10:00Z"),
+        (a_cronjob("@every 90s", created="09:00:10"), "09:01:39", None),
+        (a_cronjob("@every 90s", created="09:00:10"), "09:01:40", "09:01:40"),
+        (a_cronjob("@every 90s", created="09:00", last="09:02:10"), "09:03:41", "09:03:40"),
+        (a_cronjob(suspend=True), "10:00", None),
+        (a_cronjob(deleting=True), "10:00", None),
+        (a_cronjob(startingDeadlineSeconds=2**62), "10:00", "10:00"),
+    ],
+)  # fmt: skip
+def test_the_latest_due_slot_is_started(cronjob: CronJob, now: str, slot: str | None) -> None:
+    start = plan_at(now, cronjob).start
+    assert (start.slot if start else None) == (at(slot) if slot else None)
+
+
+@pytest.mark.parametrize(
+    ("cronjob", "now", "seconds"),
+    [
+        (a_cronjob(), "09:59", 60.1),
+        (a_cronjob(last="10:00"), "10:30", 1800.1),
+        (a_cronjob("@every 7m", last="10:00"), "10:01", 360.1),
+        (a_cronjob(startingDeadlineSeconds=10), "10:00:30", 3570.1),
+        (a_cronjob(suspend=True), "10:00", None),
+        (a_cronjob("0 0 31 2 *"), "10:00", None),
+    ],
+)
+def test_with_nothing_to_start_it_looks_again_just_after_the_next_slot(
+    cronjob: CronJob, now: str, seconds: float | None
+) -> None:
+    plan = plan_at(now, cronjob)
+    assert plan.start is None
+    assert settle(plan).look_again_seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("cronjob", "now", "expected"),
+    [
+        (a_cronjob("nonsense"), "10:00", ["UnparseableSchedule"]),
+        (a_cronjob("0 0 31 2 *"), "10:00", ["InvalidSchedule"]),
+        (a_cronjob(timeZone="Moon/Base"), "10:00", ["UnknownTimeZone"]),
+        (a_cronjob("TZ=Asia/Tokyo 0 * * * *"), "09:59", ["UnsupportedSchedule"]),
+        (a_cronjob("TZ=UTC"), "09:59", ["UnsupportedSchedule", "UnparseableSchedule"]),
+        (a_cronjob("* * * * *", created="00:00"), "01:41:30", ["TooManyMissedTimes"]),
+        (a_cronjob("* * * * *", created="00:00"), "01:39:30", []),
+        (a_cronjob(concurrencyPolicy="Forbid", active=("tick-1",)), "10:00", ["JobAlreadyActive"]),
+        (a_cronjob(suspend=True, timeZone="Moon/Base"), "10:00", ["UnknownTimeZone"]),
+    ],
+)
+def test_what_is_told_about_the_schedule(cronjob: CronJob, now: str, expected: list[str]) -> None:
+    assert reasons(plan_at(now, cronjob).events) == expected
+
+
+def test_a_slot_is_never_started_twice() -> None:
+    name = f"tick-{int(at('10:00').timestamp()) // 60}"
+    assert plan_at("10:01", a_cronjob(last="09:00", active=(name,))).start is None
+    assert plan_at("10:01", a_cronjob("0 * * * *", last="10:00")).start is None
+
+
+def test_a_slot_older_than_the_deadline_is_too_late() -> None:
+    cronjob = a_cronjob(startingDeadlineSeconds=60)
+    assert not is_too_late(cronjob, at("10:00"), at("10:01"))
+    assert is_too_late(cronjob, at("10:00"), at("10:01:01"))
+    assert not is_too_late(a_cronjob(), at("10:00"), at("23:00"))
+
+
+def test_forbid_waits_for_the_end_of_the_previous_job_and_then_starts_late() -> None:
+    cronjob = a_cronjob(concurrencyPolicy="Forbid", last="09:00", active=("a",))
+    waiting = plan_at("10:00", cronjob, a_job("a"))
+    assert waiting.start is None
+    assert settle(waiting).status is None  # lastScheduleTime is not advanced
+    late = plan_at("10:20", cronjob, a_job("a", "Complete", completed="10:19"))
+    assert late.start is not None
+    assert late.start.slot == at("10:00")
+
+
+def test_replace_names_the_active_jobs_to_remove_first() -> None:
+    cronjob = a_cronjob(concurrencyPolicy="Replace", last="09:00", active=("a", "b"))
+    plan = plan_at("10:00", cronjob, a_job("a"), a_job("b"))
+    assert plan.start is not None
+    assert [reference.name for reference in plan.start.replaces] == ["a", "b"]
+    replaced = (Deleted("a", "uid-a"), Deleted("b", "uid-b"))
+    end = settle(plan, replaced, Created(a_job("new")))
+    assert reasons(end.events) == ["SuccessfulDelete", "SuccessfulDelete", "SuccessfulCreate"]
+    assert end.status is not None
+    assert [reference.name for reference in end.status.active] == ["new"]
+
+
+def test_a_replacement_that_fails_half_way_records_what_was_done() -> None:
+    cronjob = a_cronjob(concurrencyPolicy="Replace", last="09:00", active=("a", "b"))
+    plan = plan_at("10:00", cronjob, a_job("a"), a_job("b"))
+    end = settle(plan, (Deleted("a", "uid-a"),), NotReplaced("no answer", lookup=True))
+    assert end.error == "no answer"
+    assert end.events[-1] == Event("Warning", "FailedGet", "Get job: no answer")
+    assert end.status is not None
+    assert [reference.name for reference in end.status.active] == ["b"]
+    assert end.status.last_schedule_time == at("09:00")
+
+
+def test_a_started_job_is_recorded() -> None:
+    plan = plan_at("10:00:02", a_cronjob())
+    assert plan.start is not None
+    job = read_job(
+        msgspec.json.encode(
+            {
+                "metadata": {
+                    "name": plan.start.name,
+                    "namespace": "default",
+                    "uid": "u",
+                    "resourceVersion": "12",
+                    "creationTimestamp": stamp("10:00:02"),
+                }
+            }
+        )
+    )
+    end = settle(plan, (), Created(job))
+    assert end.status is not None
+    assert end.status.last_schedule_time == at("10:00")
+    assert end.status.active == (
+        ObjectReference(
+            api_version="batch/v1",
+            kind="Job",
+            name=plan.start.name,
+            namespace="default",
+            uid="u",
+            resource_version="12",
+        ),
+    )
+    assert end.look_again_seconds == pytest.approx(3598.1)
+    assert end.skew_seconds == 2.0
+
+
+@pytest.mark.parametrize(
+    ("job", "recorded"),
+    [
+        (a_job("x"), True),  # made by an earlier attempt whose status write failed
+        (a_job("x", owner="somebody"), False),
+        (a_job("x", owner=None), False),
+    ],
+)
+def test_a_job_that_exists_already_is_recorded_only_if_it_is_ours(job: Job, recorded: bool) -> None:
+    end = settle(plan_at("10:00", a_cronjob()), (), Existed(job))
+    assert (end.status is not None) is recorded
+    assert end.events == ()
+    assert end.skew_seconds is None
+
+
+def test_a_refused_creation_is_told_unless_the_namespace_is_going_away() -> None:
+    plan = plan_at("10:00", a_cronjob())
+    told = settle(plan, (), NotCreated("quota"))
+    assert told.events == (Event("Warning", "FailedCreate", "Error creating job: quota"),)
+    silent = settle(plan, (), NotCreated("terminating", silent=True))
+    assert silent.events == ()
+    assert told.error == "quota"
+    assert silent.error == "terminating"
+    assert told.status is None
+
+
+def test_completion_counts_only_with_the_complete_condition() -> None:
+    jobs = (
+        a_job("unfinished", completed="10:40"),
+        a_job("failed", "Failed", completed="10:30"),
+        a_job("done", "Complete", completed="10:20"),
+        a_job("earlier", "Complete", completed="10:10"),
+    )
+    stock = take_stock(a_cronjob(active=("unfinished",)), None, jobs)
+    assert stock.status.last_successful_time == at("10:20")
+    assert stock.changed
+
+
+def test_an_older_success_does_not_set_the_time_back() -> None:
+    cronjob = a_cronjob(last_success="10:30")
+    stock = take_stock(cronjob, None, (a_job("done", "Complete", completed="10:20"),))
+    assert not stock.changed
+    assert stock.status == cronjob.status
+
+
+def test_finished_jobs_leave_the_active_list() -> None:
+    cronjob = a_cronjob(active=("a", "b", "c"))
+    jobs = (a_job("a", "Complete", completed="10:00"), a_job("b", "Failed"), a_job("c"))
+    stock = take_stock(cronjob, None, jobs)
+    assert [event.message for event in stock.events] == [
+        "Saw completed job: a, condition: Complete",
+        "Saw completed job: b, condition: Failed",
+    ]
+    assert [reference.name for reference in stock.status.active] == ["c"]
+    assert stock.unseen == ()
+
+
+def test_a_running_job_that_is_not_listed_is_unexpected_unless_a_newer_cronjob_lists_it() -> None:
+    cached, live = a_cronjob(last="09:00"), a_cronjob(last="10:00", active=("a",))
+    jobs = (a_job("a"),)
+    assert needs_reread(cached, jobs)
+    assert not needs_reread(live, jobs)
+    unexpected = take_stock(cached, cached, jobs)
+    assert reasons(unexpected.events) == ["UnexpectedJob"]
+    assert unexpected.status.active == ()
+    assert not unexpected.changed
+    informed = take_stock(cached, live, jobs)
+    assert informed.events == ()
+    assert informed.cronjob is live
+
+
+def test_active_jobs_that_the_cache_lacks_are_looked_up_and_dropped_if_missing() -> None:
+    stock = take_stock(a_cronjob(active=("a", "b")), None, ())
+    assert [reference.name for reference in stock.unseen] == ["a", "b"]
+    plan = plan_start(stock, frozenset({"uid-b"}), at("09:40"))
+    assert [event.message for event in plan.stock.events] == ["Active job went missing: b"]
+    end = settle(plan)
+    assert end.status is not None
+    assert [reference.name for reference in end.status.active] == ["a"]
+
+
+def test_history_keeps_the_newest_of_each_outcome() -> None:
+    jobs = (
+        a_job("ok-3", "Complete", started="03:00"),
+        a_job("ok-1", "Complete", started="01:00"),
+        a_job("ok-2", "Complete", started="02:00"),
+        a_job("bad-2", "Failed", started="02:00"),
+        a_job("bad-1", "Failed", started="01:00"),
+        a_job("running", started="00:30"),
+    )
+    limited = a_cronjob(successfulJobsHistoryLimit=1, failedJobsHistoryLimit=0)
+    assert [job.metadata.name for job in plan_history(limited, jobs)] == [
+        "ok-1",
+        "ok-2",
+        "bad-1",
+        "bad-2",
+    ]
+    assert plan_history(a_cronjob(), jobs) == ()
+
+
+def test_a_success_deleted_in_the_same_sync_still_counts() -> None:
+    cronjob = a_cronjob(active=("a",), successfulJobsHistoryLimit=0)
+    jobs = (a_job("a", "Complete", completed="10:00"),)
+    stock = take_stock(cronjob, None, jobs, (Deleted("a", "uid-a"),))
+    assert stock.status.last_successful_time == at("10:00")
+    assert stock.status.active == ()
+    assert reasons(stock.events) == ["SuccessfulDelete"]
+
+
+def test_a_failed_history_deletion_is_told_and_changes_nothing() -> None:
+    stock = take_stock(a_cronjob(), None, (), (Deleted("a", "uid-a", "no"),))
+    assert stock.events == (Event("Warning", "FailedDelete", "Deleted job: no"),)
+    assert not stock.changed
+
+
+def test_the_job_of_a_slot() -> None:
+    cronjob = a_cronjob(
+        timeZone="Europe/Rome",
+        jobTemplate={
+            "metadata": {"labels": {"a": "b"}, "annotations": {"x": "y"}, "finalizers": ["f/f"]},
+            "spec": {"parallelism": 2, "template": {}},
+        },
+    )
+    document = msgspec.json.decode(job_document(cronjob, at("10:00")))
+    assert document == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"tick-{int(at('10:00').timestamp()) // 60}",
+            "labels": {"a": "b"},
+            "annotations": {
+                "x": "y",
+                "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-01-01T11:00:00+01:00",
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "CronJob",
+                    "name": "tick",
+                    "uid": "cj",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {"parallelism": 2, "template": {}},
+    }
+
+
+def test_the_status_patch_names_its_revision_and_clears_what_is_empty() -> None:
+    cronjob = a_cronjob(active=("a",), last="09:00")
+    stock = take_stock(cronjob, None, (a_job("a", "Failed"),))
+    assert msgspec.json.decode(status_patch(cronjob, stock.status)) == {
+        "metadata": {"resourceVersion": "7"},
+        "status": {
+            "active": None,
+            "lastScheduleTime": "2026-01-01T09:00:00Z",
+            "lastSuccessfulTime": None,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("new", "seconds", "told"),
+    [
+        (a_cronjob(suspend=True), 0.0, None),
+        (a_cronjob("*/30 * * * *"), 60.1, None),
+        (a_cronjob("0 * * * *", timeZone="Asia/Kathmandu"), 960.1, None),
+        (a_cronjob("nonsense"), None, "UnParseableCronJobSchedule"),
+    ],
+)
+def test_an_edited_schedule_waits_for_its_next_slot(
+    new: CronJob, seconds: float | None, told: str | None
+) -> None:
+    delay, event = reschedule(a_cronjob(), new, at("09:59"))
+    assert delay == (pytest.approx(seconds) if seconds is not None else None)
+    assert (event.reason if event else None) == told
