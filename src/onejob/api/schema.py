@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -31,12 +31,15 @@ from onejob.api.shapes import (
 )
 from onejob.api.strategy import Document
 
+#: What `Schema.kind` gives: the shape of whole objects of one kind.
+Type: TypeAlias = ObjectShape
+
 
 class WrongShape(BadRequest):
     """A document whose types do not fit its kind. `problem` is the text without the kind, for
     callers that answer otherwise (a patch that leads here is 422)."""
 
-    def __init__(self, type_: ObjectShape, problem: str) -> None:
+    def __init__(self, type_: Type, problem: str) -> None:
         version = type_.api_version.rpartition("/")[2]
         super().__init__(
             f'{type_.kind} in version "{version}" cannot be handled as a {type_.kind}: {problem}'
@@ -44,7 +47,7 @@ class WrongShape(BadRequest):
         self.problem = problem
 
 
-def normalise(doc: Document, type_: ObjectShape) -> list[str]:
+def normalise(doc: Document, type_: Type) -> list[str]:
     """Bring `doc` into its stored form, in place: nulls and unknown fields dropped, quantities
     and times canonical. Returns one text per unknown field, in document order; raises
     WrongShape (400) when a value has the wrong type."""
@@ -56,7 +59,7 @@ def normalise(doc: Document, type_: ObjectShape) -> list[str]:
     return problems
 
 
-def strict_error(type_: ObjectShape, problems: Sequence[str]) -> BadRequest:
+def strict_error(type_: Type, problems: Sequence[str]) -> BadRequest:
     """The answer to problems under `fieldValidation=Strict`."""
     return WrongShape(type_, strict_text(problems))
 
@@ -112,7 +115,7 @@ class Schema:
             for kind in definition.kinds
         }
 
-    def kind(self, api_version: str, kind: str) -> ObjectShape:
+    def kind(self, api_version: str, kind: str) -> Type:
         """Raises KeyError for a kind that is not served."""
         shape = self._reference(self._names[api_version, kind])
         assert isinstance(shape, ObjectShape), f"{api_version} {kind} is no object"
@@ -120,6 +123,9 @@ class Schema:
 
     def knows(self, api_version: str, kind: str) -> bool:
         return (api_version, kind) in self._names
+
+    def normalise(self, doc: Document, type_: Type) -> list[str]:
+        return normalise(doc, type_)
 
     def _reference(self, name: str) -> Shape:
         known = self._shapes.get(name)

@@ -1,0 +1,291 @@
+"""Server-side apply: a manager states the fields it wants, and owns them from then on.
+
+Fields it stops stating, and nobody else owns, go away. Fields that others own cannot be
+changed without force. Pure: the result shares nothing with the arguments.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.errors import BadRequest, Conflict
+from onejob.api.field_sets import (
+    FieldPath,
+    FieldSet,
+    compare,
+    fields_of,
+    is_inside,
+    item_element,
+    render_field,
+    with_parents,
+)
+from onejob.api.managed_fields import (
+    SERVER_FIELDS,
+    Entry,
+    read_entries,
+    reset_fields,
+    skeleton,
+    stamp,
+    write_entries,
+)
+from onejob.api.shapes import ANYTHING, ListShape, MapShape, ObjectShape, Shape
+from onejob.api.strategy import Document
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL: Final = "kubectl"
+#: Owns what an object held before anyone applied to it.
+_BEFORE_FIRST_APPLY: Final = "before-first-apply"
+
+
+def apply(
+    live: Document | None,
+    applied: Document,
+    manager: str,
+    force: bool,
+    type_: ObjectShape,
+    now: datetime,
+    subresource: str = "",
+) -> Document:
+    """What `live` (None: a new object) becomes, managedFields included. Applying the same again
+    changes nothing. Raises Conflict, naming every field that another manager owns and that
+    would change; BadRequest when `applied` cannot be applied."""
+    if applied.get("metadata", {}).get("managedFields"):
+        raise BadRequest("metadata.managedFields must be nil")
+    wanted = _applicable(applied, type_, subresource)
+    _check_keys(wanted, type_, "")
+    entries = _entries_of(live, type_, now, subresource)
+    own = Entry(
+        manager, "Apply", type_.api_version, subresource, stamp(now),
+        _owned(wanted, type_, subresource),
+    )  # fmt: skip
+    previous = next((entry for entry in entries if entry.identity == own.identity), None)
+    others = [entry for entry in entries if entry is not previous]
+
+    base: Document = {**live} if live is not None else skeleton(type_)
+    base["metadata"] = {k: v for k, v in base["metadata"].items() if k != "managedFields"}
+    merged: Document = _merge(base, wanted, type_)
+    if previous is not None:
+        owned_by_any = with_parents(own.fields.union(*(entry.fields for entry in others)))
+        _remove(merged, previous.fields - owned_by_any, type_)
+    changes = compare(base, merged, type_).without(reset_fields(type_, subresource))
+    changed = frozenset(changes.added | changes.modified)
+    conflicts = _conflicts(others, changed)
+    if conflicts and not force and not _left_by_kubectl(conflicts, manager, live, type_):
+        raise _conflict(conflicts)
+    others = [replace(entry, fields=entry.fields - changed - changes.removed) for entry in others]
+    if previous is not None and changes.same and previous.fields == own.fields:
+        own = previous
+    result = merged if live is not None else copy.deepcopy(wanted)
+    _refresh_last_applied(result, applied, manager)
+    write_entries(result, [*others, own])
+    return result
+
+
+def _applicable(applied: Document, type_: ObjectShape, subresource: str) -> Document:
+    """Without the parts that this endpoint resets."""
+    wanted = copy.deepcopy(applied)
+    wanted.setdefault("metadata", {}).pop("managedFields", None)
+    for path in reset_fields(type_, subresource):
+        holder: Any = wanted
+        for element in path[:-1]:
+            holder = holder.get(element.removeprefix("f:"), {})
+        holder.pop(path[-1].removeprefix("f:"), None)
+    return wanted
+
+
+def _owned(wanted: Document, type_: ObjectShape, subresource: str) -> FieldSet:
+    return fields_of(wanted, type_) - SERVER_FIELDS
+
+
+def _entries_of(
+    live: Document | None, type_: ObjectShape, now: datetime, subresource: str
+) -> list[Entry]:
+    if live is None:
+        return []
+    entries = read_entries(live)
+    if entries:
+        return entries
+    changes = compare(skeleton(type_), live, type_).without(reset_fields(type_, subresource))
+    found = frozenset(
+        path
+        for path in changes.added | changes.modified
+        if path not in SERVER_FIELDS and not is_inside(path, [("f:metadata", "f:managedFields")])
+    )
+    return [Entry(_BEFORE_FIRST_APPLY, "Update", type_.api_version, subresource, stamp(now), found)]
+
+
+def _check_keys(value: Any, shape: Shape, path: str) -> None:
+    """Items of keyed lists must be told apart, or nothing could be merged into them."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            inner = shape.fields.get(name, ANYTHING) if isinstance(shape, ObjectShape) else ANYTHING
+            if isinstance(shape, MapShape):
+                inner = shape.values
+            _check_keys(item, inner, f"{path}.{name}")
+    elif isinstance(value, list) and isinstance(shape, ListShape):
+        seen: set[str] = set()
+        for index, item in enumerate(value):
+            if shape.list_type != "atomic":
+                element = item_element(item, shape)
+                if element is None:
+                    keys = ", ".join(shape.keys)
+                    raise BadRequest(
+                        f"failed to create typed patch object: {path}: element {index}: "
+                        f"associative list with keys has an element that omits key field {keys}"
+                    )
+                if element in seen:
+                    raise BadRequest(
+                        f"failed to create typed patch object: {path}: duplicate entries for key "
+                        f"{render_field((element,))}"
+                    )
+                seen.add(element)
+            _check_keys(item, shape.items, f"{path}[{index}]")
+
+
+def _merge(live: Any, wanted: Any, shape: Shape) -> Any:
+    if isinstance(live, dict) and isinstance(wanted, dict):
+        if isinstance(shape, ObjectShape) and not shape.atomic:
+            return _merge_maps(live, wanted, shape.fields)
+        if isinstance(shape, MapShape) and not shape.atomic:
+            return _merge_maps(live, wanted, dict.fromkeys(wanted, shape.values))
+    if isinstance(live, list) and isinstance(wanted, list) and isinstance(shape, ListShape):
+        if shape.list_type == "atomic":
+            return copy.deepcopy(wanted)
+        return _merge_lists(live, wanted, shape)
+    return copy.deepcopy(wanted)
+
+
+def _merge_maps(live: Document, wanted: Document, shapes: Any) -> Document:
+    merged = {name: copy.deepcopy(item) for name, item in live.items() if name not in wanted}
+    # In the order of the live document, new fields last.
+    return {
+        name: merged[name]
+        if name in merged
+        else _merge(live.get(name), wanted[name], shapes.get(name, ANYTHING))
+        for name in (*live, *(name for name in wanted if name not in live))
+    }
+
+
+def _merge_lists(live: list[Any], wanted: list[Any], shape: ListShape) -> list[Any]:
+    """Items that both have come in the wanted order; those only the live object has stay
+    where they are among the others."""
+    present = {item_element(item, shape): item for item in reversed(live)}
+    stated = {item_element(item, shape): item for item in wanted}
+    merged: list[Any] = []
+    rest = list(live)
+    for element, item in stated.items():
+        while rest and item_element(rest[0], shape) not in stated:
+            merged.append(copy.deepcopy(rest.pop(0)))
+        if rest and item_element(rest[0], shape) == element:
+            rest.pop(0)
+        merged.append(
+            _merge(present[element], item, shape.items)
+            if element in present
+            else copy.deepcopy(item)
+        )
+    merged.extend(copy.deepcopy(i) for i in rest if item_element(i, shape) not in stated)
+    return merged
+
+
+def _remove(value: Any, unwanted: frozenset[FieldPath], shape: Shape) -> None:
+    """Take fields out of a document; a container that this empties goes too."""
+    below: dict[str, set[FieldPath]] = {}
+    for path in unwanted:
+        below.setdefault(path[0], set()).add(path[1:])
+    if isinstance(value, dict):
+        for element, paths in below.items():
+            name = element.removeprefix("f:")
+            if name not in value:
+                continue
+            inner = shape.fields.get(name, ANYTHING) if isinstance(shape, ObjectShape) else ANYTHING
+            if isinstance(shape, MapShape):
+                inner = shape.values
+            if () in paths:
+                del value[name]
+                continue
+            full = bool(value[name])
+            _remove(value[name], frozenset(paths), inner)
+            if full and value[name] in ({}, []):
+                del value[name]
+    elif isinstance(value, list) and isinstance(shape, ListShape):
+        kept = []
+        for item in value:
+            paths = below.get(item_element(item, shape) or "", set())
+            if () not in paths:
+                if paths:
+                    _remove(item, frozenset(paths), shape.items)
+                kept.append(item)
+        value[:] = kept
+
+
+@dataclass(frozen=True, slots=True)
+class _FieldConflict:
+    entry: Entry
+    path: FieldPath
+
+    @property
+    def owner(self) -> str:
+        text = msgspec.json.encode(self.entry.manager).decode()
+        if self.entry.subresource:
+            text += f' with subresource "{self.entry.subresource}"'
+        if self.entry.operation == "Update":
+            text += f" using {self.entry.api_version}"
+        return text
+
+
+def _conflicts(others: Sequence[Entry], changed: FieldSet) -> list[_FieldConflict]:
+    return [
+        _FieldConflict(entry, path)
+        for entry in sorted(others, key=lambda e: e.identity)
+        for path in sorted(entry.fields & changed)
+    ]
+
+
+def _left_by_kubectl(
+    conflicts: Sequence[_FieldConflict], manager: str, live: Document | None, type_: ObjectShape
+) -> bool:
+    """Who moves from client-side to server-side apply may overwrite what the former had set:
+    kubectl's annotation tells which fields these are."""
+    if manager != _KUBECTL or live is None:
+        return False
+    try:
+        last = msgspec.json.decode(live["metadata"]["annotations"][LAST_APPLIED])
+    except (KeyError, msgspec.DecodeError):
+        return False
+    allowed = fields_of(last, type_) if isinstance(last, dict) else frozenset()
+    return {conflict.path for conflict in conflicts} <= allowed
+
+
+def _refresh_last_applied(result: Document, applied: Document, manager: str) -> None:
+    """So that a later client-side apply starts from what kubectl applied here."""
+    annotations = result["metadata"].get("annotations", {})
+    if manager != _KUBECTL or LAST_APPLIED not in annotations:
+        return
+    stated = copy.deepcopy(applied)
+    stated.get("metadata", {}).get("annotations", {}).pop(LAST_APPLIED, None)
+    annotations[LAST_APPLIED] = msgspec.json.encode(stated, order="sorted").decode() + "\n"
+
+
+def _conflict(conflicts: Sequence[_FieldConflict]) -> Conflict:
+    if len(conflicts) == 1:
+        only = conflicts[0]
+        text = f"1 conflict: conflict with {only.owner}: {render_field(only.path)}"
+    else:
+        lines: list[str] = []
+        for owner in dict.fromkeys(conflict.owner for conflict in conflicts):
+            lines.append(f"conflicts with {owner}:")
+            lines += [f"- {render_field(c.path)}" for c in conflicts if c.owner == owner]
+        text = f"{len(conflicts)} conflicts: " + "\n".join(lines)
+    causes = [
+        {
+            "reason": "FieldManagerConflict",
+            "message": f"conflict with {conflict.owner}",
+            "field": render_field(conflict.path),
+        }
+        for conflict in conflicts
+    ]
+    return Conflict(f"Apply failed with {text}", details={"causes": causes})

@@ -1,0 +1,207 @@
+"""Who owns which field: the entries of `metadata.managedFields`, and how plain writes change them.
+
+Server-side apply builds on this in `onejob.api.apply`.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from onejob.api.field_sets import (
+    NO_FIELDS,
+    FieldPath,
+    FieldSet,
+    compare,
+    decode_fields,
+    encode_fields,
+)
+from onejob.api.shapes import ObjectShape
+from onejob.api.strategy import Document
+
+#: Kept by the server itself; nobody owns these.
+SERVER_FIELDS: Final[frozenset[FieldPath]] = frozenset(
+    {
+        (),
+        ("f:apiVersion",),
+        ("f:kind",),
+        ("f:metadata",),
+        *(
+            ("f:metadata", f"f:{name}")
+            for name in (
+                "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation",
+                "managedFields", "resourceVersion",
+            )
+        ),
+    }
+)  # fmt: skip
+
+#: More Update entries than that are folded together, oldest first.
+MAX_UPDATE_ENTRIES: Final = 10
+_ANCIENT: Final = "ancient-changes"
+
+#: What Go clients always write, even in an empty object: never added by anyone.
+_ALWAYS_WRITTEN: Final = frozenset(
+    {"metadata", "spec", "status", "template", "jobTemplate", "containers"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    manager: str
+    operation: str
+    api_version: str
+    subresource: str
+    time: str
+    fields: FieldSet
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """Applying in another version of the API is still the same manager's apply."""
+        version = "" if self.operation == "Apply" else self.api_version
+        return (self.manager, self.operation, version, self.subresource)
+
+    def document(self) -> Document:
+        doc: Document = {
+            "manager": self.manager,
+            "operation": self.operation,
+            "apiVersion": self.api_version,
+        }
+        if self.time:
+            doc["time"] = self.time
+        doc["fieldsType"] = "FieldsV1"
+        doc["fieldsV1"] = encode_fields(self.fields)
+        if self.subresource:
+            doc["subresource"] = self.subresource
+        return doc
+
+
+def track_update(
+    old: Document | None,
+    new: Document,
+    manager: str,
+    now: datetime,
+    subresource: str,
+    type_: ObjectShape,
+) -> None:
+    """Bring `new`'s managedFields up to date after a create (`old` is None) or an update: what
+    changed now belongs to `manager`, what is gone to nobody. An object without managedFields
+    gets none by an update: it is tracked from its first apply on."""
+    entries = _starting_point(old, new)
+    if not entries and old is not None:
+        write_entries(new, [])
+        return
+    before = {**old, "metadata": _without_entries(old)} if old else skeleton(type_)
+    after = {**new, "metadata": _without_entries(new)}
+    changes = compare(before, after, type_).without(reset_fields(type_, subresource))
+    taken = frozenset((changes.added | changes.modified) - SERVER_FIELDS)
+    entries = [replace(entry, fields=entry.fields - taken - changes.removed) for entry in entries]
+    if taken:
+        own = Entry(manager, "Update", type_.api_version, subresource, stamp(now), taken)
+        entries = _with_own(entries, own)
+    write_entries(new, _capped(entries))
+
+
+def _with_own(entries: list[Entry], own: Entry) -> list[Entry]:
+    kept = [entry for entry in entries if entry.identity != own.identity]
+    previous = (entry.fields for entry in entries if entry.identity == own.identity)
+    return [*kept, replace(own, fields=own.fields.union(*previous))]
+
+
+def _starting_point(old: Document | None, new: Document) -> list[Entry]:
+    """Clients may edit managedFields, and reset them with one empty entry. What cannot be read
+    counts as not sent."""
+    sent = new.get("metadata", {}).get("managedFields")
+    if old is not None and sent == [{}]:
+        return []
+    entries = read_entries(new)
+    if not entries and old is not None:
+        entries = read_entries(old)
+    return entries
+
+
+def read_entries(doc: Document) -> list[Entry]:
+    """All entries, or none at all when one of them makes no sense."""
+    try:
+        return [_entry(item) for item in doc.get("metadata", {}).get("managedFields") or ()]
+    except (ValueError, TypeError, AttributeError):
+        return []
+
+
+def _entry(item: Any) -> Entry:
+    if item.get("operation") not in ("Apply", "Update"):
+        raise ValueError("neither Apply nor Update")
+    return Entry(
+        item.get("manager", ""),
+        item["operation"],
+        item.get("apiVersion", ""),
+        item.get("subresource", ""),
+        item.get("time", ""),
+        decode_fields(item.get("fieldsV1") or {}),
+    )
+
+
+def write_entries(doc: Document, entries: list[Entry]) -> None:
+    """Entries that own nothing are left out; the rest is in upstream's order."""
+    documents = [
+        entry.document()
+        for entry in sorted(entries, key=lambda e: (e.operation, e.time, *e.identity))
+        if entry.fields
+    ]
+    if documents:
+        doc["metadata"]["managedFields"] = documents
+    else:
+        doc["metadata"].pop("managedFields", None)
+
+
+def _capped(entries: list[Entry]) -> list[Entry]:
+    updates = sorted(
+        (entry for entry in entries if entry.operation == "Update" and entry.fields),
+        key=lambda entry: entry.time,
+    )
+    surplus = len(updates) - MAX_UPDATE_ENTRIES
+    if surplus <= 0:
+        return entries
+    # One more, because the folded entry counts too.
+    folded = updates[: surplus + 1]
+    ancient = replace(
+        folded[-1],
+        manager=_ANCIENT,
+        subresource="",
+        fields=NO_FIELDS.union(*(entry.fields for entry in folded)),
+    )
+    return [*(entry for entry in entries if entry not in folded), ancient]
+
+
+def reset_fields(type_: ObjectShape, subresource: str) -> tuple[FieldPath, ...]:
+    """What writes to this endpoint cannot change, and so cannot own."""
+    if subresource == "":
+        return (("f:status",),) if "status" in type_.fields else ()
+    if subresource == "status":
+        if type_.kind == "Pod":
+            return (
+                ("f:spec",),
+                ("f:metadata", "f:deletionTimestamp"),
+                ("f:metadata", "f:ownerReferences"),
+            )
+        return (("f:spec",),)
+    return ()
+
+
+def skeleton(type_: ObjectShape) -> Document:
+    """The document that upstream compares a new object with: empty, but for what is always
+    there. Without it, a creator would own `spec` as such, not only what is inside."""
+    return {
+        name: skeleton(shape) if isinstance(shape, ObjectShape) else []
+        for name, shape in type_.fields.items()
+        if name in _ALWAYS_WRITTEN
+    }
+
+
+def stamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _without_entries(doc: Document) -> Document:
+    return {
+        name: value for name, value in doc.get("metadata", {}).items() if name != "managedFields"
+    }
