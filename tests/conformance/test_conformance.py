@@ -15,16 +15,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def runner_or_skip(name: str) -> Runner:
+def find_runner(name: str) -> Runner:
     runner = runner_for(name)
-    if runner is None:
-        pytest.skip(f"no tests/conformance/run_{name}.py")
+    assert runner is not None, f"no tests/conformance/run_{name}.py"
     return runner
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_recorded_case_of_a_file_holds(name: str) -> None:
-    runner = runner_or_skip(name)
+    runner = find_runner(name)
     failures = []
     for case in load(name):
         verdict = runner.judge(case)
@@ -35,7 +34,7 @@ def test_every_recorded_case_of_a_file_holds(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_corrupted_expectation_is_noticed(name: str) -> None:
-    runner = runner_or_skip(name)
+    runner = find_runner(name)
     tried: Counter[str] = Counter()
     unnoticed = []
     for case in load(name):
@@ -51,7 +50,7 @@ def test_a_corrupted_expectation_is_noticed(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_case_is_skipped_for_want_of_an_implementation(name: str) -> None:
-    runner = runner_or_skip(name)
+    runner = find_runner(name)
     skipped = [
         case["name"]
         for case in load(name)

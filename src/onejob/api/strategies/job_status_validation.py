@@ -221,10 +221,13 @@ def _finished_with_terminating(write: Write) -> Iterator[FieldError]:
 
 
 def _finished_without_start(write: Write) -> Iterator[FieldError]:
-    # A Job with nothing to do completes even while suspended, and then never started.
-    never_starts = write.spec.get("suspend") and write.spec.get("completions") == 0
-    if write.finished and "startTime" not in write.status and not never_starts:
+    if write.finished and "startTime" not in write.status:
         yield required("status.startTime", "startTime is required for finished job")
+
+
+def _never_starts(write: Write) -> bool:
+    """A Job with nothing to do completes even while suspended."""
+    return bool(write.spec.get("suspend")) and write.spec.get("completions") == 0
 
 
 def _finished_with_uncounted(write: Write) -> Iterator[FieldError]:
@@ -273,11 +276,11 @@ def _failed_indexes_without_limit(write: Write) -> Iterator[FieldError]:
 
 
 def _overlapping_indexes(write: Write) -> Iterator[FieldError]:
-    failed, completions = write.status.get("failedIndexes"), write.spec.get("completions")
-    if failed is None or completions is None or "backoffLimitPerIndex" not in write.spec:
+    completed, failed = write.status.get("completedIndexes"), write.status.get("failedIndexes")
+    if not completed or not failed:
         return
     try:
-        check_no_overlap(write.status.get("completedIndexes", ""), failed, completions)
+        check_no_overlap(completed, failed, write.spec.get("completions", 0))
     except IndexFormatError as error:
         yield invalid("status.failedIndexes", failed, str(error))
 
@@ -336,7 +339,9 @@ STATE_RULES: Final = (
     ),
     Rule(
         "finished job without start time",
-        lambda write: write.finish_changed or write.changed("startTime"),
+        lambda write: (
+            (write.finish_changed or write.changed("startTime")) and not _never_starts(write)
+        ),
         _finished_without_start,
     ),
     Rule(
