@@ -1,3 +1,4 @@
+import contextlib
 import json
 from typing import Any
 
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onejob.api.decoding import MAX_BODY_BYTES, MAX_DEPTH, decode_body, decode_patch
-from onejob.api.errors import ApiError, BadRequest, RequestTooLarge, UnsupportedMediaType
+from onejob.api.errors import BadRequest, RequestTooLarge, UnsupportedMediaType
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -227,10 +228,8 @@ _garbage = st.binary(max_size=200) | st.text(
 
 @given(_garbage, st.sampled_from([JSON, YAML]))
 def test_garbage_is_read_or_refused_but_never_crashes(body: bytes, content_type: str) -> None:
-    try:
+    with contextlib.suppress(BadRequest):
         decode_body(body, content_type)
-    except ApiError as error:
-        assert error.code == 400
 
 
 _values: Any = st.recursive(

@@ -151,7 +151,7 @@ def c(name: str, **fields: Any) -> dict[str, Any]:
             {
                 "spec": {
                     "volumes": [
-                        {"name": "v", "hostPath": {"path": "/"}, "$retainKeys": ["name", "hostPath"]}
+                        c("v", **{"$retainKeys": ["name", "hostPath"]}, hostPath={"path": "/"})
                     ]
                 }
             },

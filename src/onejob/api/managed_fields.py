@@ -90,7 +90,9 @@ def track_update(
     if not entries and old is not None:
         write_entries(new, [])
         return
-    before = {**old, "metadata": _without_entries(old)} if old else skeleton(type_)
+    before = skeleton(type_)
+    if old is not None:
+        before |= {**old, "metadata": _without_entries(old)}
     after = {**new, "metadata": _without_entries(new)}
     changes = compare(before, after, type_).without(reset_fields(type_, subresource))
     taken = frozenset((changes.added | changes.modified) - SERVER_FIELDS)
