@@ -14,6 +14,7 @@ from onejob.api.errors import ApiError, BadRequest
 from onejob.api.incoming import Request
 from onejob.api.kinds import BY_RESOURCE, Kind
 from onejob.api.negotiation import Representation, negotiate
+from onejob.api.pod_streams import LogSource, choose_container, is_scheduled, log_options
 from onejob.api.query import (
     delete_options_from_body,
     delete_options_from_query,
@@ -49,6 +50,7 @@ from onejob.objects.pod import read_pod
 if TYPE_CHECKING:
     from onejob.api.service import Service
 
+_TEXT: Final = b"text/plain"
 _POD: Final = BY_RESOURCE[PODS]
 _REVIEW_GROUPS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
 _WATCH_SECONDS: Final = (1800, 3600)
@@ -62,10 +64,18 @@ _ORPHANS_WARNING: Final = (
 
 
 class Endpoints:
-    def __init__(self, service: "Service", *, authorizer: Authorizer, rng: Random) -> None:
+    def __init__(
+        self,
+        service: "Service",
+        *,
+        authorizer: Authorizer,
+        rng: Random,
+        logs: LogSource | None = None,
+    ) -> None:
         self._service = service
         self._authorizer = authorizer
         self._rng = rng
+        self._logs = logs
 
     async def answer(self, request: Request, target: Target, verb: str) -> Answer:
         match verb:
@@ -93,6 +103,10 @@ class Endpoints:
     async def _get(self, request: Request, target: Target) -> Answer:
         if target.subresource == "pods":
             return await self._pods_of_job(request, target)
+        if target.subresource == "log":
+            return await self._log(request, target)
+        if target.subresource in ("exec", "attach"):
+            raise BadRequest("Upgrade request required")
         document = await self._service.get(target.kind, target.namespace, target.name)
         return await self._object(request, target.kind, Outcome(200, document))
 
@@ -117,6 +131,17 @@ class Endpoints:
                 await asyncio.sleep(0)
         return await self._listing(request, _POD, ListOutcome(tuple(owned), found.revision))
 
+    async def _log(self, request: Request, target: Target) -> Answer:
+        options = log_options(request.query, target.name)
+        document = await self._service.get(_POD, target.namespace, target.name)
+        pod: Document = msgspec.json.decode(document)
+        container = choose_container(pod, first(request.query, "container"))
+        if self._logs is None or not is_scheduled(pod):
+            # Nothing has run yet, so there is nothing to read.
+            return Answer(200, b"", _TEXT)
+        pieces = await self._logs.logs(target.namespace, target.name, container, options)
+        return Answer(200, pieces, _TEXT, endless=options.follow)
+
     async def _watch(self, request: Request, target: Target) -> Answer:
         options = watch_options(request.query, self._rng.randint(*_WATCH_SECONDS))
         representation = negotiate(request.header(b"accept"), watch=True)
@@ -139,6 +164,8 @@ class Endpoints:
     # --- writing --------------------------------------------------------------------------
 
     async def _create(self, request: Request, target: Target) -> Answer:
+        if target.subresource in ("exec", "attach"):
+            raise BadRequest("Upgrade request required")
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "CreateOptions"
         )

@@ -6,17 +6,14 @@ sent. Every failure is a `Status` document; what nobody foresaw is logged and an
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import aclosing
+from collections.abc import Mapping, MutableMapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
+
 from onejob.api.answers import (
-    GZIP_FROM_BYTES,
     Answer,
-    Header,
-    compressed,
-    compressed_stream,
     error_answer,
     json_answer,
     text_answer,
@@ -29,10 +26,20 @@ from onejob.api.authentication import (
     read_bearer_token,
 )
 from onejob.api.authorization import Attributes, Authorizer, require
+from onejob.api.delivery import Delivery
 from onejob.api.endpoints import Endpoints
-from onejob.api.errors import ApiError, InternalError, Unauthorized
-from onejob.api.incoming import ClientGone, Receive, Request
-from onejob.api.query import flag, parse_query
+from onejob.api.errors import ApiError, BadRequest, InternalError, Unauthorized
+from onejob.api.exec_sessions import choose_protocol, run_session
+from onejob.api.incoming import ClientGone, Receive, Request, Send
+from onejob.api.pod_streams import (
+    ExecRequest,
+    ExecSource,
+    LogSource,
+    choose_container,
+    exec_request,
+    require_running,
+)
+from onejob.api.query import first, flag, parse_query
 from onejob.api.requests import User
 from onejob.api.routing import (
     GroupPath,
@@ -57,12 +64,12 @@ if TYPE_CHECKING:
     from onejob.api.service import Service
 
 Scope: TypeAlias = MutableMapping[str, Any]
-Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
+_LOGGED: Final = "an error on the server was logged"
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 #: Pages that say nothing about anybody, and are needed before one can log in.
@@ -83,6 +90,8 @@ class ApiApp:
         rng: Random,
         metrics: Metrics,
         checks: Mapping[str, Check] | None = None,
+        logs: LogSource | None = None,
+        sessions: ExecSource | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -91,37 +100,43 @@ class ApiApp:
         self._metrics = metrics
         self._clock = service.clock
         self._checks = {"ping": lambda: "", **(checks or {})}
-        self._endpoints = Endpoints(service, authorizer=authorizer, rng=rng)
-        self._closing: asyncio.Future[None] | None = None
-        self._closed = False
+        self._endpoints = Endpoints(service, authorizer=authorizer, rng=rng, logs=logs)
+        self._service = service
+        self._sessions = sessions
+        self._delivery = Delivery()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", scope["type"]
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         started = _Started(self._clock.monotonic())
         try:
             answer = await self._answer(scope, headers, receive, started)
         except ClientGone:
             return
+        except asyncio.CancelledError:
+            # Only the server's end cancels requests, after it has hung up on them.
+            if self._delivery.closed:
+                return
+            raise
         labels = started.labels(scope["method"])
         self._metrics.count("apiserver_request_total", *labels, str(answer.code))
         if not answer.endless:
-            await self._send(answer, headers, scope["method"], receive, send)
+            await self._delivery.deliver(answer, headers, scope["method"], receive, send)
             took = self._clock.monotonic() - started.at
             self._metrics.observe("apiserver_request_duration_seconds", took, *labels)
             return
         open_streams = ("apiserver_longrunning_requests", labels[0], labels[3])
         self._metrics.count(*open_streams)
         try:
-            await self._send(answer, headers, scope["method"], receive, send)
+            await self._delivery.deliver(answer, headers, scope["method"], receive, send)
         finally:
             self._metrics.count(*open_streams, by=-1)
 
     def close_streams(self) -> None:
         """End every stream that has no end of its own, and all that would begin from now on."""
-        self._closed = True
-        if self._closing is not None and not self._closing.done():
-            self._closing.set_result(None)
+        self._delivery.close_streams()
 
     # --- one request ----------------------------------------------------------------------
 
@@ -156,24 +171,14 @@ class ApiApp:
             raise
         except Exception:
             log.exception("%s %s failed", method, scope["path"])
-            return error_answer(InternalError("an error on the server was logged"))
+            return error_answer(InternalError(_LOGGED))
 
     async def _resource(self, request: Request, target: Target, started: "_Started") -> Answer:
         verb = verb_for(request.method, target)
         if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
             verb = "watch"
         started.verb, started.target = verb, target
-        kind = target.kind
-        attributes = Attributes(
-            verb,
-            kind.group,
-            kind.version,
-            kind.plural,
-            target.subresource,
-            target.namespace,
-            target.name,
-        )
-        require(self._authorizer, request.user, attributes)
+        self._authorize(request.user, target, verb)
         return await self._endpoints.answer(request, target, verb)
 
     async def _page(self, request: Request, place: ServerPath, scope: Scope) -> Answer:
@@ -204,64 +209,64 @@ class ApiApp:
             raise Unauthorized("Unauthorized")
         return user
 
+    def _authorize(self, user: User, target: Target, verb: str) -> None:
+        kind = target.kind
+        wanted = Attributes(
+            verb,
+            kind.group,
+            kind.version,
+            kind.plural,
+            target.subresource,
+            target.namespace,
+            target.name,
+        )
+        require(self._authorizer, user, wanted)
+
     def _authorize_path(self, user: User, scope: Scope, method: str) -> None:
         require(self._authorizer, user, Attributes(method.lower(), path=scope["path"]))
 
-    # --- sending --------------------------------------------------------------------------
+    # --- sessions -------------------------------------------------------------------------
 
-    async def _send(
-        self,
-        answer: Answer,
-        request_headers: dict[bytes, bytes],
-        method: str,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        body = answer.body
-        headers: list[Header] = [(b"content-type", answer.content_type), *answer.headers]
-        if not answer.endless and _accepts_gzip(request_headers):
-            if not isinstance(body, bytes):
-                body = compressed_stream(body)
-                headers.append((b"content-encoding", b"gzip"))
-            elif len(body) > GZIP_FROM_BYTES:
-                body = compressed(body)
-                headers.append((b"content-encoding", b"gzip"))
-        if isinstance(body, bytes):
-            if answer.code != 304:
-                headers.append((b"content-length", b"%d" % len(body)))
-            if answer.code == 413:
-                headers.append((b"connection", b"close"))
-            await send({"type": "http.response.start", "status": answer.code, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
-            return
-        await send({"type": "http.response.start", "status": answer.code, "headers": headers})
-        if method != "HEAD":
-            await self._send_stream(body, receive, send, endless=answer.endless)
-        await send({"type": "http.response.body", "body": b""})
-
-    async def _send_stream(self, body: Any, receive: Receive, send: Send, *, endless: bool) -> None:
-        """Send until the stream ends, the client goes away or the server stops."""
-        pump = asyncio.ensure_future(_pump(body, send))
-        gone = asyncio.ensure_future(_disconnected(receive))
-        waiting: set[asyncio.Future[Any]] = {pump, gone}
-        if endless:
-            waiting.add(self._end_of_streams())
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            if not pump.done():
-                pump.cancel()
-            await asyncio.wait((pump, gone))
-        if not pump.cancelled():
-            pump.result()
+            protocol = choose_protocol(scope["subprotocols"])
+            source, request = await self._session(scope, receive)
+        except PageNotFound:
+            await _refuse_upgrade(send, text_answer("404 page not found\n", 404))
+        except ApiError as error:
+            await _refuse_upgrade(send, error_answer(error))
+        except Exception:
+            log.exception("a session on %s failed", scope["path"])
+            await _refuse_upgrade(send, error_answer(InternalError(_LOGGED)))
+        else:
+            await send({"type": "websocket.accept", "subprotocol": protocol})
+            labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
+            self._metrics.count(*labels)
+            try:
+                await run_session(source, request, receive, send)
+            finally:
+                self._metrics.count(*labels, by=-1)
 
-    def _end_of_streams(self) -> "asyncio.Future[None]":
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_future()
-            if self._closed:
-                self._closing.set_result(None)
-        return self._closing
+    async def _session(self, scope: Scope, receive: Receive) -> tuple[ExecSource, ExecRequest]:
+        """Who runs it and what to run. Raises what a plain request would get as its answer."""
+        place = locate(scope["raw_path"].decode("ascii", "replace"))
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        user = self._identify(scope, headers, place)
+        if not isinstance(place, Target) or place.subresource not in ("exec", "attach"):
+            raise BadRequest("only exec and attach can be upgraded")
+        self._authorize(user, place, "get")
+        document = await self._service.get(place.kind, place.namespace, place.name)
+        pod = msgspec.json.decode(document)
+        query = parse_query(scope["query_string"])
+        container = choose_container(pod, first(query, "container"))
+        require_running(pod)
+        if self._sessions is None:
+            raise BadRequest("the runtime of this server has no sessions")
+        attach = place.subresource == "attach"
+        return self._sessions, exec_request(
+            query, place.namespace, place.name, container, attach=attach
+        )
 
 
 class _Started:
@@ -282,17 +287,8 @@ class _Started:
         return self.verb.upper(), kind.group, kind.version, kind.plural, self.target.subresource
 
 
-async def _pump(body: Any, send: Send) -> None:
-    async with aclosing(body) as pieces:
-        async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _accepts_gzip(headers: dict[bytes, bytes]) -> bool:
-    offered = headers.get(b"accept-encoding", b"")
-    return b"gzip" in offered and b"gzip;q=0" not in offered.replace(b" ", b"")
+async def _refuse_upgrade(send: Send, answer: Answer) -> None:
+    headers = [(b"content-type", answer.content_type), *answer.headers]
+    start = {"type": "websocket.http.response.start", "status": answer.code, "headers": headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": answer.body})

@@ -11,6 +11,7 @@ from onejob.api.query import Query
 from onejob.api.requests import User
 
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
+Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 
 #: A body that is too large is still read this far, so that the sender gets to see why.
 _MAX_DRAINED_BYTES: Final = 8 * MAX_BODY_BYTES

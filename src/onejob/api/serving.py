@@ -92,19 +92,21 @@ class ApiServer:
         self._app.close_streams()
         for connection in list(self._state.connections):
             connection.shutdown()
-        if self._state.tasks:
-            await asyncio.wait(list(self._state.tasks), timeout=_GRACE_SECONDS)
-        tardy = list(self._state.tasks)
-        for task in tardy:
-            task.cancel()
-        if tardy:
-            await asyncio.wait(tardy, timeout=_GRACE_SECONDS / 2)
+        await self._tasks_end(_GRACE_SECONDS)
+        # Whoever is still here waits for a slow client, or hangs: first hang up, then cancel.
         for connection in list(self._state.connections):
-            transport: asyncio.Transport | None = connection.transport
-            if transport is not None:
-                transport.abort()
-        await asyncio.sleep(0)
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._tasks_end(0.05)
+        for task in list(self._state.tasks):
+            task.cancel()
+        await self._tasks_end(_GRACE_SECONDS / 2)
         self._listener = None
+
+    async def _tasks_end(self, seconds: float) -> None:
+        tasks = list(self._state.tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
 
 
 class _State(ServerState):

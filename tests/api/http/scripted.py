@@ -42,6 +42,7 @@ class ScriptedService:
         self.events: list[Sequence[ServedEvent]] = []
         self.failure: Exception | None = None
         self.open_watches = 0
+        self.no_watches = asyncio.Event()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         self._fail()
@@ -66,6 +67,7 @@ class ScriptedService:
             await asyncio.get_running_loop().create_future()
         finally:
             self.open_watches -= 1
+            self.no_watches.set()
 
     async def create(
         self,

@@ -1,0 +1,161 @@
+"""exec and attach over a WebSocket: the channel protocols v5 and v4 of Kubernetes.
+
+Each message's first byte names its channel. v5 adds a way to say that stdin has ended.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.errors import ApiError, BadRequest, InternalError
+from onejob.api.incoming import Receive, Send
+from onejob.api.pod_streams import ExecRequest, ExecSource, TerminalSize
+
+log = logging.getLogger(__name__)
+
+PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+
+
+class _Channel(IntEnum):
+    STDIN = 0
+    STDOUT = 1
+    STDERR = 2
+    STATUS = 3
+    RESIZE = 4
+    CLOSE = 255
+
+
+#: How much typed ahead is kept. Reading on is what keeps pings answered, so this is generous.
+_MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
+
+
+def choose_protocol(offered: Sequence[str]) -> str:
+    for protocol in PROTOCOLS:
+        if protocol in offered:
+            return protocol
+    raise BadRequest(f"unable to upgrade: none of the subprotocols is known, use {PROTOCOLS[0]}")
+
+
+async def run_session(
+    source: ExecSource, request: ExecRequest, receive: Receive, send: Send
+) -> None:
+    """Carry an accepted WebSocket until the command ends or the caller goes away."""
+    streams = _Streams(send)
+    running = asyncio.ensure_future(source.exec(request, streams))
+    reading = asyncio.ensure_future(streams.read_messages(receive))
+    try:
+        await asyncio.wait((running, reading), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await streams.finish(_outcome(running))
+    finally:
+        for task in (running, reading):
+            task.cancel()
+        await asyncio.wait((running, reading))
+
+
+def _outcome(running: "asyncio.Future[int]") -> dict[str, Any]:
+    try:
+        return _exit_status(running.result())
+    except ApiError as error:
+        return error.status()
+    except Exception:
+        log.exception("a session failed")
+        return InternalError("an error on the server was logged").status()
+
+
+def _exit_status(code: int) -> dict[str, Any]:
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "reason": "NonZeroExitCode",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+class _Streams:
+    """Implements `ExecStreams` on the channels of a WebSocket."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._typed: deque[bytes] = deque()
+        self._typed_bytes = 0
+        self._stdin_ended = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._size: TerminalSize | None = None
+        self._resized = asyncio.Event()
+
+    async def read_stdin(self) -> bytes:
+        while not self._typed and not self._stdin_ended:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._typed:
+            return b""
+        data = b"".join(self._typed)
+        self._typed.clear()
+        self._typed_bytes = 0
+        self._room.set()
+        return data
+
+    async def write_stdout(self, data: bytes) -> None:
+        await self._write(_Channel.STDOUT, data)
+
+    async def write_stderr(self, data: bytes) -> None:
+        await self._write(_Channel.STDERR, data)
+
+    async def next_size(self) -> TerminalSize:
+        await self._resized.wait()
+        self._resized.clear()
+        assert self._size is not None, "a resize sets the size first"
+        return self._size
+
+    async def finish(self, status: dict[str, Any]) -> None:
+        await self._write(_Channel.STATUS, msgspec.json.encode(status))
+        await self._send({"type": "websocket.close", "code": 1000})
+
+    async def read_messages(self, receive: Receive) -> None:
+        """Sort what arrives into its channels, until the caller is gone."""
+        while True:
+            message = await receive()
+            if message["type"] != "websocket.receive":
+                return
+            data = message.get("bytes") or (message.get("text") or "").encode()
+            if data:
+                self._take(data[0], data[1:])
+            while self._typed_bytes > _MAX_AHEAD_BYTES:
+                self._room.clear()
+                await self._room.wait()
+
+    def _take(self, channel: int, data: bytes) -> None:
+        match channel:
+            case _Channel.STDIN if data:
+                self._typed.append(data)
+                self._typed_bytes += len(data)
+                self._changed.set()
+            case _Channel.RESIZE:
+                self._resize(data)
+            case _Channel.CLOSE if data[:1] == bytes([_Channel.STDIN]):
+                self._stdin_ended = True
+                self._changed.set()
+            case _:
+                log.debug("a session sent something on channel %d", channel)
+
+    def _resize(self, data: bytes) -> None:
+        try:
+            size = msgspec.json.decode(data, type=dict[str, int])
+            self._size = TerminalSize(size["Width"], size["Height"])
+        except (msgspec.DecodeError, KeyError):
+            log.debug("a session sent a terminal size that is none: %r", data[:100])
+            return
+        self._resized.set()
+
+    async def _write(self, channel: int, data: bytes) -> None:
+        await self._send({"type": "websocket.send", "bytes": bytes([channel]) + data})

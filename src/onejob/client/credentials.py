@@ -1,0 +1,209 @@
+"""How a client proves who it is, also when the proof expires: tokens, files, exec plugins."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from onejob.api.errors import Unauthorized
+from onejob.clock import Clock
+
+#: Credentials are renewed this long before they expire, so none expires on its way.
+_RENEW_BEFORE: Final = timedelta(seconds=60)
+#: How long a token that was read from a file is believed.
+_TOKEN_FILE_SECONDS: Final = 60.0
+_PLUGIN_SECONDS: Final = 60.0
+_MAX_STDERR: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What goes into a request (`authorization`) or into TLS (certificate and key, PEM)."""
+
+    authorization: str = field(default="", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+
+
+class CredentialSource(Protocol):
+    """Failures are `Unauthorized`."""
+
+    async def current(self) -> Credential:
+        """A credential that is good for now; renewed first if it is about to expire."""
+
+    async def renewed(self, refused: Credential) -> Credential | None:
+        """Another one after the server refused this one; None if there is no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedCredential:
+    credential: Credential
+
+    async def current(self) -> Credential:
+        return self.credential
+
+    async def renewed(self, refused: Credential) -> Credential | None:
+        return None
+
+
+class TokenFile:
+    """A bearer token in a file that somebody else keeps fresh (service accounts)."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._credential = Credential()
+        self._read_at: float | None = None
+
+    async def current(self) -> Credential:
+        now = self._clock.monotonic()
+        if self._read_at is None or now - self._read_at >= _TOKEN_FILE_SECONDS:
+            self._read()
+        return self._credential
+
+    async def renewed(self, refused: Credential) -> Credential | None:
+        self._read()
+        return self._credential if self._credential != refused else None
+
+    def _read(self) -> None:
+        try:
+            token = self._path.read_text().strip()
+        except OSError as error:
+            raise Unauthorized(f"the token file cannot be read: {error}") from error
+        self._credential = Credential(f"Bearer {token}")
+        self._read_at = self._clock.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCommand:
+    """The `exec` section of a kubeconfig user."""
+
+    command: str
+    api_version: str
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: What the plugin is told about the cluster, if it asks (`provideClusterInfo`).
+    cluster: Mapping[str, Any] | None = None
+    install_hint: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    expiration_timestamp: datetime | None = None
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+    status: _Status | None = None
+
+
+class ExecPlugin:
+    """Runs a program for credentials: at first use, before they expire, and once per refusal.
+
+    Many requests may wait for the same run; nobody starts a second one.
+    """
+
+    def __init__(self, plugin: PluginCommand, clock: Clock) -> None:
+        self._plugin = plugin
+        self._clock = clock
+        self._credential: Credential | None = None
+        self._expires_at: datetime | None = None
+        self._running = asyncio.Lock()
+
+    async def current(self) -> Credential:
+        credential = self._still_good()
+        if credential is not None:
+            return credential
+        async with self._running:
+            return self._still_good() or await self._run()
+
+    async def renewed(self, refused: Credential) -> Credential | None:
+        async with self._running:
+            # Whoever waited while another request renewed it takes that one's.
+            if self._credential is not None and self._credential != refused:
+                return self._credential
+            return await self._run()
+
+    def _still_good(self) -> Credential | None:
+        expires_at = self._expires_at
+        if expires_at is not None and self._clock.now() >= expires_at - _RENEW_BEFORE:
+            return None
+        return self._credential
+
+    async def _run(self) -> Credential:
+        status = _read_credential(self._plugin, await self._output())
+        self._expires_at = status.expiration_timestamp
+        self._credential = Credential(
+            f"Bearer {status.token}" if status.token else "",
+            status.client_certificate_data.encode(),
+            status.client_key_data.encode(),
+        )
+        return self._credential
+
+    async def _output(self) -> bytes:
+        plugin = self._plugin
+        spec: dict[str, Any] = {"interactive": False}
+        if plugin.cluster is not None:
+            spec["cluster"] = plugin.cluster
+        info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+        environment = {
+            **os.environ,
+            **plugin.environment,
+            "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                plugin.command,
+                *plugin.arguments,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            hint = f"\n{plugin.install_hint}" if plugin.install_hint else ""
+            raise Unauthorized(f"getting credentials: exec: {error}{hint}") from error
+        try:
+            async with asyncio.timeout(_PLUGIN_SECONDS):
+                output, errors = await process.communicate()
+        except TimeoutError as slow:
+            process.kill()
+            await process.wait()
+            raise Unauthorized(
+                f"getting credentials: {plugin.command} did not answer in time"
+            ) from slow
+        if process.returncode != 0:
+            text = errors.decode("utf-8", "replace").strip()[-_MAX_STDERR:]
+            raise Unauthorized(
+                f"getting credentials: {plugin.command} failed with exit code "
+                f"{process.returncode}: {text}"
+            )
+        return output
+
+
+def _read_credential(plugin: PluginCommand, output: bytes) -> _Status:
+    try:
+        answer = msgspec.json.decode(output, type=_ExecCredential)
+    except msgspec.DecodeError as error:
+        raise Unauthorized(
+            f"getting credentials: decoding the output of {plugin.command}: {error}"
+        ) from error
+    if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
+        raise Unauthorized(
+            f"getting credentials: {plugin.command} answered with {answer.kind} in "
+            f"{answer.api_version}, not with ExecCredential in {plugin.api_version}"
+        )
+    status = answer.status
+    has_certificate = status is not None and bool(status.client_certificate_data)
+    has_key = status is not None and bool(status.client_key_data)
+    if status is None or has_certificate != has_key or not (status.token or has_certificate):
+        raise Unauthorized(f"getting credentials: {plugin.command} gave no usable credential")
+    return status

@@ -1,0 +1,142 @@
+"""What is sent for each thing a `Client` is asked to do. Pure: values in, values out."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from onejob.api.kinds import BY_RESOURCE
+from onejob.client.base import Bind, Create, Delete, Evict, Op, Patch, Replace, Selection
+from onejob.objects.meta import Key
+
+_FIELD_MANAGER: Final = "onejob"
+_JSON: Final = "application/json"
+_PATCH_TYPES: Final = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    method: str
+    #: Path and query, quoted.
+    target: str
+    body: bytes = b""
+    content_type: str = ""
+
+
+def get_request(key: Key) -> HttpRequest:
+    return HttpRequest("GET", _path(key.resource, key.namespace, key.name))
+
+
+def list_request(what: Selection, limit: int, token: str) -> HttpRequest:
+    return HttpRequest(
+        "GET",
+        _path(what.resource, what.namespace)
+        + _query(
+            labelSelector=what.labels,
+            fieldSelector=what.fields,
+            limit=str(limit) if limit else "",
+            **{"continue": token},
+        ),
+    )
+
+
+def watch_request(what: Selection, after: int, timeout_seconds: int) -> HttpRequest:
+    return HttpRequest(
+        "GET",
+        _path(what.resource, what.namespace)
+        + _query(
+            watch="true",
+            labelSelector=what.labels,
+            fieldSelector=what.fields,
+            resourceVersion=str(after),
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(timeout_seconds),
+        ),
+    )
+
+
+def write_request(op: Op) -> HttpRequest:
+    match op:
+        case Create(resource, namespace, document):
+            target = _path(resource, namespace) + _query(fieldManager=_FIELD_MANAGER)
+            return HttpRequest("POST", target, document, _JSON)
+        case Replace(key, document, subresource):
+            target = _path(*_place(key), subresource) + _query(fieldManager=_FIELD_MANAGER)
+            return HttpRequest("PUT", target, document, _JSON)
+        case Patch(key, body, patch_type, subresource):
+            target = _path(*_place(key), subresource) + _query(fieldManager=_FIELD_MANAGER)
+            return HttpRequest("PATCH", target, body, _PATCH_TYPES[patch_type])
+        case Delete():
+            return _delete(op)
+        case Bind():
+            return _bind(op)
+        case Evict():
+            return _evict(op)
+
+
+def _delete(op: Delete) -> HttpRequest:
+    options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    if op.propagation:
+        options["propagationPolicy"] = op.propagation
+    if op.grace_seconds is not None:
+        options["gracePeriodSeconds"] = op.grace_seconds
+    preconditions = {}
+    if op.uid:
+        preconditions["uid"] = op.uid
+    if op.resource_version:
+        preconditions["resourceVersion"] = op.resource_version
+    if preconditions:
+        options["preconditions"] = preconditions
+    return HttpRequest("DELETE", _path(*_place(op.key)), msgspec.json.encode(options), _JSON)
+
+
+def _bind(op: Bind) -> HttpRequest:
+    metadata = {"name": op.key.name, "namespace": op.key.namespace}
+    if op.uid:
+        metadata["uid"] = op.uid
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata,
+        "target": {"apiVersion": "v1", "kind": "Node", "name": op.node},
+    }
+    target = _path(*_place(op.key), "binding")
+    return HttpRequest("POST", target, msgspec.json.encode(binding), _JSON)
+
+
+def _evict(op: Evict) -> HttpRequest:
+    eviction: dict[str, Any] = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": op.key.name, "namespace": op.key.namespace},
+    }
+    if op.grace_seconds is not None:
+        eviction["deleteOptions"] = {"gracePeriodSeconds": op.grace_seconds}
+    target = _path(*_place(op.key), "eviction")
+    return HttpRequest("POST", target, msgspec.json.encode(eviction), _JSON)
+
+
+def _place(key: Key) -> tuple[str, str, str]:
+    return key.resource, key.namespace, key.name
+
+
+def _path(resource: str, namespace: str, name: str = "", subresource: str = "") -> str:
+    kind = BY_RESOURCE[resource]
+    path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    if namespace and kind.namespaced:
+        path += f"/namespaces/{quote(namespace, safe='')}"
+    path += f"/{kind.plural}"
+    if name:
+        path += f"/{quote(name, safe='')}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+def _query(**parameters: str) -> str:
+    given = {name: value for name, value in parameters.items() if value}
+    return f"?{urlencode(given)}" if given else ""

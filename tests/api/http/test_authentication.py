@@ -1,0 +1,82 @@
+"""Credentials become users; wrong ones do not become anonymous."""
+
+from pathlib import Path
+
+import pytest
+
+from onejob.api.authentication import (
+    ADMIN,
+    ANONYMOUS,
+    AnyOf,
+    CertificateAuthenticator,
+    Credentials,
+    TokenAuthenticator,
+    admin_token,
+    identify,
+    peer_subject,
+    read_bearer_token,
+)
+from onejob.api.errors import Unauthorized
+from onejob.api.requests import User
+
+TOKENS = TokenAuthenticator({"secret": ADMIN, "other": User("other")})
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (b"Bearer abc", "abc"),
+        (b"bearer  abc ", "abc"),
+        (b"Basic abc", ""),
+        (b"", ""),
+        (b"Bearer", ""),
+    ],
+)
+def test_the_token_is_read_from_its_header(header: bytes, token: str) -> None:
+    assert read_bearer_token(header) == token
+
+
+def test_a_known_token_is_a_user() -> None:
+    assert identify(TOKENS, Credentials("secret")) is ADMIN
+    assert identify(TOKENS, Credentials("other")).name == "other"
+
+
+def test_no_credentials_are_anonymous_and_wrong_ones_are_refused() -> None:
+    assert identify(TOKENS, Credentials()) is ANONYMOUS
+    with pytest.raises(Unauthorized):
+        identify(TOKENS, Credentials("secre"))
+
+
+def test_a_certificate_names_user_and_groups() -> None:
+    certificate = {
+        "subject": (
+            (("organizationName", "team-a"),),
+            (("organizationName", "team-b"),),
+            (("commonName", "alice"),),
+        )
+    }
+    user = CertificateAuthenticator().authenticate(
+        Credentials(certificate_subject=peer_subject(certificate))
+    )
+    assert user == User("alice", groups=("team-a", "team-b", "system:authenticated"))
+
+
+def test_no_certificate_is_nobody() -> None:
+    assert peer_subject(None) == ()
+    assert CertificateAuthenticator().authenticate(Credentials()) is None
+
+
+def test_the_first_that_knows_decides() -> None:
+    both = AnyOf([TOKENS, CertificateAuthenticator()])
+    credentials = Credentials("secret", (("commonName", "alice"),))
+    assert identify(both, credentials) is ADMIN
+    assert identify(both, Credentials("", (("commonName", "alice"),))).name == "alice"
+
+
+def test_the_admin_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    token = admin_token(path)
+    assert len(token) >= 40
+    assert admin_token(path) == token
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]

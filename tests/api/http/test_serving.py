@@ -1,0 +1,188 @@
+"""The socket: limits, address errors, and an end within a second."""
+
+import asyncio
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from onejob.api.serving import ApiServer, CannotListen
+from onejob.clock import SystemClock
+from tests.api.http.scripted import ScriptedService
+from tests.api.http.test_http import JOBS, added
+from tests.api.http.wire import Wire, closed, read_chunk, read_head, request_bytes, with_server
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        tls = wire.certificates.server_context()
+        clock = SystemClock()
+        other = ApiServer(
+            wire.server._app, host="127.0.0.1", port=wire.server.port, tls=tls, clock=clock
+        )
+        with pytest.raises(CannotListen) as raised:
+            await other.start()
+        assert str(raised.value) == (
+            f"cannot listen on 127.0.0.1:{wire.server.port}: another program uses this port"
+        )
+        nowhere = ApiServer(wire.server._app, host="192.0.2.1", port=0, tls=tls, clock=clock)
+        with pytest.raises(CannotListen, match="no such address"):
+            await nowhere.start()
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+def test_stopping_ends_open_watches_cleanly(tmp_path: Path) -> None:
+    service = ScriptedService()
+    service.events = [[added("a")]]
+
+    async def test(wire: Wire) -> None:
+        watches = []
+        for _ in range(20):
+            reader, writer = await wire.connect()
+            writer.write(request_bytes("GET", f"{JOBS}?watch=true"))
+            await read_head(reader)
+            await read_chunk(reader)
+            watches.append((reader, writer))
+        idle_reader, idle_writer = await wire.connect()
+        async with asyncio.timeout(1):
+            await wire.server.stop()
+        assert service.open_watches == 0
+        for reader, writer in watches:
+            assert await read_chunk(reader) == b"", "the body must end, not break off"
+            assert await reader.read() == b""
+            writer.close()
+            await closed(writer)
+        assert await idle_reader.read() == b""
+        idle_writer.close()
+        await closed(idle_writer)
+
+    with_server(service, tmp_path, test)
+
+
+class Slow(ScriptedService):
+    """Answers one request when it is told to, or never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def get(self, *_: object) -> bytes:
+        self.asked.set()
+        await self.answer.wait()
+        return b"{}"
+
+
+def test_stopping_lets_a_request_finish(tmp_path: Path) -> None:
+    service = Slow()
+
+    async def test(wire: Wire) -> None:
+        call = asyncio.ensure_future(wire.call("GET", f"{JOBS}/a"))
+        await service.asked.wait()
+        stop = asyncio.ensure_future(wire.server.stop())
+        await asyncio.sleep(0)
+        service.answer.set()
+        assert (await call).code == 200
+        await stop
+
+    with_server(service, tmp_path, test)
+
+
+def test_stopping_does_not_wait_for_a_request_that_hangs(tmp_path: Path) -> None:
+    service = Slow()
+
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(request_bytes("GET", f"{JOBS}/a"))
+        await service.asked.wait()
+        async with asyncio.timeout(3):
+            await wire.server.stop()
+        assert await reader.read() == b""
+        writer.close()
+        await closed(writer)
+
+    with_server(service, tmp_path, test)
+
+
+def test_after_the_end_nobody_is_served(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        port = wire.server.port
+        await wire.server.stop()
+        with (
+            pytest.raises(ConnectionRefusedError),
+            socket.create_connection(("127.0.0.1", port), timeout=1),
+        ):
+            pass
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+def test_endless_headers_are_refused(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(b"GET / HTTP/1.1\r\n")
+        for number in range(100):
+            writer.write(b"x-%d: " % number + b"y" * 1000 + b"\r\n")
+        code, _ = await read_head(reader)
+        assert code == 431
+        assert await reader.read() == b""
+        writer.close()
+        await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nhost: "])
+def test_headers_that_never_come_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    monkeypatch.setattr("onejob.api.serving._HEADER_SECONDS", 0.05)
+
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(start)
+        code, _ = await read_head(reader)
+        assert code == 408
+        assert await reader.read() == b""
+        writer.close()
+        await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\x01\x02\x03\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\xff" * 100 + b"\r\n\r\n",
+    ],
+)
+def test_garbage_is_a_bad_request(tmp_path: Path, garbage: bytes) -> None:
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(garbage)
+        code, _ = await read_head(reader)
+        assert code == 400
+        writer.close()
+        await closed(writer)
+        assert (await wire.call("GET", "/healthz")).code == 200
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+def test_plain_http_gets_no_answer(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", wire.server.port)
+        writer.write(b"GET /version HTTP/1.1\r\nhost: x\r\n\r\n")
+        answer = b""
+        with suppress(ConnectionError):
+            answer = await reader.read()
+        assert not answer.startswith(b"HTTP/")
+        writer.close()
+        await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test)

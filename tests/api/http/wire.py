@@ -1,0 +1,162 @@
+"""A server on a real TLS socket, and a raw connection to it."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+from onejob.api.authentication import ADMIN, AnyOf, CertificateAuthenticator, TokenAuthenticator
+from onejob.api.authorization import AllowAuthenticated
+from onejob.api.certificates import Certificates, ensure_certificates, server_names
+from onejob.api.http import ApiApp
+from onejob.api.serving import ApiServer
+from onejob.clock import SystemClock
+from onejob.metrics import Metrics
+
+TOKEN = "test-token"
+T = TypeVar("T")
+
+
+class NoOpenApi:
+    def root(self) -> bytes:
+        return b'{"paths":{}}'
+
+    def document(self, path: str) -> tuple[bytes, str] | None:
+        return (b'{"openapi":"3.0.0"}', "ABC") if path == "apis/batch/v1" else None
+
+
+@dataclass
+class Reply:
+    code: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str:
+        return next((value for key, value in self.headers if key == name), "")
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Wire:
+    """Everything a test needs to talk to one running server."""
+
+    server: ApiServer
+    metrics: Metrics
+    certificates: Certificates
+    certificate: Path | None = None
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        context = ssl.create_default_context(cafile=str(self.certificates.authority))
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate)
+        return await asyncio.open_connection("127.0.0.1", self.server.port, ssl=context)
+
+    async def call(
+        self,
+        method: str,
+        target: str,
+        body: bytes | Any = b"",
+        *,
+        token: str = TOKEN,
+        **headers: str,
+    ) -> Reply:
+        """One request on its own connection."""
+        reader, writer = await self.connect()
+        try:
+            writer.write(request_bytes(method, target, body, token=token, **headers))
+            return await read_reply(reader, head=method == "HEAD")
+        finally:
+            writer.close()
+            await closed(writer)
+
+
+def request_bytes(
+    method: str, target: str, body: bytes | Any = b"", *, token: str = TOKEN, **headers: str
+) -> bytes:
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+        headers.setdefault("content_type", "application/json")
+    lines = [f"{method} {target} HTTP/1.1", "host: test", f"content-length: {len(body)}"]
+    if token:
+        lines.append(f"authorization: Bearer {token}")
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def read_head(reader: asyncio.StreamReader) -> tuple[int, list[tuple[str, str]]]:
+    raw = await reader.readuntil(b"\r\n\r\n")
+    status, *lines = raw.decode("latin-1").strip().split("\r\n")
+    headers = [
+        (name.lower(), value.strip()) for name, _, value in (x.partition(":") for x in lines)
+    ]
+    return int(status.split()[1]), headers
+
+
+async def read_chunk(reader: asyncio.StreamReader) -> bytes:
+    size = int((await reader.readline()).strip(), 16)
+    data = await reader.readexactly(size)
+    await reader.readexactly(2)
+    return data
+
+
+async def read_reply(reader: asyncio.StreamReader, *, head: bool = False) -> Reply:
+    code, headers = await read_head(reader)
+    fields = dict(headers)
+    if head or code in (204, 304):
+        return Reply(code, headers, b"")
+    if "content-length" in fields:
+        return Reply(code, headers, await reader.readexactly(int(fields["content-length"])))
+    body = b""
+    while chunk := await read_chunk(reader):
+        body += chunk
+    return Reply(code, headers, body)
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    try:
+        await writer.wait_closed()
+    except (ConnectionError, ssl.SSLError):
+        return
+
+
+@asynccontextmanager
+async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[Wire]:
+    clock = SystemClock()
+    certificates = ensure_certificates(directory / "pki", server_names("127.0.0.1"), clock.now())
+    metrics = Metrics()
+    app = ApiApp(
+        service,
+        authenticator=AnyOf([TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator()]),
+        authorizer=extra.pop("authorizer", AllowAuthenticated()),
+        openapi=extra.pop("openapi", NoOpenApi()),
+        release="v1.37.0",
+        rng=Random(1),
+        metrics=metrics,
+        **extra,
+    )
+    tls = certificates.server_context(client_authority=certificates.authority)
+    server = ApiServer(app, host="127.0.0.1", port=0, tls=tls, clock=clock)
+    await server.start()
+    try:
+        yield Wire(server, metrics, certificates)
+    finally:
+        await server.stop()
+
+
+def with_server(
+    service: Any, directory: Path, test: Callable[[Wire], Coroutine[Any, Any, T]], **extra: Any
+) -> T:
+    """Run one test against one server."""
+
+    async def run() -> T:
+        async with serving(service, directory, **extra) as wire:
+            return await test(wire)
+
+    return asyncio.run(run())
