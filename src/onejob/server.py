@@ -4,13 +4,27 @@
 HTTPS server in front of one.
 """
 
-from collections.abc import Mapping
+import asyncio
+import os
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from random import Random
+from typing import Any, Literal
 
-from onejob.client.base import Client
+from onejob.api.requests import WriteOptions
+from onejob.api.service import Service
+from onejob.client.events import EventRecorder
+from onejob.client.local import LocalClient
+from onejob.clock import Clock, SystemClock
+from onejob.controllers.bootstrap import bootstrap
+from onejob.controllers.job import JobController
 from onejob.gates import FeatureGates
+from onejob.informers.shared import SharedInformers
+from onejob.metrics import Metrics
+from onejob.planning.settings import Settings as JobSettings
+from onejob.store.log import LogStore
+from onejob.store.writer import Committer
 
 RuntimeName = Literal["process", "podman", "simulated"]
 
@@ -35,28 +49,67 @@ class Settings:
     pods_end_with_us: bool = False
     #: How many failed Pods a Job keeps where it does not say; None means all.
     default_failed_pods_limit: int | None = None
-    #: Kept in memory only by those who need it: `simulated` needs no supervisor.
+    #: "" means the machine's host name.
     node_name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a control plane takes from outside: replaced by tests and the simulator."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    rng: Random = field(default_factory=lambda: Random(os.urandom(16)))
+    #: Where commits run; None means in a thread of their own.
+    committer: Committer | None = None
+
+
 class ControlPlane:
-    """Store, API, controllers and node agent in this process."""
+    """Store, API, controllers and node agent in this process. Made by `start`."""
+
+    def __init__(self, settings: Settings, world: World, store: LogStore) -> None:
+        self.settings = settings
+        self.store = store
+        self.metrics = Metrics()
+        self.service = Service(store, clock=world.clock, rng=world.rng, gates=settings.gates)
+        #: The trusted in-process client.
+        self.client = LocalClient(self.service)
+        #: A client whose documents are checked strictly: for manifests that people wrote.
+        self.checked_client = LocalClient(
+            self.service, WriteOptions(field_manager="onejob", field_validation="Strict")
+        )
+        self.informers = SharedInformers(self.client)
+        recorder = EventRecorder(self.client, "job-controller", world.clock)
+        self.job_controller = JobController(
+            self.client,
+            self.informers,
+            recorder,
+            clock=world.clock,
+            metrics=self.metrics,
+            settings=JobSettings.under(
+                settings.gates, default_failed_pods_limit=settings.default_failed_pods_limit
+            ),
+        )
+        self._parts: list[Coroutine[Any, Any, None]] = [recorder.run(), self.job_controller.run()]
+        self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def start(cls, settings: Settings) -> "ControlPlane":
-        """Everything is running when this returns. Raises StartError with one clear line."""
-        raise NotImplementedError
-
-    @property
-    def client(self) -> Client:
-        """The trusted in-process client."""
-        raise NotImplementedError
-
-    @property
-    def checked_client(self) -> Client:
-        """A client whose documents are validated strictly: for manifests that people wrote."""
-        raise NotImplementedError
+    async def start(cls, settings: Settings, world: World | None = None) -> "ControlPlane":
+        """Everything is running when this returns. Raises CannotOpen with one clear line."""
+        world = world or World()
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        store = await LogStore.open(
+            settings.data_dir / "onejob.db", clock=world.clock, committer=world.committer
+        )
+        plane = cls(settings, world, store)
+        await bootstrap(plane.client)
+        await plane.informers.start()
+        plane._tasks = [asyncio.create_task(part) for part in plane._parts]
+        return plane
 
     async def stop(self) -> None:
         """End in order: controllers, node agent (with its Pods, if they end with us), store."""
-        raise NotImplementedError
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.informers.stop()
+        await self.store.close()

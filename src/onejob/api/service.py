@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import not_found
+from onejob.api.errors import InternalError, not_found
 from onejob.api.kinds import KINDS, Kind
 from onejob.api.pod_subresources import bind, evict
 from onejob.api.reading import Reading
@@ -30,7 +30,7 @@ from onejob.api.writes import Writes
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.meta import Key
-from onejob.store.base import Store
+from onejob.store.base import Store, StoreError
 
 #: Kinds whose DELETE answers with the object even when it is gone at once.
 _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
@@ -147,12 +147,19 @@ class Service:
             )
             newest = max(newest, outcome.revision)
             documents.append(outcome.document)
-        await self.store.durable(newest)
+        await self.durable(newest)
         return ListOutcome(tuple(documents), self.store.revision)
 
     async def _durable(self, outcome: Outcome) -> Outcome:
-        await self.store.durable(outcome.revision)
+        await self.durable(outcome.revision)
         return outcome
+
+    async def durable(self, revision: int) -> None:
+        """Wait until a staged write is on disk."""
+        try:
+            await self.store.durable(revision)
+        except StoreError as error:
+            raise InternalError(f"the write could not be stored: {error}") from error
 
 
 def _deleted(kind: Kind, document: Document) -> bytes:

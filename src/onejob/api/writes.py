@@ -385,7 +385,7 @@ class Writes:
             metadata["resourceVersion"] = str(revision)
             return _encode(doc)
 
-        staged = self.store.stage(key, expected, encode)
+        staged = self.store.stage(key, expected, encode, cold=_is_cold(key.resource, doc))
         assert staged is not None, "only a deletion leaves nothing behind"
         return staged
 
@@ -421,6 +421,23 @@ class Writes:
         return _judge(
             found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
         )
+
+
+def _is_cold(resource: str, doc: Document) -> bool:
+    """Whether this version will rarely be read again, so that it need not stay in memory."""
+    match resource:
+        case "pods":
+            ended = doc.get("status", {}).get("phase") in ("Succeeded", "Failed")
+            return ended and not doc["metadata"].get("finalizers")
+        case "jobs.batch":
+            return any(
+                condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+                for condition in doc.get("status", {}).get("conditions", ())
+            )
+        case "events":
+            return True
+        case _:
+            return False
 
 
 def _judge(

@@ -9,6 +9,7 @@ import msgspec
 from onejob.api.errors import ApiError
 from onejob.api.kinds import BY_RESOURCE
 from onejob.api.pod_subresources import bind, evict
+from onejob.api.quick_writes import QuickWrites
 from onejob.api.requests import (
     DeleteOptions,
     ListOptions,
@@ -32,7 +33,7 @@ from onejob.client.base import (
     WatchEvent,
     Written,
 )
-from onejob.objects.meta import Key
+from onejob.objects.meta import PODS, Key
 
 _TRUSTED = WriteOptions(trusted=True)
 
@@ -47,6 +48,7 @@ class LocalClient:
     def __init__(self, service: Service, options: WriteOptions = _TRUSTED) -> None:
         self._service = service
         self._options = options
+        self._quick = QuickWrites(service.writes)
 
     async def get(self, key: Key) -> bytes:
         return await self._service.get(BY_RESOURCE[key.resource], key.namespace, key.name)
@@ -71,7 +73,7 @@ class LocalClient:
 
     async def write(self, op: Op) -> Written:
         outcome = self._stage(op)
-        await self._service.store.durable(outcome.revision)
+        await self._service.durable(outcome.revision)
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
@@ -85,7 +87,7 @@ class LocalClient:
             else:
                 newest = max(newest, outcome.revision)
                 results.append(Written(outcome.revision, outcome.document))
-        await self._service.store.durable(newest)
+        await self._service.durable(newest)
         return results
 
     async def close(self) -> None:
@@ -94,10 +96,16 @@ class LocalClient:
     def _stage(self, op: Op) -> Outcome:
         writes, options = self._service.writes, self._options
         match op:
+            case Create("pods", namespace, document):
+                return self._create_pod(namespace, document)
             case Create(resource, namespace, document):
                 kind = BY_RESOURCE[resource]
                 return writes.create(kind, namespace, _decode(document), options)
             case Patch(key, body, patch_type, subresource):
+                if key.resource == PODS and patch_type == "strategic":
+                    outcome = self._quick.patch_pod(key, body, subresource, options)
+                    if outcome is not None:
+                        return outcome
                 kind = BY_RESOURCE[key.resource]
                 patch = msgspec.json.decode(body)
                 return writes.patch(
@@ -115,6 +123,9 @@ class LocalClient:
                 )
                 return writes.delete(kind, key.namespace, key.name, deletion)
             case Bind(key, node, uid):
+                outcome = self._quick.bind_pod(key, node, uid)
+                if outcome is not None:
+                    return outcome
                 binding = {"metadata": {"uid": uid}, "target": {"name": node}}
                 return bind(writes, key.namespace, key.name, binding, options)
             case Evict(key, grace):
@@ -122,6 +133,17 @@ class LocalClient:
                     {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
                 )
                 return evict(writes, key.namespace, key.name, eviction, options)
+
+    def _create_pod(self, namespace: str, document: bytes) -> Outcome:
+        outcome = self._quick.create_pod(namespace, document, self._options)
+        if outcome is not None:
+            return outcome
+        outcome = self._service.writes.create(
+            BY_RESOURCE[PODS], namespace, _decode(document), self._options
+        )
+        if self._options.trusted:
+            self._quick.learn_spec(document, outcome.document)
+        return outcome
 
 
 def _decode(document: bytes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key, Meta, View
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.finalizers import is_tracked
+from onejob.planning.pod_facts import is_tracked
 
 
 class AnyObject(View, frozen=True):

@@ -1,0 +1,48 @@
+"""The objects every cluster is expected to have, made once at start."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from onejob.api.errors import AlreadyExists, ApiError
+from onejob.client.base import Client, Create
+from onejob.objects.meta import NAMESPACES
+
+SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+def _namespace(name: str) -> Create:
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    return Create(NAMESPACES, "", msgspec.json.encode(document))
+
+
+def _kubernetes_service() -> Create:
+    """Clients and test suites look for it to see that this is a cluster."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "10.96.0.1",
+            "clusterIPs": ["10.96.0.1"],
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 7443}],
+            "sessionAffinity": "None",
+        },
+    }
+    return Create("services", "default", msgspec.json.encode(document))
+
+
+def bootstrap_objects() -> Sequence[Create]:
+    return (*map(_namespace, SYSTEM_NAMESPACES), _kubernetes_service())
+
+
+async def bootstrap(client: Client) -> None:
+    """Make what is missing; objects that exist are left as they are."""
+    for result in await client.write_many(bootstrap_objects()):
+        if isinstance(result, ApiError) and not isinstance(result, AlreadyExists):
+            raise result

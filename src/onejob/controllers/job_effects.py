@@ -1,0 +1,176 @@
+"""What a Job sync does to the world, one function per kind of effect."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from onejob.api.errors import ApiError, Forbidden, NotFound
+from onejob.client.base import Client, Create, Delete, Patch, Result, Written
+from onejob.controllers.job_memory import Memory
+from onejob.objects.meta import PODS, Key
+from onejob.planning.claiming import REMOVE_TRACKING_PATCH
+from onejob.planning.plan import (
+    Event,
+    Plan,
+    PodDeletion,
+    PodOutcomes,
+    PodRef,
+    PodSeed,
+    RemovalOutcomes,
+)
+from onejob.planning.pod_template import PodStamp
+from onejob.planning.telling import (
+    pod_create_failed,
+    pod_created,
+    pod_delete_failed,
+    pod_deleted,
+)
+
+Tell = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class _Tally:
+    deleted: set[str] = field(default_factory=set)
+    created: int = 0
+    create_failures: int = 0
+    error: str | None = None
+
+    def fail(self, error: str) -> None:
+        self.error = self.error or error
+
+    def outcomes(self) -> PodOutcomes:
+        return PodOutcomes(frozenset(self.deleted), self.created, self.create_failures, self.error)
+
+
+async def change_pods(
+    client: Client, plan: Plan, stamp: PodStamp, memory: Memory, tell: Tell
+) -> PodOutcomes:
+    """Delete and create the Pods that the plan names."""
+    namespace = plan.job.metadata.namespace
+    tally = _Tally()
+    if plan.prunings:
+        await _prune(client, namespace, plan.prunings, memory)
+    if plan.deletions:
+        await _delete(client, namespace, plan.deletions, memory, tell, tally)
+    if plan.creations:
+        await _create(client, namespace, plan.creations, stamp, memory, tell, tally)
+    return tally.outcomes()
+
+
+async def remove_finalizers(
+    client: Client, namespace: str, pods: Sequence[PodRef], memory: Memory
+) -> RemovalOutcomes:
+    results = await client.write_many(
+        [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
+    )
+    removed: set[str] = set()
+    error: str | None = None
+    for pod, result in zip(pods, results, strict=True):
+        if _succeeded(result, memory):
+            removed.add(pod.uid)
+        else:
+            error = error or str(result)
+    return RemovalOutcomes(frozenset(removed), error)
+
+
+async def _prune(client: Client, namespace: str, pods: Sequence[PodRef], memory: Memory) -> None:
+    results = await client.write_many(
+        [Delete(Key(PODS, namespace, pod.name), uid=pod.uid) for pod in pods]
+    )
+    for result in results:
+        _succeeded(result, memory)
+
+
+async def _delete(
+    client: Client,
+    namespace: str,
+    deletions: Sequence[PodDeletion],
+    memory: Memory,
+    tell: Tell,
+    tally: _Tally,
+) -> None:
+    wanted = list(deletions)
+    to_free = [pod for pod in wanted if pod.free_first]
+    if to_free:
+        refs = [PodRef(pod.name, pod.uid) for pod in to_free]
+        freed = await remove_finalizers(client, namespace, refs, memory)
+        if freed.error is not None:
+            tally.fail(freed.error)
+            wanted = [pod for pod in wanted if not pod.free_first or pod.uid in freed.removed]
+    results = await client.write_many(
+        [Delete(Key(PODS, namespace, pod.name), "Background", uid=pod.uid) for pod in wanted]
+    )
+    for pod, result in zip(wanted, results, strict=True):
+        if _succeeded(result, memory):
+            tally.deleted.add(pod.uid)
+            if isinstance(result, Written):
+                tell(pod_deleted(pod.name))
+        else:
+            tally.fail(str(result))
+            tell(pod_delete_failed(str(result)))
+
+
+async def _create(
+    client: Client,
+    namespace: str,
+    seeds: Sequence[PodSeed],
+    stamp: PodStamp,
+    memory: Memory,
+    tell: Tell,
+    tally: _Tally,
+) -> None:
+    """In growing batches, so that a quota or a bad template is met by few attempts. A Job whose
+    last batch went well starts with one of that size."""
+    position, size = 0, memory.trusted_batch
+    while position < len(seeds):
+        batch = seeds[position : position + size]
+        results = await client.write_many(
+            [Create(PODS, namespace, stamp.document(seed)) for seed in batch]
+        )
+        failures = [result for result in results if isinstance(result, ApiError)]
+        for result in results:
+            if isinstance(result, Written):
+                memory.pod_revision = max(memory.pod_revision, result.revision)
+                tally.created += 1
+                tell(pod_created(_name(result.document)))
+            elif not _namespace_is_ending(result):
+                tally.create_failures += 1
+                tally.fail(str(result))
+                tell(pod_create_failed(str(result)))
+        if failures:
+            memory.trusted_batch = 1
+            return
+        memory.trusted_batch = max(memory.trusted_batch, len(batch))
+        position, size = position + len(batch), size * 2
+
+
+def _succeeded(result: Result, memory: Memory) -> bool:
+    """A Pod that is not there needs no change any more."""
+    if isinstance(result, Written):
+        memory.pod_revision = max(memory.pod_revision, result.revision)
+        return True
+    return isinstance(result, NotFound)
+
+
+def _namespace_is_ending(error: ApiError) -> bool:
+    causes = error.details.get("causes", ())
+    return isinstance(error, Forbidden) and any(
+        cause.get("reason") == "NamespaceTerminating" for cause in causes
+    )
+
+
+class _NamedMeta(msgspec.Struct):
+    name: str
+
+
+class _Named(msgspec.Struct):
+    metadata: _NamedMeta
+
+
+_read_name = msgspec.json.Decoder(_Named).decode
+
+
+def _name(document: bytes) -> str:
+    return _read_name(document).metadata.name

@@ -1,0 +1,282 @@
+"""A whole control plane in virtual time, with a scripted node and a client that can fail.
+
+The store, the API, the informers and the controllers are the real ones. Only the node is made
+up: it says at once what becomes of each Pod, and remembers it, so that a test can compare what
+the Job's status says with what really happened.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from onejob.api.service import Service
+from onejob.client.base import (
+    Bind,
+    Client,
+    Create,
+    Delete,
+    Listing,
+    Op,
+    Patch,
+    Result,
+    Selection,
+    WatchEvent,
+    Written,
+)
+from onejob.client.events import EventRecorder
+from onejob.client.local import LocalClient
+from onejob.clock import LoopClock
+from onejob.controllers.bootstrap import bootstrap
+from onejob.controllers.job import JobController
+from onejob.gates import FeatureGates
+from onejob.informers.shared import SharedInformers
+from onejob.metrics import Metrics
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import JOBS, PODS, Key
+from onejob.objects.pod import Pod, read_pod
+from onejob.planning.settings import Settings
+from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import virtual_clock
+
+#: What becomes of a Pod that the node runs: an exit code, or None to let it run for ever.
+Script = Callable[[Pod], int | None]
+
+
+class Crashed(BaseException):
+    """The process is gone: nothing after this line happens. Not an Exception, so that no
+    handler of the code under test can catch it."""
+
+
+class CountingClient:
+    """Counts write calls, and dies after a given one: the write happens, its answer is lost."""
+
+    def __init__(self, inner: Client, *, dies_after: int | None = None) -> None:
+        self._inner = inner
+        self._dies_after = dies_after
+        self.calls = 0
+        self.ops = 0
+        self.dead = asyncio.Event()
+
+    async def get(self, key: Key) -> bytes:
+        return await self._inner.get(key)
+
+    async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
+        return await self._inner.list(what, limit=limit, token=token)
+
+    def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
+        return self._inner.watch(what, after=after)
+
+    async def write(self, op: Op) -> Written:
+        (result,) = await self.write_many([op])
+        if isinstance(result, Written):
+            return result
+        raise result
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        """One at a time, so that dying can fall between any two writes of a batch."""
+        results: list[Result] = []
+        for op in ops:
+            if self.dead.is_set():
+                await asyncio.get_running_loop().create_future()
+            results.extend(await self._inner.write_many([op]))
+            self.ops += 1
+            if self._dies_after is not None and self.ops >= self._dies_after:
+                self.dead.set()
+                await asyncio.get_running_loop().create_future()
+        self.calls += 1
+        return results
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@dataclass
+class ScriptedNode:
+    """Binds, runs and ends Pods as its script says, and keeps the books."""
+
+    client: Client
+    clock: LoopClock
+    script: Script
+    runs_seconds: float = 1.0
+    started: list[str] = field(default_factory=list)
+    exits: dict[str, int] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        listing = await self.client.list(Selection(PODS))
+        for document in listing.documents:
+            await self._advance(read_pod(document))
+        async for batch in self.client.watch(Selection(PODS), after=listing.revision):
+            for event in batch:
+                if event.type in ("ADDED", "MODIFIED"):
+                    await self._advance(read_pod(event.document))
+
+    @property
+    def succeeded(self) -> int:
+        return sum(code == 0 for code in self.exits.values())
+
+    @property
+    def failed(self) -> int:
+        return sum(code != 0 for code in self.exits.values())
+
+    async def _advance(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        if pod.terminal:
+            return
+        if pod.metadata.deleting:
+            await self._end(pod, 143)
+            return
+        if not pod.spec.node_name:
+            await self.client.write(Bind(pod.key, "node"))
+        elif pod.phase == "Pending":
+            self.started.append(uid)
+            await self._report(pod, {"phase": "Running", "conditions": _ready("True")})
+        elif pod.phase == "Running" and uid not in self.exits:
+            code = self.script(pod)
+            if code is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self.runs_seconds, self._end_later, pod, code)
+                self.exits[uid] = code
+
+    def _end_later(self, pod: Pod, code: int) -> None:
+        task = asyncio.ensure_future(self._end(pod, code))
+        task.add_done_callback(lambda done: done.result())
+
+    async def _end(self, pod: Pod, code: int) -> None:
+        if pod.metadata.deleting:
+            self.exits[pod.metadata.uid] = code
+        finished = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        terminated = {
+            "exitCode": code,
+            "reason": "Completed" if code == 0 else "Error",
+            "startedAt": finished,
+            "finishedAt": finished,
+        }
+        status = {
+            "phase": "Succeeded" if code == 0 else "Failed",
+            "conditions": _ready("False"),
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": "x",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": {"terminated": terminated},
+                }
+            ],
+        }
+        await self._report(pod, status)
+        if pod.metadata.deleting:
+            await self.client.write_many([Delete(pod.key, grace_seconds=0, uid=pod.metadata.uid)])
+
+    async def _report(self, pod: Pod, status: dict[str, Any]) -> None:
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        await self.client.write_many(
+            [Patch(pod.key, msgspec.json.encode(body), "strategic", "status")]
+        )
+
+
+def _ready(status: str) -> list[dict[str, str]]:
+    return [{"type": "Ready", "status": status}]
+
+
+@dataclass
+class Cluster:
+    store: LogStore
+    service: Service
+    client: LocalClient
+    clock: LoopClock
+    metrics: Metrics
+    settings: Settings = field(default_factory=Settings)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def start_node(self, script: Script) -> ScriptedNode:
+        node = ScriptedNode(self.client, self.clock, script)
+        self.tasks.append(asyncio.create_task(node.run()))
+        return node
+
+    async def start_job_controller(self, client: Client | None = None) -> "RunningController":
+        client = client or self.client
+        informers = SharedInformers(client)
+        recorder = EventRecorder(client, "job-controller", self.clock)
+        controller = JobController(
+            client,
+            informers,
+            recorder,
+            clock=self.clock,
+            metrics=self.metrics,
+            settings=self.settings,
+        )
+        await informers.start()
+        tasks = [asyncio.create_task(controller.run()), asyncio.create_task(recorder.run())]
+        return RunningController(controller, informers, tasks)
+
+    async def create_job(self, name: str = "job", **spec: Any) -> Key:
+        template = spec.pop("template", None) or {
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "main", "image": "x", "command": ["true"]}],
+            }
+        }
+        annotations = spec.pop("annotations", {})
+        document = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {**spec, "template": template},
+        }
+        await self.client.write(Create(JOBS, "default", msgspec.json.encode(document)))
+        return Key(JOBS, "default", name)
+
+    async def job(self, key: Key) -> Job:
+        return read_job(await self.client.get(key))
+
+    async def pods(self) -> list[Pod]:
+        listing = await self.client.list(Selection(PODS))
+        return [read_pod(document) for document in listing.documents]
+
+    async def until_finished(self, key: Key, *, within: float = 3600) -> Job:
+        async with asyncio.timeout(within):
+            while not (job := await self.job(key)).finished:
+                await asyncio.sleep(0.5)
+        return job
+
+
+@dataclass
+class RunningController:
+    controller: JobController
+    informers: SharedInformers
+    tasks: list[asyncio.Task[None]]
+
+    async def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.informers.stop()
+
+
+@asynccontextmanager
+async def a_cluster(
+    folder: Path, *, seed: int = 1, gates: FeatureGates | None = None, **settings: Any
+) -> AsyncIterator[Cluster]:
+    clock = virtual_clock()
+    store = await LogStore.open(folder / "onejob.db", clock=clock, committer=LoopCommitter())
+    gates = gates or FeatureGates()
+    service = Service(store, clock=clock, rng=Random(seed), gates=gates)
+    client = LocalClient(service)
+    await bootstrap(client)
+    cluster = Cluster(store, service, client, clock, Metrics(), Settings.under(gates, **settings))
+    try:
+        yield cluster
+    finally:
+        for task in cluster.tasks:
+            task.cancel()
+        await asyncio.gather(*cluster.tasks, return_exceptions=True)
+        await store.close()

@@ -1,0 +1,70 @@
+"""The Job controller on the real store and API, in virtual time."""
+
+from pathlib import Path
+
+from onejob.client.base import Selection
+from onejob.objects.meta import EVENTS
+from onejob.objects.pod import Pod
+from onejob.virtual_time import run_virtual
+from tests.controllers.cluster import a_cluster
+
+
+def succeed(pod: Pod) -> int:
+    return 0
+
+
+def test_a_job_runs_its_pods_to_completion(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            node = cluster.start_node(succeed)
+            controller = await cluster.start_job_controller()
+            job = await cluster.until_finished(
+                await cluster.create_job(completions=7, parallelism=3)
+            )
+            assert job.condition_is_true("Complete")
+            assert job.status.succeeded == node.succeeded == 7
+            assert job.status.active == 0
+            assert all(not pod.metadata.finalizers for pod in await cluster.pods())
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_a_failing_job_backs_off_and_stops_at_its_limit(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            node = cluster.start_node(lambda pod: 1)
+            controller = await cluster.start_job_controller()
+            started = cluster.clock.now()
+            job = await cluster.until_finished(await cluster.create_job(backoffLimit=2))
+            assert job.condition_is_true("Failed")
+            assert job.status.failed == node.failed == 3
+            waited = (cluster.clock.now() - started).total_seconds()
+            assert 30 <= waited < 40, "two back-offs of 10 s and 20 s"
+            reasons = set()
+            listing = await cluster.client.list(Selection(EVENTS))
+            for document in listing.documents:
+                reasons.add(document.split(b'"reason":"')[1].split(b'"')[0].decode())
+            assert {"SuccessfulCreate", "BackoffLimitExceeded", "JobStart", "JobFinish"} <= reasons
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_an_indexed_job_runs_each_index_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            cluster.start_node(succeed)
+            controller = await cluster.start_job_controller()
+            job = await cluster.until_finished(
+                await cluster.create_job(completions=12, parallelism=5, completionMode="Indexed")
+            )
+            assert job.status.completed_indexes == "0-11"
+            indexes = sorted(
+                int(pod.metadata.labels["batch.kubernetes.io/job-completion-index"])
+                for pod in await cluster.pods()
+            )
+            assert indexes == list(range(12))
+            await controller.stop()
+
+    run_virtual(main())
