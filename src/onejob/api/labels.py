@@ -10,10 +10,12 @@ _LONGEST_ANNOTATIONS: Final = 256 * 1024
 
 
 def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
-    errors = []
+    errors: list[FieldError] = []
     for key, value in labels.items():
-        errors += [invalid(path, key, text) for text in qualified_name_errors(key)]
-        errors += [invalid(path, value, text) for text in label_value_errors(value)]
+        if texts := qualified_name_errors(key):
+            errors += [invalid(path, key, text) for text in texts]
+        if wrong := label_value_errors(value):
+            errors += [invalid(path, value, text) for text in wrong]
     return errors
 
 

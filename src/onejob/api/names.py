@@ -1,6 +1,7 @@
 """What names may look like. Each function answers with the texts of what is wrong; none is fine."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -56,10 +57,12 @@ def label_errors(text: str) -> list[str]:
     return errors
 
 
-def qualified_name_errors(text: str) -> list[str]:
-    """`name` or `prefix/name`: keys of labels and annotations, condition types, resources."""
-    if _is_qualified(text) and len(text) <= 63:
-        return []
+@lru_cache(maxsize=4096)
+def qualified_name_errors(text: str) -> tuple[str, ...]:
+    """`name` or `prefix/name`: keys of labels and annotations, condition types, resources.
+
+    Remembered: the same few keys come with every Pod.
+    """
     errors = []
     match text.split("/"):
         case [name]:
@@ -73,17 +76,17 @@ def qualified_name_errors(text: str) -> list[str]:
                 if not _is_subdomain(prefix):
                     errors.append(f"prefix part {_subdomain_text()}")
         case _:
-            return [
+            return (
                 f"a valid label key {_qualified_text()} with an optional DNS subdomain prefix "
-                "and '/' (e.g. 'example.com/MyName')"
-            ]
+                "and '/' (e.g. 'example.com/MyName')",
+            )
     if not name:
         errors.append("name part must be non-empty")
     elif len(name) > 63:
         errors.append("name part must be no more than 63 bytes")
     if not _is_qualified(name):
         errors.append(f"name part {_qualified_text()}")
-    return errors
+    return tuple(errors)
 
 
 def label_value_errors(text: str) -> list[str]:

@@ -57,3 +57,6 @@ class Strategy(Protocol):
 
     def cells(self, doc: Document, now: datetime) -> list[Any]:
         """One Table row's cells, in the order of `columns`."""
+
+    def row_conditions(self, doc: Document) -> list[dict[str, str]]:
+        """Conditions of the Table row itself, which tell clients that the object has ended."""

@@ -75,8 +75,10 @@ def _row(
     now: datetime,
     decoded: dict[str, Any] | None = None,
 ) -> bytes:
-    cells = strategy.cells(decoded if decoded is not None else _decode(document), now)
-    row = b'{"cells":' + _encode(cells)
+    doc = decoded if decoded is not None else _decode(document)
+    row = b'{"cells":' + _encode(strategy.cells(doc, now))
+    if conditions := strategy.row_conditions(doc):
+        row += b',"conditions":' + _encode(conditions)
     match include:
         case "Metadata":
             row += b',"object":' + metadata_only(document)

@@ -29,6 +29,9 @@ class ScriptedStrategy:
     def cells(self, doc: dict[str, Any], now: datetime) -> list[Any]:
         return [doc["metadata"]["name"]]
 
+    def row_conditions(self, doc: dict[str, Any]) -> list[dict[str, str]]:
+        return []
+
 
 class ScriptedService:
     """Knows one collection of documents, whatever kind is asked for."""

@@ -74,6 +74,9 @@ class BaseStrategy:
     def cells(self, doc: Document, now: datetime) -> list[Any]:
         return [name_of(doc), age(doc, now)]
 
+    def row_conditions(self, doc: Document) -> list[dict[str, str]]:
+        return []
+
 
 class UnnamedStrategy(BaseStrategy):
     """Reviews and bindings: nothing is stored, so nothing needs a name."""

@@ -222,7 +222,7 @@ def _validate_config_data(doc: Document) -> list[FieldError]:
         errors += [invalid(f"binaryData[{key}]", key, m) for m in config_key_errors(key)]
         size += _decoded_size(encoded)
     if size > _LARGEST_DATA:
-        errors.append(too_long("", _LARGEST_DATA))
+        errors.append(too_long("data", _LARGEST_DATA))
     return errors
 
 

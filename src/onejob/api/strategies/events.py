@@ -104,8 +104,9 @@ class EventsV1Strategy(EventStrategy):
             for field in ("reportingController", "reportingInstance", "action", "reason")
             if not doc.get(field)
         ]
-        if doc.get("type") not in ("Normal", "Warning"):
-            errors.append(invalid("type", doc.get("type", ""), "has invalid value: "))
+        kind = doc.get("type", "")
+        if kind not in ("Normal", "Warning"):
+            errors.append(invalid("type", "", f"has invalid value: {kind}"))
         return errors
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:

@@ -7,7 +7,7 @@ from typing import Any
 from onejob.api.field_errors import FieldError, forbidden, invalid
 from onejob.api.kinds import Kind
 from onejob.api.names import subdomain_errors
-from onejob.api.printing_pods import POD_COLUMNS, pod_cells
+from onejob.api.printing_pods import POD_COLUMNS, pod_cells, pod_row_conditions
 from onejob.api.strategies.base import (
     SelectableStrategy,
     keep_all_but_status,
@@ -152,6 +152,9 @@ class PodStrategy(SelectableStrategy):
 
     def cells(self, doc: Document, now: datetime) -> list[Any]:
         return pod_cells(doc, now)
+
+    def row_conditions(self, doc: Document) -> list[dict[str, str]]:
+        return pod_row_conditions(doc)
 
 
 def _validate_ttl(spec: Mapping[str, Any]) -> list[FieldError]:
