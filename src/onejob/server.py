@@ -6,11 +6,12 @@ HTTPS server in front of one.
 
 import asyncio
 import os
+import socket
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from onejob.api.requests import WriteOptions
 from onejob.api.service import Service
@@ -22,9 +23,20 @@ from onejob.controllers.job import JobController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
+from onejob.node.agent import NodeAgent
+from onejob.node.capacity import BOUNDLESS, machine_capacity, read_amounts
+from onejob.node.environment import NodeContext
+from onejob.node.images import Images
+from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
+from onejob.node.runtime import Runtime
+from onejob.node.simulated import SimulatedRuntime
+from onejob.planning.placement import Amounts
 from onejob.planning.settings import Settings as JobSettings
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
+
+#: What Pods get of the server's environment; the manifest's own variables come on top.
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")
 
 RuntimeName = Literal["process", "podman", "simulated"]
 
@@ -51,6 +63,8 @@ class Settings:
     default_failed_pods_limit: int | None = None
     #: "" means the machine's host name.
     node_name: str = ""
+    #: Pods may read this host's files, but not change them.
+    host_read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,7 @@ class ControlPlane:
 
     def __init__(self, settings: Settings, world: World, store: LogStore) -> None:
         self.settings = settings
+        self.clock = world.clock
         self.store = store
         self.metrics = Metrics()
         self.service = Service(store, clock=world.clock, rng=world.rng, gates=settings.gates)
@@ -89,11 +104,21 @@ class ControlPlane:
                 settings.gates, default_failed_pods_limit=settings.default_failed_pods_limit
             ),
         )
+        node_name = settings.node_name or socket.gethostname().lower()
+        capacity = _capacity(settings)
+        self.node = NodeAgent(
+            self.client,
+            _runtime(settings, world.clock, node_name, capacity),
+            node_name=node_name,
+            clock=world.clock,
+            rng=world.rng,
+            capacity=capacity,
+        )
         self._parts: list[Coroutine[Any, Any, None]] = [recorder.run(), self.job_controller.run()]
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def start(cls, settings: Settings, world: World | None = None) -> "ControlPlane":
+    async def start(cls, settings: Settings, world: World | None = None) -> Self:
         """Everything is running when this returns. Raises CannotOpen with one clear line."""
         world = world or World()
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -104,12 +129,38 @@ class ControlPlane:
         await bootstrap(plane.client)
         await plane.informers.start()
         plane._tasks = [asyncio.create_task(part) for part in plane._parts]
+        await plane.node.start()
         return plane
 
     async def stop(self) -> None:
-        """End in order: controllers, node agent (with its Pods, if they end with us), store."""
+        """End in order: node agent (with its Pods, if they end with us), controllers, store."""
+        await self.node.stop(end_pods=self.settings.pods_end_with_us)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.informers.stop()
         await self.store.close()
+
+
+def _capacity(settings: Settings) -> Amounts:
+    if settings.runtime == "simulated":
+        return {**BOUNDLESS, **read_amounts(settings.capacity)}
+    return {**machine_capacity(), **read_amounts(settings.capacity)}
+
+
+def _runtime(settings: Settings, clock: Clock, node_name: str, capacity: Amounts) -> Runtime:
+    if settings.runtime == "simulated":
+        return SimulatedRuntime(clock)
+    inherited = (*INHERITED_VARIABLES, *settings.pass_env)
+    return ProcessRuntime(
+        settings.data_dir,
+        clock,
+        ProcessSettings(
+            NodeContext(node_name, "127.0.0.1", capacity),
+            {name: os.environ[name] for name in inherited if name in os.environ},
+            Images(settings.image_map),
+            working_dir=settings.working_dir,
+            end_with_owner=settings.pods_end_with_us,
+            host_read_only=settings.host_read_only,
+        ),
+    )
