@@ -1,0 +1,25 @@
+"""What a user did or met that ends a command: one line on stderr and an exit code."""
+
+from typing import Final
+
+EXIT_OK: Final = 0
+#: A Job failed, or what was waited for did not come.
+EXIT_FAILED: Final = 1
+#: Bad input, no server, nothing started.
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+class CommandError(Exception):
+    """Printed as `error: MESSAGE (NEXT STEP)`. Say what is wrong, then what helps."""
+
+    def __init__(self, message: str, next_step: str = "", *, exit_code: int = EXIT_USAGE) -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+        self.exit_code = exit_code
+
+    @property
+    def lines(self) -> list[str]:
+        """What to print, each line after `error: `."""
+        return [f"{self.message} ({self.next_step})" if self.next_step else self.message]

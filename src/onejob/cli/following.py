@@ -1,0 +1,228 @@
+"""Keeps a run's progress up to date from watches, and hands what happens to a display."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Final, Protocol
+
+import msgspec
+
+from onejob.api.errors import Expired
+from onejob.cli.plain_display import Display, LogLine
+from onejob.cli.progress import JobProgress, RunProgress
+from onejob.client.base import Client, Selection, WatchEvent
+from onejob.clock import Clock
+from onejob.objects.job import read_job
+from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
+from onejob.objects.pod import Pod, read_pod
+
+_TICK_SECONDS: Final = 0.1
+#: How long to wait, once a Job is finished, for what its last Pods still have to say.
+_LAST_WORDS_SECONDS: Final = 1.0
+_SETTLE_SECONDS: Final = 0.005
+
+
+class LogSource(Protocol):
+    """Of containers that have started, by Pod UID, container and attempt."""
+
+    def follow(self, uid: str, container: str, attempt: int) -> AsyncIterator[bytes]:
+        """What it writes, until it ends."""
+
+    def tail(self, uid: str, container: str, attempt: int, lines: int) -> AsyncIterator[bytes]:
+        """The last lines that it wrote so far."""
+
+
+class Follower:
+    def __init__(
+        self,
+        client: Client,
+        run: RunProgress,
+        display: Display,
+        clock: Clock,
+        logs: LogSource | None,
+    ) -> None:
+        self._client = client
+        self._run = run
+        self._display = display
+        self._clock = clock
+        self._logs = logs
+        self._done = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        #: Each with the UID of the Job that it tells about.
+        self._log_tasks: dict[asyncio.Task[None], str] = {}
+        self._told_ended: set[str] = set()
+        self._followed: set[tuple[str, str, int]] = set()
+
+    async def until_done(self, revision: int) -> None:
+        """Follow all that happened after `revision`; returns when every Job is finished or
+        gone and its last log lines were shown. Raises whatever breaks a watch."""
+        self._tasks = [
+            asyncio.create_task(self._watch(Selection(JOBS), revision, self._job_event)),
+            asyncio.create_task(self._watch(Selection(PODS), revision, self._pod_event)),
+            asyncio.create_task(
+                self._watch(Selection(EVENTS, fields="type=Warning"), revision, self._warning)
+            ),
+            asyncio.create_task(self._tick()),
+        ]
+        done = asyncio.create_task(self._done.wait())
+        try:
+            await asyncio.wait([done, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            if self._failure is not None:
+                raise self._failure
+            await self._settle()
+        finally:
+            done.cancel()
+
+    async def close(self) -> None:
+        tasks = [*self._tasks, *self._log_tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _settle(self) -> None:
+        """The Job's end may be seen before the ends of its Pods, which happened before."""
+        deadline = self._clock.monotonic() + _LAST_WORDS_SECONDS
+        while self._clock.monotonic() < deadline:
+            self._tell_ended()
+            if len(self._told_ended) == len(self._run.jobs):
+                return
+            await asyncio.sleep(_SETTLE_SECONDS)
+        self._tell_ended(at_last=True)
+
+    def _tell_ended(self, *, at_last: bool = False) -> None:
+        """Once a Job is done and its Pods have said their last words."""
+        speaking = set(self._log_tasks.values())
+        for uid, job in self._run.jobs.items():
+            if job.done and uid not in self._told_ended:
+                quiet = _accounted_for(job) and uid not in speaking
+                if quiet or at_last:
+                    self._told_ended.add(uid)
+                    self._display.job_ended(job, self._clock.now())
+
+    async def _watch(
+        self, what: Selection, revision: int, handle: Callable[[WatchEvent], None]
+    ) -> None:
+        while True:
+            try:
+                async with aclosing(self._client.watch(what, after=revision)) as batches:  # type: ignore[type-var]
+                    async for batch in batches:
+                        for event in batch:
+                            revision = event.revision
+                            if event.type != "BOOKMARK":
+                                handle(event)
+            except Expired:
+                # We fell behind. What is there now tells enough to go on.
+                listing = await self._client.list(what)
+                for document in listing.documents:
+                    handle(WatchEvent("MODIFIED", _NO_KEY, listing.revision, document))
+                revision = listing.revision
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self._tell_ended()
+            self._display.tick(self._run, self._clock.now())
+
+    def _job_event(self, event: WatchEvent) -> None:
+        job = read_job(event.document)
+        progress = self._run.jobs.get(job.metadata.uid)
+        if progress is None or progress.done:
+            return
+        now = self._clock.now()
+        progress.saw_job(job, now, deleted=event.type == "DELETED")
+        if progress.done and self._run.done:
+            self._done.set()
+
+    def _pod_event(self, event: WatchEvent) -> None:
+        pod = read_pod(event.document)
+        progress = self._run.of_pod(pod)
+        if progress is None:
+            return
+        change = progress.saw_pod(pod, self._clock.now(), deleted=event.type == "DELETED")
+        if change == "failed":
+            self._display.pod_failed(progress, progress.failures[-1])
+        self._follow_logs(progress, event.document, pod)
+
+    def _warning(self, event: WatchEvent) -> None:
+        told = _event_decoder.decode(event.document)
+        if event.type == "ADDED" and told.involved_object.kind == "Pod":
+            self._display.notice(f"pod {told.involved_object.name}: {told.message}")
+
+    def _follow_logs(self, job: JobProgress, document: bytes, pod: Pod) -> None:
+        if self._logs is None:
+            return
+        statuses = _statuses_decoder.decode(document).status
+        several = len(pod.spec.containers) + len(pod.spec.init_containers) > 1
+        for status in (*statuses.init_container_statuses, *statuses.container_statuses):
+            key = (pod.metadata.uid, status.name, status.restart_count)
+            if status.has_started and key not in self._followed:
+                self._followed.add(key)
+                pieces = self._logs.follow(*key)
+                shown = status.name if several else ""
+                task = asyncio.create_task(self._show_log(pieces, pod.metadata.name, shown))
+                self._log_tasks[task] = job.job.metadata.uid
+                task.add_done_callback(self._log_ended)
+
+    async def _show_log(self, pieces: AsyncIterator[bytes], pod: str, container: str) -> None:
+        rest = b""
+        async for piece in pieces:
+            *lines, rest = (rest + piece).split(b"\n")
+            if lines:
+                self._display.wrote([LogLine(pod, container, _text(line)) for line in lines])
+        if rest:
+            self._display.wrote([LogLine(pod, container, _text(rest))])
+
+    def _log_ended(self, task: asyncio.Task[None]) -> None:
+        del self._log_tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
+            self._done.set()
+
+
+def _accounted_for(job: JobProgress) -> bool:
+    status = job.job.status
+    return job.gone or job.ended_pods >= status.succeeded + status.failed
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+class _ContainerStatus(View, frozen=True):
+    name: str = ""
+    restart_count: int = 0
+    #: waiting, running or terminated.
+    state: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+    @property
+    def has_started(self) -> bool:
+        return "running" in self.state or "terminated" in self.state
+
+
+class _PodStatus(View, frozen=True):
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class _Statuses(View, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
+class _Involved(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class _Event(View, frozen=True):
+    involved_object: _Involved = _Involved()
+    reason: str = ""
+    message: str = ""
+
+
+_statuses_decoder = msgspec.json.Decoder(_Statuses)
+_event_decoder = msgspec.json.Decoder(_Event)
+_NO_KEY: Final = Key("", "", "")

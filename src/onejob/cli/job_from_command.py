@@ -1,0 +1,73 @@
+"""A Job document for one command line, for people who have no YAML at hand."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Final
+
+from onejob.cli.errors import CommandError
+
+#: The process runtime runs the command on this machine; the image is only a label there.
+HOST_IMAGE: Final = "host"
+_MAX_NAME: Final = 52
+
+
+@dataclass(frozen=True, slots=True)
+class CommandJob:
+    command: Sequence[str]
+    name: str = ""
+    image: str = HOST_IMAGE
+    completions: int | None = None
+    parallelism: int | None = None
+    indexed: bool = False
+    retries: int | None = None
+    deadline_seconds: int | None = None
+    #: `NAME=VALUE`, or `NAME` to take the value from this environment.
+    env: Sequence[str] = ()
+
+
+def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]:
+    name = job.name or name_for(job.command)
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": job.image,
+        "command": list(job.command),
+    }
+    if job.env:
+        container["env"] = [_variable(text, environment) for text in job.env]
+    completions = job.completions
+    if completions is None and (job.indexed or job.parallelism is not None):
+        # One Pod per slot; a Job without completions would be a work queue.
+        completions = job.parallelism or 1
+    spec: dict[str, Any] = {
+        "completions": completions,
+        "parallelism": job.parallelism,
+        "completionMode": "Indexed" if job.indexed else None,
+        "backoffLimit": job.retries,
+        "activeDeadlineSeconds": job.deadline_seconds,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {field: value for field, value in spec.items() if value is not None},
+    }
+
+
+def name_for(command: Sequence[str]) -> str:
+    """A name that tells what runs: `make`, `train-py`."""
+    words = re.sub(r"[^a-z0-9]+", "-", PurePath(command[0]).name.lower()).strip("-")
+    return words[:_MAX_NAME].strip("-") or "job"
+
+
+def _variable(text: str, environment: dict[str, str]) -> dict[str, str]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise CommandError(f"--env {text}: expected NAME=VALUE or NAME")
+    if not equals:
+        if name not in environment:
+            raise CommandError(f"--env {name}: not set in this environment", "use NAME=VALUE")
+        value = environment[name]
+    return {"name": name, "value": value}

@@ -1,0 +1,148 @@
+"""The `onejob` command: a table of subcommands, each imported only when it is called.
+
+Whatever goes wrong ends here as one line on stderr and an exit code; a user never sees a
+traceback.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Final, NoReturn
+
+import click
+
+from onejob.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommandError
+
+#: Name -> (module that defines `command`, what it does in one line).
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "run": ("onejob.cli.run", "Run manifests or one command to the end, right here"),
+    "serve": ("onejob.cli.serve", "Serve the Kubernetes API and run what it is given"),
+    "get": ("onejob.cli.get", "List objects"),
+    "describe": ("onejob.cli.describe", "Show one object with its events"),
+    "logs": ("onejob.cli.logs", "Print what containers wrote"),
+    "wait": ("onejob.cli.wait", "Wait for a Job to end, or for a condition"),
+    "why": ("onejob.cli.why", "Tell why a Job is in its state and what happens next"),
+    "create": ("onejob.cli.create", "Create objects from files, or a Job from a command"),
+    "apply": ("onejob.cli.apply", "Create or change objects to match files"),
+    "delete": ("onejob.cli.delete", "Delete objects"),
+    "suspend": ("onejob.cli.suspend", "Stop starting Pods of a Job, or Jobs of a CronJob"),
+    "resume": ("onejob.cli.resume", "Go on with what was suspended"),
+    "completion": ("onejob.cli.completion", "Print a completion script for your shell"),
+    "version": ("onejob.cli.version", "Print the versions of onejob and its server"),
+}
+
+_EPILOG: Final = """\b
+Examples:
+  onejob run job.yaml                run a Job to the end, no server needed
+  onejob run -- make -j8 test        the same without YAML
+  onejob serve                       a Kubernetes API for kubectl and other clients
+  onejob why job/pi                  what is going on"""
+
+
+class LazyGroup(click.Group):
+    """Help is printed from the table, so it imports no command either."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        command: click.Command = import_module(module).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, COMMANDS, 1)
+            raise CommandError(
+                f"there is no command {name!r}",
+                f"did you mean `onejob {close[0]}`?" if close else "see onejob --help",
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+def cli() -> None:
+    """Kubernetes Jobs without the cluster."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    sys.exit(run_command(arguments))
+
+
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns its exit code."""
+    if not sys.platform.startswith("linux"):
+        return _complain(
+            CommandError("onejob runs on Linux only for now", "use a Linux machine or container")
+        )
+    try:
+        result = cli.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="onejob",
+            standalone_mode=False,
+        )
+        # Flushed here, where a closed pipe can still be told from a crash at exit.
+        sys.stdout.flush()
+    except CommandError as error:
+        return _complain(error)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        command = context.command_path if context else "onejob"
+        message = _one_line(error.format_message()).removesuffix(".")
+        return _complain(CommandError(message, f"see {command} --help"))
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads on: `onejob get jobs | head`. Python must not complain at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except Exception as error:
+        return _unexpected(error)
+    return result if isinstance(result, int) else 0
+
+
+def _unexpected(error: Exception) -> int:
+    from onejob.api.errors import ApiError
+
+    if isinstance(error, ApiError):
+        return _complain(CommandError(error.message, exit_code=EXIT_FAILED))
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return _complain(CommandError(f"{place}{error.strerror}"))
+    if os.environ.get("ONEJOB_DEBUG"):
+        raise error
+    return _complain(
+        CommandError(
+            f"onejob itself failed: {_one_line(f'{type(error).__name__}: {error}')}",
+            "set ONEJOB_DEBUG=1 to see where, and please report it",
+            exit_code=EXIT_FAILED,
+        )
+    )
+
+
+def _complain(error: CommandError) -> int:
+    for line in error.lines:
+        print(f"error: {line}", file=sys.stderr)
+    return error.exit_code
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

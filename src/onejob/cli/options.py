@@ -1,0 +1,123 @@
+"""Options that several commands share."""
+
+import functools
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from onejob.cli.errors import CommandError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class CommandAfterDashes(click.Command):
+    """Hands what follows `--` to the command as `after_dashes`: None if there is no `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        after: tuple[str, ...] | None = None
+        if "--" in args:
+            at = args.index("--")
+            after, args = tuple(args[at + 1 :]), args[:at]
+        rest = super().parse_args(ctx, args)
+        ctx.params["after_dashes"] = after
+        return rest
+
+
+def data_dir_option(function: F) -> F:
+    return click.option(
+        "--data-dir",
+        metavar="FOLDER",
+        help="Where state is kept. [default: $XDG_STATE_HOME/onejob or ~/.local/state/onejob]",
+    )(function)
+
+
+def node_options(function: F) -> F:
+    """How Pods run on this machine."""
+    for option in reversed(
+        [
+            click.option(
+                "--runtime",
+                type=click.Choice(["process", "podman", "simulated"]),
+                default="process",
+                show_default=True,
+                help="What a container is: a process, a container, or nothing at all.",
+            ),
+            click.option(
+                "--pass-env",
+                multiple=True,
+                metavar="NAME",
+                help="Give Pods this variable of our environment too.",
+            ),
+            click.option(
+                "--image-map",
+                multiple=True,
+                metavar="IMAGE=COMMAND",
+                help="What stands in for an image whose container names no command.",
+            ),
+            click.option(
+                "--host-fs",
+                type=click.Choice(["rw", "ro"]),
+                default="rw",
+                help="Whether processes may change this host's files.",
+            ),
+            click.option(
+                "--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features."
+            ),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def parse_image_map(items: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    mapped: dict[str, tuple[str, ...]] = {}
+    for item in items:
+        image, equals, text = item.partition("=")
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as error:
+            raise CommandError(f"--image-map {item}: {error}") from None
+        if not image or not equals or not words:
+            raise CommandError(f"--image-map {item}: expected IMAGE=COMMAND")
+        mapped[image] = words
+    return mapped
+
+
+def client_options(function: F) -> F:
+    """Where to look; the command gets it as `where: Sources`."""
+
+    @functools.wraps(function)
+    def with_sources(
+        *arguments: Any,
+        namespace: str | None,
+        kubeconfig: str | None,
+        data_dir: str | None,
+        **options: Any,
+    ) -> Any:
+        from onejob.cli.sources import sources
+
+        only_runs = options.pop("runs", False)
+        where = sources(data_dir, kubeconfig, namespace, only_runs=only_runs)
+        return function(*arguments, where=where, **options)
+
+    decorated: Any = with_sources
+    for option in (
+        click.option("-n", "--namespace", help="[default: the server's, or any among runs]"),
+        click.option("--kubeconfig", metavar="FILE", help="Instead of the data dir's server."),
+        data_dir_option,
+    ):
+        decorated = option(decorated)
+    wrapped: F = decorated
+    return wrapped
+
+
+def runs_option(function: F) -> F:
+    return click.option(
+        "--runs", is_flag=True, help="Look at kept runs, even where there is a server."
+    )(function)
+
+
+def output_option(*choices: str) -> Callable[[F], F]:
+    return click.option("-o", "--output", type=click.Choice(choices), help="Another form.")

@@ -1,0 +1,259 @@
+"""How far a run is: a value that grows with every event of its Jobs and Pods. No I/O, no clock.
+
+Jobs may have a hundred thousand Pods, so ended ones are counted and only those worth telling
+about are kept: the failed (a few) and the slowest (a few).
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from onejob.objects.job import Job
+from onejob.objects.meta import Key
+from onejob.objects.pod import ContainerStatus, Pod
+from onejob.planning.backoff import NO_FAILURES, BackoffRecord, backoff_policy
+from onejob.planning.names import INDEX_ANNOTATION
+from onejob.planning.pod_facts import finish_time
+from onejob.planning.settings import Settings
+
+KEPT_FAILURES: Final = 10
+KEPT_SLOWEST: Final = 3
+#: A rate is measured over about this long, so that it follows what happens now.
+_RATE_WINDOW: Final = timedelta(seconds=20)
+
+PodChange = Literal["started", "succeeded", "failed", "restarted"]
+_SETTINGS: Final = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class EndedPod:
+    name: str
+    uid: str
+    index: str
+    seconds: float
+    #: Of the container that ended badly, or of the last one.
+    container: str
+    attempt: int
+    exit_code: int | None
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class RunningPod:
+    name: str
+    #: As we saw it: times on the API have no fractions of seconds.
+    since: datetime
+    running: bool = False
+    restarts: int = 0
+
+
+@dataclass(slots=True)
+class JobProgress:
+    """One Job. `job` is its newest version; it stays after the object is deleted."""
+
+    job: Job
+    created_at: datetime
+    running: dict[str, RunningPod] = field(default_factory=dict)
+    pods: int = 0
+    ended_pods: int = 0
+    retries: int = 0
+    failures: list[EndedPod] = field(default_factory=list)
+    failed_pods: int = 0
+    pod_seconds: float = 0.0
+    exit_codes: list[int] = field(default_factory=list)
+    gone: bool = False
+    finished_at: datetime | None = None
+    _slowest: list[tuple[float, str, EndedPod]] = field(default_factory=list)
+    _unanswered_failures: int = 0
+    _backoff: BackoffRecord = NO_FAILURES
+    _index_backoff: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
+    _samples: list[tuple[datetime, int]] = field(default_factory=list)
+
+    # --- what is known ------------------------------------------------------------------
+
+    @property
+    def key(self) -> Key:
+        return self.job.key
+
+    @property
+    def title(self) -> str:
+        return f"job/{self.job.metadata.name}"
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will happen: the Job finished, or somebody deleted it."""
+        return self.job.finished or self.gone
+
+    @property
+    def complete(self) -> bool:
+        return self.job.condition_is_true("Complete")
+
+    @property
+    def outcome(self) -> str:
+        """Complete, Failed, Deleted or Running."""
+        condition = self.job.finished_condition
+        if condition is not None:
+            return condition.type
+        return "Deleted" if self.gone else "Running"
+
+    @property
+    def goal(self) -> int | None:
+        """How many successes are asked for; None for a work queue."""
+        return self.job.spec.completions
+
+    @property
+    def slowest(self) -> list[EndedPod]:
+        return [pod for _, _, pod in sorted(self._slowest, reverse=True)]
+
+    def rate(self, now: datetime) -> float:
+        """Successes per second, lately."""
+        if not self._samples:
+            return 0.0
+        then, succeeded = self._samples[0]
+        passed = (now - then).total_seconds()
+        return (self.job.status.succeeded - succeeded) / passed if passed > 0 else 0.0
+
+    def seconds_left(self, now: datetime) -> float | None:
+        """An estimate, once there is something to go by."""
+        rate = self.rate(now)
+        if self.goal is None or rate <= 0:
+            return None
+        return max(self.goal - self.job.status.succeeded, 0) / rate
+
+    def retry_at(self, now: datetime) -> datetime | None:
+        """When the next replacement of a failed Pod is due, if the Job waits for one."""
+        if self.done or self.job.spec.suspend or self.job.condition_is_true("FailureTarget"):
+            return None
+        policy = backoff_policy(self.job, _SETTINGS)
+        if self.job.spec.backoff_limit_per_index is not None:
+            waits = [policy.remaining(*failed, now) for failed in self._index_backoff.values()]
+            wait = min((w for w in waits if w), default=timedelta(0))
+        else:
+            record = self._backoff
+            wait = policy.remaining(record.failures_since_success, record.last_failure_at, now)
+        return now + wait if wait and self._wants_more() else None
+
+    def _wants_more(self) -> bool:
+        spec = self.job.spec
+        parallelism = 1 if spec.parallelism is None else spec.parallelism
+        if spec.completions is None:
+            return len(self.running) < parallelism and not self.job.status.succeeded
+        return len(self.running) < min(parallelism, spec.completions - self.job.status.succeeded)
+
+    def wall_seconds(self, now: datetime) -> float:
+        return ((self.finished_at or now) - self.created_at).total_seconds()
+
+    # --- what happens -------------------------------------------------------------------
+
+    def saw_job(self, job: Job, now: datetime, *, deleted: bool) -> None:
+        grew = job.status.succeeded > self.job.status.succeeded
+        self.job = job
+        self.gone = self.gone or deleted
+        if grew or not self._samples:
+            self._samples.append((now, job.status.succeeded))
+            while len(self._samples) > 2 and now - self._samples[1][0] > _RATE_WINDOW:
+                del self._samples[0]
+        if self.done and self.finished_at is None:
+            self.finished_at = now
+
+    def saw_pod(self, pod: Pod, now: datetime, *, deleted: bool) -> PodChange | None:
+        uid = pod.metadata.uid
+        if uid in self._ended:
+            return None
+        known = self.running.get(uid)
+        if known is None and not deleted:
+            self.pods += 1
+            if self._unanswered_failures:
+                self._unanswered_failures -= 1
+                self.retries += 1
+            known = self.running[uid] = RunningPod(pod.metadata.name, now)
+            if not pod.terminal:
+                return "started"
+        if known is None:
+            return None
+        if pod.terminal or deleted:
+            return self._ended_pod(pod, now)
+        if pod.phase == "Running" and not known.running:
+            known.running, known.since = True, now
+        restarts = sum(status.restart_count for status in pod.status.container_statuses)
+        if restarts > known.restarts:
+            self.retries += restarts - known.restarts
+            known.restarts = restarts
+            return "restarted"
+        return None
+
+    def _ended_pod(self, pod: Pod, now: datetime) -> PodChange:
+        uid = pod.metadata.uid
+        since = self.running.pop(uid).since
+        self._ended.add(uid)
+        ended = _describe_end(pod, (now - since).total_seconds())
+        self.ended_pods += 1
+        self.pod_seconds += ended.seconds
+        if len(self.exit_codes) < 2 and ended.exit_code is not None:
+            self.exit_codes.append(ended.exit_code)
+        entry = (ended.seconds, ended.uid, ended)
+        if len(self._slowest) < KEPT_SLOWEST:
+            heapq.heappush(self._slowest, entry)
+        else:
+            heapq.heappushpop(self._slowest, entry)
+        at = finish_time(pod)
+        if pod.phase == "Succeeded":
+            self._backoff = self._backoff.after([at], [])
+            self._index_backoff.pop(ended.index, None)
+            return "succeeded"
+        self.failed_pods += 1
+        self._unanswered_failures += 1
+        self.failures = [*self.failures, ended][-KEPT_FAILURES:]
+        self._backoff = self._backoff.after([], [at])
+        count, _ = self._index_backoff.get(ended.index, (0, at))
+        self._index_backoff[ended.index] = (count + 1, at)
+        return "failed"
+
+
+@dataclass(slots=True)
+class RunProgress:
+    jobs: dict[str, JobProgress] = field(default_factory=dict)
+
+    def expect(self, job: Job, now: datetime) -> JobProgress:
+        progress = JobProgress(job, now)
+        progress.saw_job(job, now, deleted=False)
+        self.jobs[job.metadata.uid] = progress
+        return progress
+
+    def of_pod(self, pod: Pod) -> JobProgress | None:
+        owner = pod.metadata.controller_ref
+        return self.jobs.get(owner.uid) if owner is not None else None
+
+    @property
+    def done(self) -> bool:
+        return all(job.done for job in self.jobs.values())
+
+    @property
+    def all_complete(self) -> bool:
+        return all(job.complete for job in self.jobs.values())
+
+    def __iter__(self) -> Iterator[JobProgress]:
+        return iter(self.jobs.values())
+
+
+def _describe_end(pod: Pod, seconds: float) -> EndedPod:
+    statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
+    ended = [status for status in statuses if status.state.terminated is not None]
+    bad = [s for s in ended if s.state.terminated and s.state.terminated.exit_code != 0]
+    told = bad[0] if bad else ended[-1] if ended else ContainerStatus()
+    end = told.state.terminated
+    return EndedPod(
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        index=pod.metadata.annotations.get(INDEX_ANNOTATION, ""),
+        seconds=seconds,
+        container=told.name,
+        attempt=told.restart_count,
+        exit_code=end.exit_code if end else None,
+        reason=pod.status.reason or (end.reason if end else ""),
+        message=end.message if end else "",
+    )

@@ -1,0 +1,146 @@
+"""What a run will do, settled and checked before anything is started."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from onejob.cli.errors import CommandError
+from onejob.cli.manifest_check import manifest_problems
+from onejob.cli.manifests import STDIN, BadManifests, Manifest
+from onejob.gates import FeatureGates
+from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
+from onejob.planning.names import BUILT_IN_MANAGER
+
+#: In the order of creation: a Job comes last, so that what it needs is there.
+_RUNNABLE: Final = (NAMESPACES, "serviceaccounts", "configmaps", "secrets", "services", JOBS)
+_BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One object to create."""
+
+    resource: str
+    namespace: str
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    #: In the order of creation; Jobs are the last ones.
+    objects: tuple[Wanted, ...]
+    notices: tuple[str, ...] = ()
+    jobs: tuple[Wanted, ...] = field(default=())
+
+
+def plan_run(
+    manifests: Sequence[Manifest], namespace: str, gates: FeatureGates, now: datetime
+) -> RunPlan:
+    """`namespace` is for manifests that name none. Raises CommandError."""
+    cron = [manifest for manifest in manifests if manifest.kind.resource == CRONJOBS]
+    runnable = [manifest for manifest in manifests if manifest.kind.resource != CRONJOBS]
+    problems = [problem for m in runnable for problem in _problems(m, namespace, gates, now)]
+    if problems:
+        raise BadManifests(problems)
+    wanted = [_wanted(manifest, namespace) for manifest in runnable]
+    jobs = tuple(item for item in wanted if item.resource == JOBS)
+    if not jobs:
+        raise CommandError(*_nothing_to_run(manifests, cron))
+    _refuse_twins(wanted)
+    objects = sorted(wanted, key=lambda item: _RUNNABLE.index(item.resource))
+    return RunPlan(
+        (*_missing_namespaces(objects), *objects),
+        tuple(
+            f"cronjob/{manifest.name} is left out: schedules need a server "
+            f"(onejob serve, then onejob apply -f {_shown(manifest.source)})"
+            for manifest in cron
+        ),
+        jobs,
+    )
+
+
+def _problems(manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime) -> list[str]:
+    if manifest.kind.resource not in _RUNNABLE:
+        text = (
+            f"onejob run does not create a {manifest.kind.kind}; it takes Job, ConfigMap, Secret, "
+            "Namespace, ServiceAccount and Service (onejob serve takes more)"
+        )
+        return [manifest.problem("kind", text)]
+    place = _namespace(manifest, namespace)
+    found = manifest_problems(manifest, place, gates, now)
+    if not found and manifest.kind.resource == JOBS:
+        found = _never_ends(manifest)
+    return found
+
+
+def _never_ends(manifest: Manifest) -> list[str]:
+    """Jobs that wait for somebody who cannot come: a run has no API for others."""
+    spec = manifest.document["spec"]
+    if spec.get("suspend") and spec.get("completions") != 0:
+        text = "a suspended Job would never end here (set it to false, or use onejob serve)"
+        return [manifest.problem("spec.suspend", text)]
+    manager = spec.get("managedBy")
+    if manager is not None and manager != BUILT_IN_MANAGER:
+        text = f"nobody would run this Job here: it is left to {manager} (use onejob serve)"
+        return [manifest.problem("spec.managedBy", text)]
+    if spec.get("parallelism") == 0 and spec.get("completions") != 0:
+        text = "no Pod would ever start (set it to 1 or more, or use onejob serve)"
+        return [manifest.problem("spec.parallelism", text)]
+    return []
+
+
+def _wanted(manifest: Manifest, namespace: str) -> Wanted:
+    return Wanted(manifest.kind.resource, _namespace(manifest, namespace), manifest.document)
+
+
+def _namespace(manifest: Manifest, default: str) -> str:
+    if not manifest.kind.namespaced:
+        return ""
+    metadata = manifest.document.get("metadata")
+    own = metadata.get("namespace") if isinstance(metadata, dict) else None
+    return own if isinstance(own, str) and own else default
+
+
+def _missing_namespaces(objects: Sequence[Wanted]) -> list[Wanted]:
+    given = {item.document["metadata"].get("name") for item in objects if not item.namespace}
+    given.update(_BUILT_IN_NAMESPACES)
+    named = dict.fromkeys(item.namespace for item in objects if item.namespace)
+    return [
+        Wanted(
+            NAMESPACES,
+            "",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        )
+        for name in named
+        if name not in given
+    ]
+
+
+def _refuse_twins(objects: Sequence[Wanted]) -> None:
+    seen: set[tuple[str, str, str]] = set()
+    for item in objects:
+        name = item.document["metadata"].get("name")
+        if name is None:
+            continue
+        key = (item.resource, item.namespace, name)
+        if key in seen:
+            kind = item.document["kind"].lower()
+            place = f" in namespace {item.namespace}" if item.namespace else ""
+            raise CommandError(f"{kind}/{name} is given twice{place}", "give each its own name")
+        seen.add(key)
+
+
+def _nothing_to_run(manifests: Sequence[Manifest], cron: Sequence[Manifest]) -> tuple[str, str]:
+    sources = ", ".join(dict.fromkeys(_shown(manifest.source) for manifest in manifests))
+    if cron:
+        files = " ".join(dict.fromkeys(f"-f {_shown(manifest.source)}" for manifest in cron))
+        return (
+            f"{sources}: a CronJob needs a server that stays",
+            f"onejob serve, then onejob apply {files}",
+        )
+    return f"{sources}: there is no Job to run", "add a Job, or use onejob serve and onejob apply"
+
+
+def _shown(source: str) -> str:
+    return "<stdin>" if source == STDIN else source

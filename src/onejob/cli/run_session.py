@@ -1,0 +1,317 @@
+"""One run from start to end: control plane up, objects in, follow, stop, tell.
+
+Whatever ends a run early (Ctrl-C, a closed terminal, a time-out, a bug) stops its Pods
+gracefully first.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TextIO
+
+import msgspec
+
+from onejob.cli.cpu_time import workload_cpu_seconds
+from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
+from onejob.cli.following import Follower, LogSource
+from onejob.cli.places import DataDir
+from onejob.cli.plain_display import Display, PlainDisplay, Silence
+from onejob.cli.progress import RunProgress
+from onejob.cli.run_plan import RunPlan
+from onejob.cli.runs import RanJob, Run, RunFolder, create_folder, new_run_id, prune
+from onejob.cli.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
+from onejob.cli.terminal import Terminal, terminal_of
+from onejob.client.base import Client, Create, Selection
+from onejob.clock import SystemClock
+from onejob.gates import FeatureGates
+from onejob.node.logs import LogOptions
+from onejob.node.runtime import AttemptRef, Runtime
+from onejob.objects.job import read_job
+from onejob.objects.meta import JOBS, NAMESPACES
+from onejob.server import ControlPlane, RuntimeName, Settings
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    #: None keeps nothing.
+    data_dir: DataDir | None
+    runtime: RuntimeName = "process"
+    gates: FeatureGates = field(default_factory=FeatureGates)
+    pass_env: tuple[str, ...] = ()
+    image_map: Mapping[str, tuple[str, ...]] | None = None
+    host_read_only: bool = False
+    timeout_seconds: float | None = None
+    #: "json" or "yaml": a result on stdout, and everything else on stderr.
+    output: str | None = None
+    plain: bool = False
+    quiet: bool = False
+    #: Exit as the container of the only Pod did.
+    container_exit_code: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+def run_session(plan: RunPlan, options: SessionOptions) -> int:
+    """Returns the exit code."""
+    if options.container_exit_code and not _has_one_pod(plan):
+        raise CommandError("--exit-code needs a single Job with a single Pod")
+    return asyncio.run(_Session(plan, options).run())
+
+
+class _Session:
+    def __init__(self, plan: RunPlan, options: SessionOptions) -> None:
+        self._plan = plan
+        self._options = options
+        self._clock = SystemClock()
+        self._stream = sys.stderr if options.output else sys.stdout
+        self._terminal = terminal_of(self._stream)
+        self._display = _display(options, self._stream, self._terminal)
+        self._progress = RunProgress()
+        self._stop = _StopRequest()
+        started = self._clock.now()
+        self._run = Run(
+            new_run_id(started, secrets.token_hex(2)), started, arguments=options.arguments
+        )
+
+    async def run(self) -> int:
+        folder = self._folder()
+        try:
+            if folder is not None:
+                folder.record(self._run)
+            path = folder.path if folder is not None else Path(tempfile.mkdtemp(prefix="onejob-"))
+            try:
+                exit_code = await self._run_in(path, folder)
+            finally:
+                if folder is None:
+                    shutil.rmtree(path, ignore_errors=True)
+            self._record(folder, finished_at=self._clock.now(), exit_code=exit_code)
+            return exit_code
+        finally:
+            if folder is not None:
+                folder.release()
+
+    async def _run_in(self, path: Path, folder: RunFolder | None) -> int:
+        self._stop.listen()
+        plane = await ControlPlane.start(self._settings(path))
+        try:
+            self._warn()
+            revision = await self._create(plane)
+            self._record(
+                folder,
+                jobs=tuple(
+                    RanJob(job.job.metadata.namespace, job.job.metadata.name)
+                    for job in self._progress
+                ),
+            )
+            logs = _RuntimeLogs(plane.node.runtime)
+            exit_code, outcome = await self._follow(plane.client, logs, revision)
+            last_lines = await self._last_lines(logs)
+            cpu_seconds = workload_cpu_seconds() if self._options.runtime == "process" else None
+        finally:
+            self._display.close()
+            await plane.stop()
+        self._tell(exit_code, outcome, cpu_seconds, last_lines)
+        return exit_code
+
+    # --- before -------------------------------------------------------------------------
+
+    def _folder(self) -> RunFolder | None:
+        data_dir = self._options.data_dir
+        if data_dir is None:
+            return None
+        data_dir.prepare()
+        prune(data_dir.runs, self._clock.now())
+        return create_folder(data_dir.runs / self._run.id)
+
+    def _settings(self, path: Path) -> Settings:
+        return Settings(
+            data_dir=path,
+            runtime=self._options.runtime,
+            gates=self._options.gates,
+            pass_env=self._options.pass_env,
+            working_dir=Path.cwd(),
+            image_map=self._options.image_map or {},
+            host_read_only=self._options.host_read_only,
+            pods_end_with_us=True,
+        )
+
+    def _warn(self) -> None:
+        options = self._options
+        if os.geteuid() == 0 and options.runtime == "process" and not options.host_read_only:
+            self._display.notice(
+                "running as root: Pods act on this host's files (--host-fs ro forbids changes)"
+            )
+        for notice in self._plan.notices:
+            self._display.notice(notice)
+
+    async def _create(self, plane: ControlPlane) -> int:
+        """Everything of the plan; returns the revision from which to follow."""
+        revision = (await plane.client.list(Selection(JOBS), limit=1)).revision
+        for wanted in self._plan.objects:
+            document = msgspec.json.encode(wanted.document)
+            # A namespace that onejob itself adds is no manifest that needs a check.
+            client = plane.client if wanted.resource == NAMESPACES else plane.checked_client
+            written = await client.write(Create(wanted.resource, wanted.namespace, document))
+            if wanted.resource == JOBS:
+                job = self._progress.expect(read_job(written.document), self._clock.now())
+                self._display.job_started(job)
+        return revision
+
+    # --- while it runs ------------------------------------------------------------------
+
+    async def _follow(self, client: Client, logs: LogSource, revision: int) -> tuple[int, str]:
+        """Exit code and outcome: Complete, Failed, TimedOut or Interrupted."""
+        shown = None if self._options.quiet else logs
+        follower = Follower(client, self._progress, self._display, self._clock, shown)
+        following = asyncio.create_task(follower.until_done(revision))
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait(
+                [following, stopping],
+                timeout=self._options.timeout_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if following.done():
+                following.result()
+                if self._progress.all_complete:
+                    return EXIT_OK, "Complete"
+                return self._failed_exit_code(), "Failed"
+            if stopping.done():
+                self._display.notice("stopping all Pods (again to leave at once)")
+                return 128 + self._stop.signal, "Interrupted"
+            self._display.notice(f"timed out after {self._options.timeout_seconds:g}s: stopping")
+            return EXIT_FAILED, "TimedOut"
+        finally:
+            following.cancel()
+            stopping.cancel()
+            await asyncio.gather(following, stopping, return_exceptions=True)
+            await follower.close()
+
+    def _failed_exit_code(self) -> int:
+        if self._options.container_exit_code:
+            (job,) = self._progress
+            if job.failures and job.failures[-1].exit_code:
+                return job.failures[-1].exit_code
+        return EXIT_FAILED
+
+    # --- after --------------------------------------------------------------------------
+
+    async def _last_lines(self, logs: LogSource) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for job in self._progress:
+            for pod in job.failures[-SHOWN_FAILURES:]:
+                text = b""
+                async for piece in logs.tail(pod.uid, pod.container, pod.attempt, LAST_LINES):
+                    text += piece
+                found[pod.uid] = text.decode("utf-8", "replace").splitlines()
+        return found
+
+    def _tell(
+        self,
+        exit_code: int,
+        outcome: str,
+        cpu_seconds: float | None,
+        last_lines: dict[str, list[str]],
+    ) -> None:
+        options, now = self._options, self._clock.now()
+        if not options.quiet or exit_code != EXIT_OK:
+            stream = sys.stderr if options.quiet else self._stream
+            summary = render_summary(
+                self._progress,
+                now,
+                cpu_seconds=cpu_seconds,
+                last_lines=last_lines,
+                terminal=self._terminal,
+            )
+            stream.write(summary.lstrip("\n") if options.quiet else summary)
+            if exit_code != EXIT_OK and options.data_dir is not None:
+                stream.write(f"\nMore: {self._hints()}\n")
+        if options.output:
+            result = result_document(
+                self._progress,
+                now,
+                run_id=self._run.id,
+                exit_code=exit_code,
+                outcome=outcome,
+                cpu_seconds=cpu_seconds,
+            )
+            sys.stdout.write(_rendered(result, options.output))
+
+    def _hints(self) -> str:
+        name = next((job.title for job in self._progress if not job.complete), "job/NAME")
+        return f"onejob why {name}, onejob logs {name}, onejob describe {name}"
+
+    def _record(self, folder: RunFolder | None, **changes: object) -> None:
+        if folder is not None:
+            self._run = msgspec.structs.replace(self._run, **changes)
+            folder.record(self._run)
+
+
+class _RuntimeLogs:
+    """Implements `LogSource` on the runtime of a node in this process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def follow(self, uid: str, container: str, attempt: int) -> AsyncIterator[bytes]:
+        return self._runtime.logs(AttemptRef(uid, container, attempt), LogOptions(follow=True))
+
+    def tail(self, uid: str, container: str, attempt: int, lines: int) -> AsyncIterator[bytes]:
+        options = LogOptions(tail_lines=lines)
+        return self._runtime.logs(AttemptRef(uid, container, attempt), options)
+
+
+class _StopRequest:
+    """The first signal asks for an orderly end, the second one ends this process at once; the
+    supervisor then stops the Pods on its own."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._asked = asyncio.Event()
+
+    def listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._received, number)
+
+    async def wait(self) -> None:
+        await self._asked.wait()
+
+    def _received(self, number: int) -> None:
+        if self._asked.is_set():
+            os._exit(128 + number)
+        self.signal = number
+        self._asked.set()
+
+
+def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
+    if options.quiet:
+        return Silence()
+    if terminal.interactive and not options.plain:
+        from onejob.cli.live_display import LiveDisplay
+
+        return LiveDisplay(stream, terminal)
+    return PlainDisplay(stream, terminal)
+
+
+def _has_one_pod(plan: RunPlan) -> bool:
+    if len(plan.jobs) != 1:
+        return False
+    spec = plan.jobs[0].document["spec"]
+    return spec.get("completions") in (None, 1) and spec.get("parallelism") in (None, 1)
+
+
+def _rendered(result: dict[str, object], output: str) -> str:
+    if output == "yaml":
+        from onejob.cli.manifests import yaml_of
+
+        return yaml_of(result)
+    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"

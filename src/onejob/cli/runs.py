@@ -1,0 +1,128 @@
+"""The runs that are kept: one folder each, found again by the names of their Jobs.
+
+A folder holds the control plane's state and `run.json`, which says what ran. Its owner holds
+a lock on it, so that nobody prunes a run that is under way.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onejob.cli.places import make_private
+
+KEPT_FOR: Final = timedelta(days=7)
+_RECORD: Final = "run.json"
+_LOCK: Final = "run.lock"
+_STAMP: Final = "%Y%m%d-%H%M%S"
+
+
+class RanJob(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+
+
+class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is remembered of a run besides its objects."""
+
+    id: str
+    started_at: datetime
+    jobs: tuple[RanJob, ...] = ()
+    #: The command line, for people who look for a run.
+    arguments: tuple[str, ...] = ()
+    finished_at: datetime | None = None
+    exit_code: int | None = None
+
+
+class RunFolder:
+    """A run's folder while this process runs it."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    def record(self, run: Run) -> None:
+        """Replace the record; a reader sees the old or the new one, never half of it."""
+        fresh = self.path / f"{_RECORD}.new"
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
+        fresh.rename(self.path / _RECORD)
+
+    def release(self) -> None:
+        os.close(self._lock)
+
+
+def new_run_id(now: datetime, salt: str) -> str:
+    """Sorts by time, and reads as one."""
+    return f"{now.strftime(_STAMP)}-{salt}"
+
+
+def create_folder(path: Path) -> RunFolder:
+    make_private(path)
+    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return RunFolder(path, lock)
+
+
+def kept_runs(runs: Path) -> Iterator[tuple[Path, Run]]:
+    """Newest first. Folders without a readable record are skipped: they never ran a Job."""
+    try:
+        names = sorted(os.listdir(runs), reverse=True)
+    except OSError:
+        return
+    for name in names:
+        try:
+            yield runs / name, read_record(runs / name)
+        except (OSError, msgspec.DecodeError):
+            continue
+
+
+def read_record(folder: Path) -> Run:
+    return msgspec.json.decode((folder / _RECORD).read_bytes(), type=Run)
+
+
+def runs_of(runs: Path, name: str, namespace: str = "") -> Iterator[tuple[Path, Run]]:
+    """Runs of a Job of that name, newest first."""
+    for folder, run in kept_runs(runs):
+        for job in run.jobs:
+            if job.name == name and namespace in ("", job.namespace):
+                yield folder, run
+                break
+
+
+def is_under_way(folder: Path) -> bool:
+    """Whether the process that runs it is still there."""
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def prune(runs: Path, now: datetime, limit: int = 50) -> Sequence[Path]:
+    """Remove runs that are older than they are kept; at most `limit` at a time, so that no
+    run has to wait for a long clean-up. Returns what was removed."""
+    oldest_kept = (now - KEPT_FOR).strftime(_STAMP)
+    removed: list[Path] = []
+    try:
+        names = sorted(os.listdir(runs))
+    except OSError:
+        return removed
+    for name in names:
+        if name >= oldest_kept or len(removed) == limit:
+            break
+        folder = runs / name
+        if not is_under_way(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
+    return removed

@@ -1,0 +1,138 @@
+"""Where client commands look: a server, else the kept runs. Never at `$KUBECONFIG` or
+`~/.kube/config`: nobody shall delete a production Job by accident.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from onejob.api.errors import NotFound
+from onejob.cli.api import Api, get
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.nouns import Noun
+from onejob.cli.places import DataDir
+from onejob.cli.places import data_dir as find_data_dir
+from onejob.cli.runs import kept_runs
+from onejob.objects.meta import JOBS, PODS
+
+if TYPE_CHECKING:
+    from onejob.cli.stored_api import StoredApi
+
+#: As many runs are looked into for a list; older ones are found by name.
+_LISTED_RUNS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """`namespace` is the one that was asked for, "" if none was."""
+
+    data_dir: DataDir
+    kubeconfig: Path | None = None
+    namespace: str = ""
+    #: Look at kept runs even where there is a server.
+    only_runs: bool = False
+
+    def server(self) -> Api | None:
+        """The server, if there is one. One that was named must answer."""
+        from onejob.cli.http_api import open_http_api
+
+        if self.only_runs:
+            return None
+        if self.kubeconfig is not None:
+            return open_http_api(self.kubeconfig, "is it running?")
+        if not self.data_dir.kubeconfig.exists():
+            return None
+        api = open_http_api(self.data_dir.kubeconfig, "start one: onejob serve")
+        return api if api.answers() else None
+
+    def require_server(self) -> Api:
+        api = self.server()
+        if api is None:
+            raise CommandError(
+                f"there is no onejob server for {self.data_dir.path}",
+                "start one: onejob serve",
+            )
+        return api
+
+    def namespace_in(self, api: Api) -> str:
+        return self.namespace or api.namespace
+
+    def runs(self) -> Iterator["StoredApi"]:
+        """Kept runs, newest first."""
+        from onejob.cli.stored_api import StoredApi
+
+        for folder, run in islice(kept_runs(self.data_dir.runs), _LISTED_RUNS):
+            yield StoredApi(folder, run)
+
+    def holding(self, noun: Noun) -> tuple[Api, str]:
+        """Where an object is, and in which namespace: on the server, else in the newest run
+        that has it. Raises NotFound or CommandError."""
+        api = self.server()
+        missing: NotFound | None = None
+        if api is not None:
+            namespace = self.namespace_in(api)
+            try:
+                get(api, noun.kind, namespace, noun.name)
+            except NotFound as error:
+                missing = error
+            else:
+                return api, namespace
+        if self.kubeconfig is None:
+            found = self._kept(noun)
+            if found is not None:
+                return found
+        if missing is not None:
+            raise missing
+        raise CommandError(
+            f"no run of the last 7 days has {noun}, and there is no server",
+            "onejob get jobs shows what there is; onejob serve starts a server",
+            exit_code=EXIT_FAILED,
+        )
+
+    def _kept(self, noun: Noun) -> tuple[Api, str] | None:
+        from onejob.cli.stored_api import StoredApi
+
+        for folder, run in kept_runs(self.data_dir.runs):
+            namespaces = dict.fromkeys(
+                job.namespace
+                for job in run.jobs
+                if self.namespace in ("", job.namespace) and _may_hold(noun, job.name)
+            )
+            if not namespaces:
+                continue
+            api = StoredApi(folder, run)
+            for namespace in namespaces:
+                try:
+                    get(api, noun.kind, namespace, noun.name)
+                except NotFound:
+                    continue
+                return api, namespace
+        return None
+
+
+def sources(
+    data_dir: str | None,
+    kubeconfig: str | None,
+    namespace: str | None = None,
+    *,
+    only_runs: bool = False,
+) -> Sources:
+    return Sources(
+        find_data_dir(data_dir),
+        Path(kubeconfig) if kubeconfig else None,
+        namespace or "",
+        only_runs,
+    )
+
+
+def _may_hold(noun: Noun, job: str) -> bool:
+    """Whether a run of that Job may have the object: spares opening most of them."""
+    match noun.kind.resource:
+        case resource if resource == JOBS:
+            return noun.name == job
+        case resource if resource == PODS:
+            return noun.name.startswith(job[:50])
+        case _:
+            return True

@@ -1,0 +1,158 @@
+"""The kept state of a run, answered by the same code that serves a running server.
+
+The database is copied first: a run that is still under way is not disturbed, and one that is
+over is not changed.
+"""
+
+import asyncio
+import dataclasses
+import shutil
+import tempfile
+import weakref
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import apsw
+
+from onejob.api.answers import Answer
+from onejob.api.authorization import AllowAuthenticated
+from onejob.api.endpoints import Endpoints
+from onejob.api.incoming import Request
+from onejob.api.pod_streams import LogOptions
+from onejob.api.query import parse_query
+from onejob.api.requests import INTERNAL
+from onejob.api.routing import Target, locate, verb_for
+from onejob.api.service import Service
+from onejob.cli.api import Ask, Reply
+from onejob.cli.errors import CommandError
+from onejob.cli.runs import Run, is_under_way
+from onejob.client.local import LocalClient
+from onejob.clock import Clock, SystemClock
+from onejob.gates import FeatureGates
+from onejob.node.logs import LogOptions as FileLogOptions
+from onejob.node.logs import log_path, read_logs
+from onejob.node.pod_logs import pod_logs
+from onejob.node.runtime import AttemptRef
+from onejob.objects.meta import PODS, Key
+from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
+
+_DATABASE: Final = "onejob.db"
+
+
+class StoredApi:
+    """Reads only. Holds a loop of its own, because the code behind it is asynchronous."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        self.run = run
+        self.folder = folder
+        self.title = f"run {run.id}"
+        self.namespace = ""
+        self._loop = asyncio.new_event_loop()
+        self._copy = Path(tempfile.mkdtemp(prefix="onejob-read-"))
+        self._tidy = weakref.finalize(self, _tidy, self._loop, self._copy)
+        self._endpoints = self._loop.run_until_complete(self._open())
+
+    def send(self, ask: Ask) -> Reply:
+        answer = self._answer(ask)
+        if isinstance(answer.body, bytes):
+            return Reply(answer.code, answer.body)
+        return Reply(answer.code, b"".join(self._pieces(answer.body)))
+
+    def stream(self, ask: Ask) -> Iterator[bytes]:
+        answer = self._answer(ask)
+        if isinstance(answer.body, bytes):
+            yield answer.body
+        else:
+            yield from self._pieces(answer.body)
+
+    async def _open(self) -> Endpoints:
+        _copy_database(self.folder / _DATABASE, self._copy / _DATABASE)
+        clock = SystemClock()
+        store = await LogStore.open(self._copy / _DATABASE, clock=clock, committer=LoopCommitter())
+        service = Service(store, clock=clock, rng=Random(0), gates=FeatureGates())
+        return Endpoints(
+            service,
+            authorizer=AllowAuthenticated(),
+            rng=Random(0),
+            logs=_KeptLogs(service, self.folder),
+        )
+
+    def _answer(self, ask: Ask) -> Answer:
+        path, _, query = ask.target.partition("?")
+        target = locate(path)
+        assert isinstance(target, Target), path
+        if ask.method != "GET":
+            raise CommandError(
+                f"{self.title} is kept as it was: it can be read, not changed",
+                f"it goes by itself after 7 days, or now: rm -r {self.folder}",
+            )
+        request = Request(
+            ask.method,
+            parse_query(query.encode()),
+            {b"accept": ask.accept.encode()},
+            INTERNAL,
+            _no_body,
+        )
+        verb = verb_for(ask.method, target)
+        return self._loop.run_until_complete(self._endpoints.answer(request, target, verb))
+
+    def _pieces(self, body: AsyncIterator[bytes]) -> Iterator[bytes]:
+        while True:
+            try:
+                yield self._loop.run_until_complete(anext(body))
+            except StopAsyncIteration:
+                return
+
+
+class _KeptLogs:
+    """Implements `onejob.api.pod_streams.LogSource` on the files that a run leaves behind."""
+
+    def __init__(self, service: Service, folder: Path) -> None:
+        self._client = LocalClient(service)
+        self._files = _LogFiles(folder, service.clock)
+
+    async def logs(
+        self, namespace: str, name: str, container: str, options: LogOptions
+    ) -> AsyncIterator[bytes]:
+        wanted = FileLogOptions(**dataclasses.asdict(options))
+        key = Key(PODS, namespace, name)
+        return pod_logs(self._client, self._files, key, container, wanted)
+
+
+class _LogFiles:
+    """Implements `onejob.node.pod_logs.LogKeeper`. A container is taken to write for as long
+    as its run is under way: the copy of the database cannot tell when it ends."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+
+    def logs(self, ref: AttemptRef, options: FileLogOptions) -> AsyncIterator[bytes]:
+        path = log_path(self._folder, *ref)
+        return read_logs(path, options, self._clock.now(), lambda: is_under_way(self._folder))
+
+
+async def _no_body() -> Mapping[str, Any]:
+    return {"type": "http.request", "body": b""}
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise CommandError(f"{source.parent}: nothing was stored there")
+    reader = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
+    writer = apsw.Connection(str(target))
+    try:
+        with writer.backup("main", reader, "main") as backup:
+            while not backup.done:
+                backup.step()
+    finally:
+        writer.close()
+        reader.close()
+
+
+def _tidy(loop: asyncio.AbstractEventLoop, copy: Path) -> None:
+    loop.close()
+    shutil.rmtree(copy, ignore_errors=True)
