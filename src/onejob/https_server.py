@@ -1,0 +1,99 @@
+"""`onejob serve`: a control plane behind HTTPS, with its own CA and an admin kubeconfig."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import SystemRandom
+
+from onejob.api.authentication import ADMIN, TokenAuthenticator, admin_token
+from onejob.api.authorization import AllowAuthenticated
+from onejob.api.certificates import ensure_certificates, server_names
+from onejob.api.http import ApiApp
+from onejob.api.kubeconfig_writer import write_kubeconfig
+from onejob.api.openapi import OpenApiDocuments
+from onejob.api.pod_streams import LogOptions
+from onejob.api.schema import load_schema
+from onejob.api.serving import ApiServer
+from onejob.node.agent import NodeAgent
+from onejob.node.logs import LogOptions as NodeLogOptions
+from onejob.server import ControlPlane, Settings, World
+
+
+class HttpsServer:
+    """Made by `start`; `stop` ends it within a second, open watches or not."""
+
+    def __init__(self, plane: ControlPlane, listener: ApiServer, kubeconfig: Path) -> None:
+        self.plane = plane
+        self.kubeconfig = kubeconfig
+        self._listener = listener
+
+    @classmethod
+    async def start(
+        cls,
+        settings: Settings,
+        *,
+        host: str,
+        port: int,
+        kubeconfig: Path,
+        world: World | None = None,
+    ) -> "HttpsServer":
+        """Listening when this returns. Raises CannotOpen or CannotListen with one clear line."""
+        world = world or World()
+        plane = await ControlPlane.start(settings, world)
+        try:
+            now = world.clock.now()
+            names = server_names(host)
+            certificates = ensure_certificates(settings.data_dir / "pki", names, now)
+            token = admin_token(settings.data_dir / "admin.token")
+            schema = load_schema()
+            app = ApiApp(
+                plane.service,
+                authenticator=TokenAuthenticator({token: ADMIN}),
+                authorizer=AllowAuthenticated(),
+                openapi=OpenApiDocuments(schema),
+                release=schema.release,
+                rng=SystemRandom(),
+                metrics=plane.metrics,
+                logs=_NodeLogs(plane.node),
+            )
+            tls = certificates.server_context()
+            listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
+            await listener.start()
+        except BaseException:
+            await plane.stop()
+            raise
+        authority = certificates.authority_data
+        write_kubeconfig(kubeconfig, server=listener.url, authority=authority, token=token)
+        return cls(plane, listener, kubeconfig)
+
+    @property
+    def url(self) -> str:
+        return self._listener.url
+
+    async def stop(self) -> None:
+        await self._listener.stop()
+        await self.plane.stop()
+
+
+class _NodeLogs:
+    """The node agent as the API's source of logs."""
+
+    def __init__(self, node: NodeAgent) -> None:
+        self._node = node
+
+    async def logs(
+        self, namespace: str, name: str, container: str, options: LogOptions
+    ) -> AsyncIterator[bytes]:
+        return self._node.logs(
+            namespace,
+            name,
+            container,
+            NodeLogOptions(
+                follow=options.follow,
+                previous=options.previous,
+                tail_lines=options.tail_lines,
+                since_seconds=options.since_seconds,
+                since_time=options.since_time,
+                timestamps=options.timestamps,
+                limit_bytes=options.limit_bytes,
+            ),
+        )
