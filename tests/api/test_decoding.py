@@ -11,6 +11,7 @@ from onejob.api.errors import BadRequest, RequestTooLarge, UnsupportedMediaType
 
 JSON = "application/json"
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 def yaml_value(text: str) -> Any:
@@ -226,7 +227,7 @@ _garbage = st.binary(max_size=200) | st.text(
 ).map(str.encode)
 
 
-@given(_garbage, st.sampled_from([JSON, YAML]))
+@given(_garbage, st.sampled_from([JSON, YAML, PROTOBUF]))
 def test_garbage_is_read_or_refused_but_never_crashes(body: bytes, content_type: str) -> None:
     with contextlib.suppress(BadRequest):
         decode_body(body, content_type)

@@ -95,6 +95,7 @@ class _KindName(msgspec.Struct, frozen=True):
 
 class _Definition(_Property, frozen=True):
     properties: dict[str, _Property] = {}
+    required: frozenset[str] = frozenset()
     kinds: tuple[_KindName, ...] = msgspec.field(default=(), name="x-kubernetes-group-version-kind")
 
 
@@ -135,6 +136,7 @@ class Schema:
         shape = ObjectShape(name)
         self._shapes[name] = shape
         shape.atomic = definition.map_type == "atomic"
+        shape.required = definition.required
         if definition.kinds:
             shape.api_version = definition.kinds[0].api_version
             shape.kind = definition.kinds[0].kind

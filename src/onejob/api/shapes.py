@@ -260,6 +260,8 @@ class ObjectShape(Shape):
         self.struct = struct
         self.go_name = f"{package.rpartition('.')[2]}.{struct}"
         self.fields: Mapping[str, Shape] = {}
+        #: Written by Go even when empty. Nobody checks presence here: validation does.
+        self.required: frozenset[str] = frozenset()
         self.atomic = False
         self.api_version = ""
         self.kind = ""
