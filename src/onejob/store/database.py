@@ -19,7 +19,7 @@ import msgspec
 from onejob.objects.meta import Key
 from onejob.store.base import CannotOpen, Change, CorruptStore, StoreLocked
 from onejob.store.limits import MIB
-from onejob.store.migrations import migrate
+from onejob.store.migrations import migrate, refuse_foreign
 
 #: Documents are about 2 kB: of 4 kB pages one in two would be half empty.
 PAGE_BYTES = 8192
@@ -38,9 +38,10 @@ class Database:
     def close(self, *, tidy: bool = True) -> None:
         """`tidy` False leaves the files as they are, for the next start to recover from."""
         self.reader.close()
-        if not tidy:
-            self.writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        self.writer.close(not tidy)
+        if tidy:
+            self.writer.close()
+        else:
+            _abandon(self.writer)
         self.lock.release()
 
 
@@ -50,9 +51,12 @@ def open_database(path: Path, vfs: str | None = None) -> Database:
         lock = LockFile(path)
         undo.callback(lock.release)
         with readable(path):
-            writer = _connect_writer(path, vfs)
-            undo.callback(writer.close, True)
-            migrate(writer, str(path))
+            _create_private(path)
+            writer = apsw.Connection(str(path), vfs=vfs)
+            undo.callback(_abandon, writer)
+            refuse_foreign(writer, str(path))
+            _configure(writer)
+            migrate(writer)
             reader = Reader(path, vfs)
         undo.pop_all()
         return Database(lock, writer, reader)
@@ -87,20 +91,23 @@ class LockFile:
         os.close(self._file)
 
 
-def _connect_writer(path: Path, vfs: str | None) -> apsw.Connection:
-    _create_private(path)
-    connection = apsw.Connection(str(path), vfs=vfs)
+def _configure(connection: apsw.Connection) -> None:
     connection.set_busy_timeout(BUSY_MILLISECONDS)
-    # The first two take effect only in a new file. Freed pages can then be given back in slices.
-    connection.pragma("page_size", PAGE_BYTES)
-    connection.pragma("auto_vacuum", 2)
+    if connection.pragma("page_count") == 0:
+        # Possible only in a new file. Freed pages can then be given back in slices.
+        connection.pragma("page_size", PAGE_BYTES)
+        connection.pragma("auto_vacuum", 2)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
     # Checkpoints are ours to time: after a commit is acknowledged, not within it.
     connection.pragma("wal_autocheckpoint", 0)
     connection.pragma("journal_size_limit", 64 * MIB)
     connection.pragma("cache_size", -8_192)
-    return connection
+
+
+def _abandon(connection: apsw.Connection) -> None:
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close(True)
 
 
 class Reader:

@@ -57,7 +57,7 @@ class LogStore:
         try:
             recovered = recover(database.reader, limits, clock.monotonic())
         except BaseException:
-            database.close()
+            database.close(tidy=False)
             raise
         return cls(
             database,

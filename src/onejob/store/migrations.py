@@ -44,17 +44,22 @@ STEPS: tuple[str, ...] = (
 )
 
 
-def migrate(connection: apsw.Connection, path: str) -> None:
-    """Bring the schema up to date, in one transaction, or refuse."""
-    version = int(connection.pragma("user_version") or 0)
+def refuse_foreign(connection: apsw.Connection, path: str) -> None:
+    """Raise, before anything is written, if the file is newer than this code or not ours."""
+    version = _version(connection)
+    application = connection.pragma("application_id")
+    if application != APPLICATION_ID and not _is_empty(connection):
+        raise CorruptStore(f"{path} is not a onejob store; move it away or use another path")
     if version > len(STEPS):
         raise NewerStore(
             f"{path} was written by a newer onejob (schema {version}, this one knows "
             f"{len(STEPS)}); upgrade onejob or use another data directory"
         )
-    application = connection.pragma("application_id")
-    if application != APPLICATION_ID and not _is_empty(connection):
-        raise CorruptStore(f"{path} is not a onejob store; move it away or use another path")
+
+
+def migrate(connection: apsw.Connection) -> None:
+    """Bring the schema up to date, in one transaction."""
+    version = _version(connection)
     if version == len(STEPS):
         return
     with connection:
@@ -62,6 +67,10 @@ def migrate(connection: apsw.Connection, path: str) -> None:
             connection.execute(step)
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", len(STEPS))
+
+
+def _version(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))
 
 
 def _is_empty(connection: apsw.Connection) -> bool:

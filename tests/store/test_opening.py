@@ -1,0 +1,156 @@
+"""What may be opened: an old file, a new file, never a damaged or foreign one."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from onejob.store.base import CannotOpen, CorruptStore, NewerStore, StoreLocked
+from onejob.store.log import LogStore
+from onejob.store.migrations import APPLICATION_ID, STEPS
+from onejob.virtual_time import run_virtual, virtual_clock
+from tests.store.support import a_store, delete, names, pod, write
+
+
+def _open(path: Path) -> None:
+    async def main() -> None:
+        async with a_store(path):
+            pass
+
+    run_virtual(main())
+
+
+def _filled(path: Path) -> Path:
+    async def main() -> None:
+        async with a_store(path) as store:
+            for number in range(200):
+                await write(store, pod(f"{number}"), "x" * 500)
+            await write(store, pod("0"), "changed")
+            await delete(store, pod("1"))
+
+    run_virtual(main())
+    return path
+
+
+def _edit(path: Path, sql: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(sql)
+    connection.close()
+
+
+def test_a_new_file_gets_the_newest_schema(tmp_path: Path) -> None:
+    _open(tmp_path / "db")
+    connection = apsw.Connection(str(tmp_path / "db"))
+    assert connection.pragma("user_version") == len(STEPS)
+    assert connection.pragma("application_id") == APPLICATION_ID
+    assert connection.pragma("auto_vacuum") == 2
+    assert connection.pragma("page_size") == 8_192
+    assert connection.pragma("journal_mode") == "wal"
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = _filled(tmp_path / "db")
+    _edit(path, f"PRAGMA user_version = {len(STEPS) + 1}")
+    before = path.read_bytes()
+    with pytest.raises(NewerStore, match="written by a newer onejob") as refused:
+        _open(path)
+    assert "\n" not in str(refused.value)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"somebody's own text, not a database" * 100, b"SQLite format 3\x00" + b"\xff" * 8_176],
+    ids=["text", "a header and noise"],
+)
+def test_a_file_that_is_no_database_is_refused_and_left_alone(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "db"
+    path.write_bytes(content)
+    with pytest.raises(CorruptStore) as refused:
+        _open(path)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert path.read_bytes() == content
+
+
+def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    _edit(tmp_path / "db", "CREATE TABLE recipes (name TEXT)")
+    with pytest.raises(CorruptStore, match="not a onejob store"):
+        _open(tmp_path / "db")
+    _edit(tmp_path / "db", "INSERT INTO recipes VALUES ('still there')")
+
+
+def test_a_damaged_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = _filled(tmp_path / "db")
+    damaged = bytearray(path.read_bytes())
+    for page in range(3, len(damaged) // 8_192):
+        damaged[page * 8_192 : page * 8_192 + 100] = b"\xff" * 100
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptStore, match="is damaged"):
+        _open(path)
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM log WHERE revision = 2",
+        "UPDATE log SET previous = 9 WHERE revision = 202",
+        "UPDATE log SET value = NULL WHERE revision = 50",
+        "INSERT INTO log SELECT 999, NULL, resource, namespace, name, cold, value FROM log LIMIT 1",
+        "UPDATE state SET compacted = 10; INSERT INTO log SELECT -1, NULL, resource, namespace,"
+        " 'back', cold, NULL FROM log LIMIT 1",
+        "DELETE FROM state",
+        "DROP TABLE log",
+    ],
+)
+def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path, sql: str) -> None:
+    path = _filled(tmp_path / "db")
+    _edit(path, sql)
+    with pytest.raises(CorruptStore):
+        _open(path)
+
+
+def test_a_refused_file_can_be_opened_once_it_is_mended(tmp_path: Path) -> None:
+    """Nothing stays locked or running after a refusal."""
+    path = _filled(tmp_path / "db")
+    _edit(path, f"PRAGMA user_version = {len(STEPS) + 1}")
+    for _ in range(2):
+        with pytest.raises(NewerStore):
+            _open(path)
+    _edit(path, f"PRAGMA user_version = {len(STEPS)}")
+
+    async def main() -> None:
+        async with a_store(path) as store:
+            assert len(names(store)) == 199
+
+    run_virtual(main())
+
+
+def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "db").touch(mode=0o644)
+    _open(tmp_path / "db")
+    assert (tmp_path / "db").stat().st_mode & 0o777 == 0o600
+
+
+def test_two_versions_cannot_supersede_the_same_one(tmp_path: Path) -> None:
+    """The optimistic lock is in the schema too."""
+    path = _filled(tmp_path / "db")
+    with pytest.raises(apsw.ConstraintError):
+        _edit(path, "INSERT INTO log SELECT 999, previous, resource, namespace, name, cold, value"
+                    " FROM log WHERE revision = 202")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [StoreLocked, NewerStore, CorruptStore])
+def test_all_refusals_are_of_one_kind(kind: type[CannotOpen]) -> None:
+    assert issubclass(kind, CannotOpen)
+
+
+def test_a_directory_is_refused_by_the_operating_system(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(OSError, match="directory"):
+            await LogStore.open(tmp_path / "absent" / "db", clock=virtual_clock())
+
+    run_virtual(main())
