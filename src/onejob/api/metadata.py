@@ -24,6 +24,15 @@ _OWNED_BY_SERVER = (
     "generation",
 )
 
+_OMITTED_WHEN_EMPTY = (
+    "generateName",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "managedFields",
+)
+
 
 def timestamp(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -79,10 +88,18 @@ def prepare_created(
         raise InternalError("resourceVersion should not be set on objects to be created")
     for owned in ("resourceVersion", "selfLink", *_OWNED_BY_SERVER):
         metadata.pop(owned, None)
+    _drop_empty(metadata)
     if kind.namespaced:
         metadata["namespace"] = namespace
     metadata["uid"] = new_uid(rng)
     metadata["creationTimestamp"] = timestamp(now)
+
+
+def _drop_empty(metadata: dict[str, Any]) -> None:
+    """Empty lists and maps of metadata are never shown."""
+    for field in _OMITTED_WHEN_EMPTY:
+        if field in metadata and not metadata[field]:
+            del metadata[field]
 
 
 def check_namespace(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
@@ -130,6 +147,7 @@ def carry_over(
     if kind.namespaced:
         metadata["namespace"] = namespace
     metadata.pop("selfLink", None)
+    _drop_empty(metadata)
     for owned in _OWNED_BY_SERVER:
         if owned in stored:
             metadata[owned] = stored[owned]

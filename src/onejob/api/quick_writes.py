@@ -234,13 +234,23 @@ def _merge_status(status: dict[str, Any], patch: dict[str, Any]) -> bool:
 def _merge_conditions(
     conditions: list[dict[str, Any]], patch: list[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    by_type = {condition["type"]: condition for condition in conditions}
+    known = {condition["type"]: place for place, condition in enumerate(conditions)}
+    named: list[dict[str, Any]] = []
     for condition in patch:
         if "$patch" in condition or any(value is None for value in condition.values()):
             return None
-        kind = condition["type"]
-        by_type[kind] = {**by_type[kind], **condition} if kind in by_type else condition
-    return list(by_type.values())
+        place = known.get(condition["type"])
+        named.append(condition if place is None else {**conditions[place], **condition})
+    # Woven as `strategic_merge` does it: those named in their order, the others in theirs.
+    types = {condition["type"] for condition in patch}
+    rest = [condition for condition in conditions if condition["type"] not in types]
+    woven: list[dict[str, Any]] = []
+    for condition in named:
+        place = known.get(condition["type"], -1)
+        while rest and known[rest[0]["type"]] < place:
+            woven.append(rest.pop(0))
+        woven.append(condition)
+    return woven + rest
 
 
 def _free(metadata: dict[str, Any], names: list[str]) -> bool:
