@@ -1,0 +1,261 @@
+"""The HTTPS client where servers are not as kind as ours: refusals, patience, lost connections."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+
+from onejob.api.errors import ApiError, Expired, Unauthorized
+from onejob.client.base import Delete, Patch, Selection, WatchEvent
+from onejob.client.credentials import Credential, CredentialSource, FixedCredential
+from onejob.client.http import HttpClient, Unreachable
+from onejob.client.kubeconfig import Connection
+from onejob.objects.meta import Key
+
+JOB = Key("jobs.batch", "ns", "a")
+ANYONE = FixedCredential(Credential("Bearer t"))
+
+#: Gets the request's head and writes an answer.
+Handler = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def talking_to(
+    handler: Handler, credentials: CredentialSource = ANYONE
+) -> AsyncIterator[HttpClient]:
+    """A client of a server whose every byte is chosen by the test."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                for line in head.lower().split("\r\n"):
+                    if line.startswith("content-length:"):
+                        await reader.readexactly(int(line.partition(":")[2]))
+                await handler(head, writer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = HttpClient(Connection(f"http://127.0.0.1:{port}", credentials), rng=Random(1))
+    try:
+        yield client
+    finally:
+        await client.close()
+        server.close()
+
+
+def answer(code: int, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {code} X", f"content-length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def status(code: int, reason: str, message: str = "no") -> bytes:
+    return json.dumps(
+        {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code}
+    ).encode()
+
+
+class Renewable:
+    """The first credential is stale."""
+
+    def __init__(self) -> None:
+        self.renewals = 0
+
+    async def current(self) -> Credential:
+        return Credential(f"Bearer {self.renewals}")
+
+    async def renewed(self, refused: Credential) -> Credential | None:
+        self.renewals += 1
+        return await self.current()
+
+
+def test_a_refused_credential_is_renewed_and_the_request_sent_again() -> None:
+    seen: list[str] = []
+
+    async def handler(head: str, writer: asyncio.StreamWriter) -> None:
+        token = next(line for line in head.split("\r\n") if line.startswith("Authorization"))
+        seen.append(token)
+        good = token.endswith("Bearer 1")
+        writer.write(answer(200, b"{}") if good else answer(401, status(401, "Unauthorized")))
+
+    async def test() -> None:
+        async with talking_to(handler, Renewable()) as client:
+            assert await client.get(JOB) == b"{}"
+
+    asyncio.run(test())
+    assert seen == ["Authorization: Bearer 0", "Authorization: Bearer 1"]
+
+
+def test_a_credential_is_renewed_once_only() -> None:
+    source = Renewable()
+
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(401, status(401, "Unauthorized")))
+
+    async def test() -> None:
+        async with talking_to(handler, source) as client:
+            with pytest.raises(Unauthorized):
+                await client.get(JOB)
+
+    asyncio.run(test())
+    assert source.renewals == 1
+
+
+def test_a_busy_server_is_asked_again_when_it_says_so() -> None:
+    answers = [answer(429, b"slow down", "retry-after: 0"), answer(200, b"{}")]
+
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(answers.pop(0))
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            await client.write(Patch(JOB, b"{}"))
+
+    asyncio.run(test())
+    assert answers == []
+
+
+def test_a_busy_server_is_not_asked_for_ever() -> None:
+    count = 0
+
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        count += 1
+        writer.write(answer(429, status(429, "TooManyRequests"), "retry-after: 0"))
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            with pytest.raises(ApiError) as raised:
+                await client.write(Delete(JOB))
+            assert raised.value.code == 429
+
+    asyncio.run(test())
+    assert count == 5
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "message"),
+    [
+        (502, b"<html>bad gateway</html>", "<html>bad gateway</html>"),
+        (503, b"", "the server answered with HTTP status 503"),
+        (500, b"[1]", "the server answered with HTTP status 500"),
+    ],
+)
+def test_answers_that_are_no_status_are_still_errors(code: int, body: bytes, message: str) -> None:
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(code, body))
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            with pytest.raises(ApiError) as raised:
+                await client.get(JOB)
+            assert (raised.value.code, raised.value.message) == (code, message)
+
+    asyncio.run(test())
+
+
+def test_no_answer_is_an_api_error() -> None:
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            with pytest.raises(Unreachable):
+                await client.write(Patch(JOB, b"{}"))
+            results = await client.write_many([Patch(JOB, b"{}"), Delete(JOB)])
+            assert [type(result) for result in results] == [Unreachable, Unreachable]
+        nobody = HttpClient(Connection("http://127.0.0.1:1", ANYONE), rng=Random(1))
+        with pytest.raises(Unreachable):
+            await nobody.get(JOB)
+        await nobody.close()
+
+    asyncio.run(test())
+
+
+def event(type_: str, **object_: object) -> bytes:
+    return json.dumps({"type": type_, "object": object_}).encode() + b"\n"
+
+
+async def watch_all(client: HttpClient) -> list[WatchEvent]:
+    found: list[WatchEvent] = []
+    async for batch in client.watch(Selection("jobs.batch"), after=1):
+        found += batch
+    return found
+
+
+META = {"name": "a", "namespace": "ns", "resourceVersion": "5"}
+
+
+def chunked(*pieces: bytes) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+
+
+def test_events_may_be_cut_anywhere() -> None:
+    lines = event("ADDED", metadata=META) + event("MODIFIED", metadata={**META, "name": "b"})
+
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        for position in range(0, len(lines), 7):
+            piece = chunked(lines[position : position + 7])
+            writer.write(piece if position == 0 else piece.partition(b"\r\n\r\n")[2])
+            await asyncio.sleep(0)
+        writer.write(b"0\r\n\r\n")
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            found = await watch_all(client)
+        assert [(e.type, e.key.name, e.revision) for e in found] == [
+            ("ADDED", "a", 5),
+            ("MODIFIED", "b", 5),
+        ]
+
+    asyncio.run(test())
+
+
+def test_a_lost_connection_ends_a_watch_normally() -> None:
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(chunked(event("ADDED", metadata=META) + b'{"type":"MOD'))
+        await writer.drain()
+        writer.close()
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            assert [e.type for e in await watch_all(client)] == ["ADDED"]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("reason", ["Expired", "Gone"])
+@pytest.mark.parametrize("in_stream", [True, False])
+def test_history_that_is_gone_is_expired_however_it_is_said(reason: str, in_stream: bool) -> None:
+    gone = status(410, reason)
+
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        line = b'{"type":"ERROR","object":%s}\n' % gone
+        bookmark = event("BOOKMARK", metadata={"resourceVersion": "9"})
+        stream = chunked(bookmark + line) + b"0\r\n\r\n"
+        writer.write(stream if in_stream else answer(410, gone))
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            with pytest.raises(Expired):
+                await watch_all(client)
+
+    asyncio.run(test())
+
+
+def test_bookmarks_carry_only_their_revision() -> None:
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(chunked(event("BOOKMARK", metadata={"resourceVersion": "9"})) + b"0\r\n\r\n")
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            assert await watch_all(client) == [WatchEvent("BOOKMARK", Key("", "", ""), 9, b"")]
+
+    asyncio.run(test())

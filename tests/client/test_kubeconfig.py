@@ -1,0 +1,183 @@
+"""Kubeconfigs: which server, which trust, which identity."""
+
+import asyncio
+import base64
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from onejob.api.kubeconfig_writer import write_kubeconfig
+from onejob.client.credentials import Credential, ExecPlugin, TokenFile
+from onejob.client.kubeconfig import BadKubeconfig, Connection, in_cluster, load_kubeconfig
+from onejob.clock import SystemClock
+
+CLOCK = SystemClock()
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def credential(connection: Connection) -> Credential:
+    return asyncio.run(connection.credentials.current())
+
+
+def test_the_one_we_write_is_the_one_we_read(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "kubeconfig"
+    write_kubeconfig(path, server="https://127.0.0.1:7443", authority=b"PEM", token="secret")
+    connection = load_kubeconfig(path, CLOCK)
+    assert connection.server == "https://127.0.0.1:7443"
+    assert connection.authority == b"PEM"
+    assert connection.compress is False
+    assert connection.namespace == "default"
+    assert credential(connection).authorization == "Bearer secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_secrets_do_not_show_up_in_logs(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    write_kubeconfig(path, server="https://h:1", authority=b"", token="secret")
+    assert "secret" not in repr(load_kubeconfig(path, CLOCK))
+
+
+FULL = f"""
+    apiVersion: v1
+    kind: Config
+    current-context: one
+    contexts:
+    - name: one
+      context: {{cluster: c1, user: u1, namespace: team}}
+    - name: two
+      context: {{cluster: c2, user: u2}}
+    - name: nobody
+      context: {{cluster: c1}}
+    - name: broken
+      context: {{cluster: gone, user: u1}}
+    - name: basic
+      context: {{cluster: c1, user: u3}}
+    clusters:
+    - name: c1
+      cluster:
+        server: https://one.example:6443/
+        certificate-authority: ca.pem
+        tls-server-name: other.example
+        proxy-url: http://proxy:3128
+    - name: c2
+      cluster: {{server: "https://two", insecure-skip-tls-verify: true}}
+    users:
+    - name: u1
+      user:
+        client-certificate-data: {base64.b64encode(b"CERT").decode()}
+        client-key-data: {base64.b64encode(b"KEY").decode()}
+    - name: u2
+      user: {{tokenFile: token}}
+    - name: u3
+      user: {{username: a, password: b}}
+"""
+
+
+def test_the_current_context_is_used(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(b"CA")
+    connection = load_kubeconfig(write(tmp_path / "config", FULL), CLOCK)
+    assert connection.server == "https://one.example:6443"
+    assert connection.authority == b"CA"
+    assert connection.tls_server_name == "other.example"
+    assert connection.proxy == "http://proxy:3128"
+    assert connection.namespace == "team"
+    assert connection.insecure is False
+    assert credential(connection) == Credential("", b"CERT", b"KEY")
+
+
+def test_another_context_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(b"CA")
+    (tmp_path / "token").write_text("from-file\n")
+    path = write(tmp_path / "config", FULL)
+    two = load_kubeconfig(path, CLOCK, context="two")
+    assert (two.server, two.insecure, two.namespace) == ("https://two", True, "default")
+    assert isinstance(two.credentials, TokenFile)
+    assert credential(two).authorization == "Bearer from-file"
+    assert credential(load_kubeconfig(path, CLOCK, context="nobody")) == Credential()
+    basic = credential(load_kubeconfig(path, CLOCK, context="basic"))
+    assert basic.authorization == f"Basic {base64.b64encode(b'a:b').decode()}"
+
+
+def test_an_exec_user_is_a_plugin_named_relative_to_the_file(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "config",
+        """
+        current-context: x
+        contexts: [{name: x, context: {cluster: c, user: u}}]
+        clusters: [{name: c, cluster: {server: "https://h"}}]
+        users:
+        - name: u
+          user:
+            exec:
+              apiVersion: client.authentication.k8s.io/v1
+              command: ./plugin
+              args: [a, 1]
+              env: [{name: K, value: V}]
+              provideClusterInfo: true
+        """,
+    )
+    source = load_kubeconfig(path, CLOCK).credentials
+    assert isinstance(source, ExecPlugin)
+    assert source._plugin.command == str(tmp_path / "plugin")
+    assert source._plugin.arguments == ("a", "1")
+    assert source._plugin.environment == {"K": "V"}
+    assert source._plugin.cluster == {"server": "https://h"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "not a kubeconfig"),
+        ("{", "not a kubeconfig"),
+        ("a: [", "not a kubeconfig"),
+        ("kind: Config", "no current-context"),
+        ("current-context: x", "there is no context named 'x'"),
+        (FULL.replace("current-context: one", "current-context: broken"), "no cluster named"),
+        (
+            "current-context: x\n"
+            "contexts: [{name: x, context: {cluster: c}}]\n"
+            "clusters: [{name: c, cluster: {}}]",
+            "has no server URL",
+        ),
+        (FULL, "certificate-authority"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadKubeconfig, match=message) as raised:
+        load_kubeconfig(write(tmp_path / "config", text), CLOCK)
+    assert str(tmp_path) in str(raised.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadKubeconfig, match="No such file"):
+        load_kubeconfig(tmp_path / "nope", CLOCK)
+
+
+def test_a_pod_in_a_cluster_uses_its_service_account(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t1")
+    (tmp_path / "ca.crt").write_bytes(b"CA")
+    (tmp_path / "namespace").write_text("team\n")
+    environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    connection = in_cluster(CLOCK, environment, tmp_path)
+    assert connection.server == "https://[fd00::1]:6443"
+    assert connection.namespace == "team"
+    assert credential(connection).authorization == "Bearer t1"
+    with pytest.raises(BadKubeconfig, match="not in a cluster"):
+        in_cluster(CLOCK, {}, tmp_path)
+
+
+def test_the_written_file_is_a_kubeconfig_for_others_too(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    write_kubeconfig(path, server="https://h:1", authority=b"PEM", token="t")
+    config = json.loads(path.read_bytes())
+    assert (config["apiVersion"], config["kind"]) == ("v1", "Config")
+    assert (
+        base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]) == b"PEM"
+    )

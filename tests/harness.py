@@ -1,0 +1,148 @@
+"""A real store and service in a temporary directory, and the HTTPS server in front of them.
+
+async with running(tmp_path) as plane:            # in this process
+    await plane.client.write(...)
+async with running_http(tmp_path) as plane:       # over TLS, too
+    plane.http, plane.kubeconfig, plane.server.url
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from onejob.api.authentication import ADMIN, TokenAuthenticator, admin_token
+from onejob.api.authorization import AllowAuthenticated
+from onejob.api.certificates import Certificates, ensure_certificates, server_names
+from onejob.api.http import ApiApp
+from onejob.api.kubeconfig_writer import write_kubeconfig
+from onejob.api.requests import WriteOptions
+from onejob.api.server_pages import OpenApi
+from onejob.api.service import Service
+from onejob.api.serving import ApiServer
+from onejob.client.base import Client, Create
+from onejob.client.http import HttpClient
+from onejob.client.kubeconfig import load_kubeconfig
+from onejob.client.local import LocalClient
+from onejob.clock import Clock, SystemClock
+from onejob.gates import FeatureGates
+from onejob.metrics import Metrics
+from onejob.store.limits import Limits
+from onejob.store.log import LogStore
+
+RELEASE = "v1.37.0"
+NAMESPACE = "default"
+
+
+@dataclass(frozen=True)
+class Plane:
+    """What runs in this process."""
+
+    store: LogStore
+    service: Service
+    #: Trusted, as controllers have it.
+    client: LocalClient
+
+
+@dataclass(frozen=True)
+class HttpPlane(Plane):
+    server: ApiServer
+    metrics: Metrics
+    token: str
+    certificates: Certificates
+    #: For kubectl; `http` was made from it.
+    kubeconfig: Path
+    http: HttpClient
+
+
+@asynccontextmanager
+async def running(
+    directory: Path,
+    *,
+    clock: Clock | None = None,
+    seed: int = 1,
+    gates: FeatureGates | None = None,
+    limits: Limits | None = None,
+) -> AsyncIterator[Plane]:
+    clock = clock if clock is not None else SystemClock()
+    store = await LogStore.open(directory / "onejob.db", clock=clock, limits=limits)
+    try:
+        service = Service(store, clock=clock, rng=Random(seed), gates=gates or FeatureGates())
+        client = LocalClient(service)
+        await ensure_namespace(client, NAMESPACE)
+        yield Plane(store, service, client)
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def running_http(
+    directory: Path, *, openapi: OpenApi | None = None, **options: Any
+) -> AsyncIterator[HttpPlane]:
+    """`options` are those of `running`; sources of logs and sessions go to the application."""
+    sources = {name: options.pop(name) for name in ("logs", "sessions") if name in options}
+    async with running(directory, **options) as plane:
+        clock = SystemClock()
+        certificates = ensure_certificates(
+            directory / "pki", server_names("127.0.0.1"), clock.now()
+        )
+        token = admin_token(directory / "admin.token")
+        metrics = Metrics()
+        app = ApiApp(
+            plane.service,
+            authenticator=TokenAuthenticator({token: ADMIN}),
+            authorizer=AllowAuthenticated(),
+            openapi=openapi or NoOpenApi(),
+            release=RELEASE,
+            rng=Random(2),
+            metrics=metrics,
+            **sources,
+        )
+        server = ApiServer(
+            app, host="127.0.0.1", port=0, tls=certificates.server_context(), clock=clock
+        )
+        await server.start()
+        kubeconfig = directory / "kubeconfig"
+        write_kubeconfig(
+            kubeconfig, server=server.url, authority=certificates.authority_data, token=token
+        )
+        http = HttpClient(load_kubeconfig(kubeconfig, clock), rng=Random(3))
+        try:
+            yield HttpPlane(
+                plane.store,
+                plane.service,
+                plane.client,
+                server,
+                metrics,
+                token,
+                certificates,
+                kubeconfig,
+                http,
+            )
+        finally:
+            await http.close()
+            await server.stop()
+
+
+class NoOpenApi:
+    """For those who do not care."""
+
+    def root(self) -> bytes:
+        return b'{"paths":{}}'
+
+    def document(self, path: str) -> tuple[bytes, str] | None:
+        return None
+
+
+async def ensure_namespace(client: Client, name: str) -> None:
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    await client.write(Create("namespaces", "", msgspec.json.encode(document)))
+
+
+def checked(service: Service) -> LocalClient:
+    """A client whose documents are checked like a person's."""
+    return LocalClient(service, WriteOptions(field_manager="test", field_validation="Strict"))
