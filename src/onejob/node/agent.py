@@ -1,0 +1,306 @@
+"""The node: takes Pods that wait, runs those bound to it, and reports on them.
+
+It knows the API only through `Client`. Pods bound to other nodes are left alone: somebody else
+plays that kubelet.
+"""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from random import Random
+
+from onejob.api.errors import ApiError
+from onejob.api.quantity import BadQuantity
+from onejob.client.base import Client, Op, Result, Selection
+from onejob.client.events import EventRecorder, about
+from onejob.clock import Clock
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.node.binder import Binder
+from onejob.node.capacity import demand_of
+from onejob.node.logs import LogOptions
+from onejob.node.node_object import NodeObject
+from onejob.node.pod_logs import pod_logs
+from onejob.node.pod_work import PodWork, last_delete
+from onejob.node.probes import Prober
+from onejob.node.runtime import Inheritance, Runtime, RuntimeEvent
+from onejob.node.sighting import Sighting, read_sighting
+from onejob.node.writer import Writer
+from onejob.objects.meta import PODS, Key
+from onejob.objects.pod_spec import Container, NodePod, read_node_pod
+from onejob.planning.placement import Amounts
+from onejob.planning.pod_status import NodeFacts
+
+log = logging.getLogger(__name__)
+
+#: Pods looked at before others on the event loop get their turn.
+_PODS_PER_TURN = 200
+
+
+class NodeAgent:
+    def __init__(
+        self,
+        client: Client,
+        runtime: Runtime,
+        *,
+        node_name: str,
+        clock: Clock,
+        rng: Random,
+        capacity: Amounts,
+        ip: str = "127.0.0.1",
+    ) -> None:
+        self.node_name = node_name
+        self.runtime = runtime
+        self.facts = NodeFacts(runtime.name, ip)
+        self._client = client
+        self._clock = clock
+        self._writer = Writer(client)
+        self._recorder = EventRecorder(client, "kubelet", clock, host=node_name)
+        self._scheduler_recorder = EventRecorder(client, "default-scheduler", clock)
+        self._node = NodeObject(client, clock, rng, node_name, ip, capacity, runtime.name)
+        self._binder = Binder(
+            self._node.view, self._writer, self._scheduler_recorder, clock, self._bound
+        )
+        self._node.on_change(self._binder.consider_soon)
+        self._prober = Prober(runtime, clock, self._probed)
+        self._pods: Informer[Sighting] = Informer(
+            client,
+            Selection(PODS),
+            read_sighting,
+            lambda sighting: sighting.key,
+            keep=self._concerns_us,
+        )
+        self._pods.on_change(self._pods_changed)
+        self._work: dict[str, PodWork] = {}
+        self._due: dict[str, PodWork] = {}
+        self._turn_due = False
+        self._timers: list[tuple[float, int, PodWork]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._order = itertools.count()
+        self._inherited: Inheritance | None = None
+        self._early: list[RuntimeEvent] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Take over what an earlier life left behind, then follow the API."""
+        self._inherited = await self.runtime.start(self._happened, self._client.get)
+        await self._node.register()
+        running = (
+            self._writer.run(),
+            self._recorder.run(),
+            self._scheduler_recorder.run(),
+            self._node.run(),
+            self._pods.run(),
+        )
+        self._tasks = [asyncio.create_task(part) for part in running]
+        await self._pods.synced()
+
+    async def stop(self, *, end_pods: bool) -> None:
+        """Leave. Pods go on, or are ended gracefully and reported, as `end_pods` says."""
+        self._prober.stop()
+        await self.runtime.close(end_pods=end_pods)
+        self._turn()
+        await self._writer.settled()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def logs(
+        self, namespace: str, pod: str, container: str, options: LogOptions
+    ) -> AsyncIterator[bytes]:
+        """What a container wrote. The first step raises `ApiError`s as `GET …/log` has them."""
+        key = Key(PODS, namespace, pod)
+        return pod_logs(self._client, self.runtime, key, container, options)
+
+    # --- the API tells
+
+    def _concerns_us(self, pod: Sighting) -> bool:
+        return not pod.terminal and pod.node_name in ("", self.node_name)
+
+    def _pods_changed(self, deltas: Sequence[Delta[Sighting]]) -> None:
+        for delta in deltas:
+            old, new = delta.old, delta.new
+            if new is None:
+                if old is not None:
+                    self._vanished(old)
+            elif new.node_name == self.node_name:
+                self._seen_bound(new)
+            elif not new.node_name and not new.terminal:
+                self._seen_waiting(new)
+        if self._inherited is not None:
+            self._take_over(self._inherited)
+
+    def _seen_waiting(self, sighting: Sighting) -> None:
+        pod = _decode(sighting)
+        if pod is not None:
+            self._binder.add(pod)
+
+    def _seen_bound(self, sighting: Sighting) -> None:
+        work = self._work.get(sighting.uid)
+        if work is None:
+            if self._binder.is_binding(sighting.uid):
+                # The watch was faster than the answer to our own write.
+                return
+            if sighting.terminal:
+                self._finish_deletion(sighting)
+                return
+            # Bound by somebody else, or by an earlier life of ours.
+            self._binder.drop(sighting.uid)
+        pod = _decode(sighting)
+        if pod is None:
+            return
+        if work is None:
+            self._adopt(pod)
+        elif sighting.revision > work.pod.metadata.revision:
+            work.pod_changed(pod)
+            self._soon(work)
+
+    def _finish_deletion(self, sighting: Sighting) -> None:
+        """A Pod that ended while being deleted, and whose node died before the last step."""
+        if sighting.grace_seconds and (pod := _decode(sighting)) is not None:
+            self._writer.submit(last_delete(pod), _ignore)
+
+    def _vanished(self, sighting: Sighting) -> None:
+        self._binder.drop(sighting.uid)
+        work = self._work.pop(sighting.uid, None)
+        if work is not None:
+            work.gone = True
+            self._prober.forget(work)
+            self._binder.release(work.demand)
+        if sighting.node_name == self.node_name:
+            self.runtime.discard(sighting.uid)
+
+    # --- Pods come and go
+
+    def _bound(self, pod: NodePod, demand: Amounts) -> None:
+        """The binder took it, and the room for it."""
+        newest = self._pods.cache.get(pod.key)
+        if newest is not None and newest.uid == pod.uid:
+            pod = _decode(newest) or pod
+        work = PodWork(pod, self, demand)
+        self._work[pod.uid] = work
+        self._soon(work)
+
+    def _adopt(self, pod: NodePod) -> None:
+        try:
+            demand = demand_of(pod.spec)
+        except BadQuantity:
+            demand = {"pods": 1}
+        self._binder.occupy(demand)
+        work = PodWork(pod, self, demand)
+        self._work[pod.uid] = work
+        if self._inherited is not None:
+            # Which of its attempts were made is only known once all Pods are.
+            return
+        self._soon(work)
+
+    def _take_over(self, inherited: Inheritance) -> None:
+        """After the first list: join what runs with what the API says shall run."""
+        self._inherited = None
+        now = self.now()
+        known: dict[str, list[RuntimeEvent]] = {}
+        for event in (*inherited.attempts, *self._early):
+            known.setdefault(event.ref.uid, []).append(event)
+        self._early = []
+        for uid, work in self._work.items():
+            for event in sorted(known.pop(uid, ()), key=lambda event: event.ref.attempt):
+                work.happened(event)
+            begun = work.pod.status.start_time is not None
+            if not work.seen and (begun or inherited.rebooted) and not self.runtime.simulated:
+                work.lost(now)
+            work.remember()
+            self._soon(work)
+        for uid in known:
+            self.runtime.discard(uid)
+
+    def done(self, work: PodWork) -> None:
+        if self._work.pop(work.pod.uid, None) is not None:
+            self._prober.forget(work)
+            self._binder.release(work.demand)
+            self.runtime.release(work.pod.uid)
+
+    # --- the runtime tells
+
+    def _happened(self, events: Sequence[RuntimeEvent]) -> None:
+        if self._inherited is not None:
+            self._early.extend(events)
+            return
+        for event in events:
+            work = self._work.get(event.ref.uid)
+            if work is not None:
+                work.happened(event)
+                self._soon(work)
+
+    def container_started(self, work: PodWork, container: Container) -> None:
+        self._prober.begin(work, container)
+
+    def _probed(self, work: PodWork, message: str) -> None:
+        if message:
+            self.warn(work.pod, "Unhealthy", message)
+        self._soon(work)
+
+    # --- turns and timers
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def write(self, op: Op, answer: Callable[[Result], None]) -> None:
+        self._writer.submit(op, answer)
+
+    def warn(self, pod: NodePod, reason: str, message: str) -> None:
+        self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)
+
+    def look_again(self, work: PodWork, at: datetime) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max((at - self.now()).total_seconds(), 0)
+        heapq.heappush(self._timers, (due, next(self._order), work))
+        if self._timers[0][2] is work:
+            self._set_timer(loop)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._timers[0][0], self._ring) if self._timers else None
+
+    def _ring(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._timers and self._timers[0][0] <= loop.time():
+            self._soon(heapq.heappop(self._timers)[2])
+        self._set_timer(loop)
+
+    def _soon(self, work: PodWork) -> None:
+        self._due[work.pod.uid] = work
+        if not self._turn_due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        for uid in list(itertools.islice(self._due, _PODS_PER_TURN)):
+            work = self._due.pop(uid)
+            try:
+                work.step()
+            except Exception:
+                # A bug in one Pod's handling must not stop the node.
+                log.exception("%s: cannot go on", work.pod.key)
+        if self._due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+
+def _decode(sighting: Sighting) -> NodePod | None:
+    try:
+        return read_node_pod(sighting.document)
+    except ValueError as error:
+        log.error("%s: this Pod cannot be read: %s", sighting.key, error)
+        return None
+
+
+def _ignore(result: Result) -> None:
+    if isinstance(result, ApiError):
+        log.info("%s", result)

@@ -1,0 +1,133 @@
+"""Binds waiting Pods to this node while there is room, and keeps count of the room."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from onejob.api.errors import ApiError, Conflict, NotFound
+from onejob.api.quantity import BadQuantity
+from onejob.client.base import Bind, Patch, Result
+from onejob.client.events import EventRecorder, about
+from onejob.clock import Clock
+from onejob.node.capacity import demand_of
+from onejob.node.writer import Writer
+from onejob.objects.pod_spec import NodePod
+from onejob.planning.placement import Amounts, Candidate, NodeView, place
+
+log = logging.getLogger(__name__)
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+#: Others' Pods are theirs to schedule.
+_OUR_SCHEDULER = "default-scheduler"
+
+
+class Binder:
+    """`bound` is told of each Pod that became ours, with the room it took."""
+
+    def __init__(
+        self,
+        node: Callable[[], NodeView],
+        writer: Writer,
+        recorder: EventRecorder,
+        clock: Clock,
+        bound: Callable[[NodePod, Amounts], None],
+    ) -> None:
+        self._node = node
+        self._writer = writer
+        self._recorder = recorder
+        self._clock = clock
+        self._bound = bound
+        self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
+        self._binding: set[str] = set()
+        self._used: dict[str, int] = {}
+        self._told_unfit: dict[str, str] = {}
+        self._due = False
+
+    def add(self, pod: NodePod) -> None:
+        """A Pod without a node, new or changed."""
+        spec = pod.spec
+        if pod.uid in self._binding:
+            return
+        if spec.scheduling_gates or spec.scheduler_name != _OUR_SCHEDULER or pod.metadata.deleting:
+            self._waiting.pop(pod.uid, None)
+            return
+        try:
+            demand = demand_of(spec)
+        except BadQuantity as error:
+            self._tell_unfit(pod, f"0/1 nodes are available: {error}.")
+            return
+        candidate = Candidate(pod.uid, spec, demand, pod.metadata.creation_timestamp or _LONG_AGO)
+        self._waiting[pod.uid] = (pod, candidate)
+        self.consider_soon()
+
+    def is_binding(self, uid: str) -> bool:
+        return uid in self._binding
+
+    def drop(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+        self._told_unfit.pop(uid, None)
+
+    def occupy(self, demand: Amounts) -> None:
+        for name, amount in demand.items():
+            self._used[name] = self._used.get(name, 0) + amount
+
+    def release(self, demand: Amounts) -> None:
+        for name, amount in demand.items():
+            self._used[name] -= amount
+        self.consider_soon()
+
+    def consider_soon(self) -> None:
+        if not self._due and self._waiting:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._consider)
+
+    def _consider(self) -> None:
+        self._due = False
+        candidates = [candidate for _, candidate in self._waiting.values()]
+        placement = place(candidates, self._node(), self._used)
+        for uid in placement.bind:
+            pod, candidate = self._waiting.pop(uid)
+            self._told_unfit.pop(uid, None)
+            self._bind(pod, candidate.demand)
+        for uid, why in placement.unfit.items():
+            if self._told_unfit.get(uid) != why:
+                self._tell_unfit(self._waiting[uid][0], why)
+
+    def _bind(self, pod: NodePod, demand: Amounts) -> None:
+        self.occupy(demand)
+        self._binding.add(pod.uid)
+
+        def answer(result: Result) -> None:
+            self._binding.discard(pod.uid)
+            if not isinstance(result, ApiError):
+                self._bound(pod, demand)
+                return
+            self.release(demand)
+            if not isinstance(result, NotFound | Conflict):
+                # Not gone and not taken by another: the next look may be luckier.
+                log.warning("%s: cannot be bound: %s", pod.key, result)
+
+        self._writer.submit(Bind(pod.key, self._node().name, pod.uid), answer)
+
+    def _tell_unfit(self, pod: NodePod, why: str) -> None:
+        self._told_unfit[pod.uid] = why
+        what = about("v1", "Pod", pod.metadata)
+        self._recorder.record(what, "Warning", "FailedScheduling", why)
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": why,
+            "lastTransitionTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        patch = Patch(pod.key, msgspec.json.encode(body), subresource="status")
+        self._writer.submit(patch, _told)
+
+
+def _told(result: Result) -> None:
+    if isinstance(result, ApiError):
+        log.info("%s", result)

@@ -1,0 +1,228 @@
+"""The Node as the API shows it: made once, kept alive by heartbeats, obeyed when cordoned."""
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import msgspec
+
+from onejob.api.errors import AlreadyExists, ApiError, NotFound
+from onejob.client.base import Client, Create, Patch, Selection
+from onejob.clock import Clock
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.node.capacity import write_amounts
+from onejob.objects.meta import NODES, Key, Meta, View
+from onejob.planning.placement import Amounts, NodeView, Taint
+
+log = logging.getLogger(__name__)
+
+_LEASE_NAMESPACE = "kube-node-lease"
+LEASES = "leases.coordination.k8s.io"
+#: The kubelet's: a lease of 40 s renewed every 10 s; the status only every 5 minutes.
+_LEASE_SECONDS = 40
+_RENEW_SECONDS = 10.0
+_STATUS_EVERY = timedelta(minutes=5)
+
+
+class _TaintView(View, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class _NodeSpec(View, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[_TaintView, ...] = ()
+
+
+class _Node(View, frozen=True):
+    metadata: Meta = Meta()
+    spec: _NodeSpec = _NodeSpec()
+
+
+_read_node = msgspec.json.Decoder(_Node).decode
+
+
+class NodeObject:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        rng: Random,
+        name: str,
+        ip: str,
+        capacity: Amounts,
+        runtime: str,
+    ) -> None:
+        self.name = name
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._ip = ip
+        self._capacity = capacity
+        self._runtime = runtime
+        self._key = Key(NODES, "", name)
+        self._lease = Key(LEASES, _LEASE_NAMESPACE, name)
+        self._view = NodeView(name, {"kubernetes.io/hostname": name}, allocatable=capacity)
+        self._on_change: Callable[[], None] | None = None
+        self._ready_since = clock.now()
+        self._informer: Informer[_Node] = Informer(
+            client,
+            Selection(NODES, fields=f"metadata.name={name}"),
+            _read_node,
+            lambda node: Key(NODES, "", node.metadata.name),
+        )
+        self._informer.on_change(self._changed)
+
+    def view(self) -> NodeView:
+        return self._view
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """Labels, taints or schedulability may have changed."""
+        self._on_change = tell
+
+    async def register(self) -> None:
+        """Create the Node, or bring an existing one up to date. Labels that people added stay."""
+        document = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name, "labels": self._labels()},
+            "spec": {},
+        }
+        try:
+            await self._client.write(Create(NODES, "", msgspec.json.encode(document)))
+        except AlreadyExists:
+            body = msgspec.json.encode({"metadata": {"labels": self._labels()}})
+            await self._client.write(Patch(self._key, body))
+        await self._write_status()
+        await self._renew_lease()
+
+    async def run(self) -> None:
+        """Follow the Node and keep it alive, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informer.run())
+            group.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        status_due = self._clock.now() + _STATUS_EVERY
+        while True:
+            # Spread, so that many nodes do not beat as one.
+            await asyncio.sleep(_RENEW_SECONDS * self._rng.uniform(1.0, 1.04))
+            try:
+                await self._renew_lease()
+                if self._clock.now() >= status_due:
+                    status_due = self._clock.now() + _STATUS_EVERY
+                    await self._write_status()
+            except NotFound:
+                await self._register_again()
+            except (ApiError, OSError) as error:
+                log.warning("heartbeat: %s", error)
+
+    async def _register_again(self) -> None:
+        try:
+            await self.register()
+        except (ApiError, OSError) as error:
+            log.warning("the node cannot be registered: %s", error)
+
+    async def _renew_lease(self) -> None:
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        body = msgspec.json.encode({"spec": {"renewTime": now}})
+        try:
+            await self._client.write(Patch(self._lease, body, "merge"))
+        except NotFound:
+            document = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self.name, "namespace": _LEASE_NAMESPACE},
+                "spec": {
+                    "holderIdentity": self.name,
+                    "leaseDurationSeconds": _LEASE_SECONDS,
+                    "renewTime": now,
+                },
+            }
+            await self._client.write(
+                Create(LEASES, _LEASE_NAMESPACE, msgspec.json.encode(document))
+            )
+
+    async def _write_status(self) -> None:
+        body = msgspec.json.encode({"status": self._status()})
+        await self._client.write(Patch(self._key, body, subresource="status"))
+
+    def _labels(self) -> dict[str, str]:
+        return {
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": _architecture(),
+        }
+
+    def _status(self) -> dict[str, Any]:
+        now = self._clock.now()
+        amounts = write_amounts(self._capacity)
+        return {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "addresses": [
+                {"type": "InternalIP", "address": self._ip},
+                {"type": "Hostname", "address": self.name},
+            ],
+            "conditions": [
+                self._condition("MemoryPressure", "False", "EnoughMemory", now),
+                self._condition("DiskPressure", "False", "EnoughDisk", now),
+                self._condition("PIDPressure", "False", "EnoughPIDs", now),
+                self._condition("Ready", "True", "AgentReady", now),
+            ],
+            "nodeInfo": {
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+                "kernelVersion": platform.release(),
+                "osImage": _os_image(),
+                "containerRuntimeVersion": f"{self._runtime}://onejob",
+                "kubeletVersion": "onejob",
+                "kubeProxyVersion": "",
+                "operatingSystem": "linux",
+                "architecture": _architecture(),
+            },
+        }
+
+    def _condition(self, kind: str, status: str, reason: str, now: datetime) -> dict[str, str]:
+        return {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": "onejob's node agent says so",
+            "lastHeartbeatTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": self._ready_since.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+
+    def _changed(self, deltas: Sequence[Delta[_Node]]) -> None:
+        node = deltas[-1].new
+        if node is None:
+            return
+        self._view = NodeView(
+            self.name,
+            node.metadata.labels,
+            tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
+            node.spec.unschedulable,
+            self._capacity,
+        )
+        if self._on_change is not None:
+            self._on_change()
+
+
+def _architecture() -> str:
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def _os_image() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return f"Linux {os.uname().release}"

@@ -1,0 +1,228 @@
+"""One Pod of this node: what is known of it, the plan carried out, the status written.
+
+`step` is the whole loop: plan, ask the runtime, report. It runs again when something is learnt:
+from the API, from the runtime, from a probe, or because the plan said to look again.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from onejob.api.errors import ApiError, Conflict, NotFound
+from onejob.client.base import Delete, Op, Patch, Result
+from onejob.node.runtime import AttemptRef, Ended, Hindered, Lost, Runtime, RuntimeEvent, Started
+from onejob.objects.pod_spec import Container, NodePod, ReportedContainer
+from onejob.objects.pod_status import ConditionReport, PodReport
+from onejob.planning import pod_lifecycle
+from onejob.planning.placement import Amounts
+from onejob.planning.pod_lifecycle import UNSEEN, Blocked, ContainerSeen, Exit, plan_pod
+from onejob.planning.pod_status import NodeFacts, report
+
+log = logging.getLogger(__name__)
+
+
+class Surroundings(Protocol):
+    """What a Pod's work needs from the agent around it."""
+
+    runtime: Runtime
+    facts: NodeFacts
+
+    def now(self) -> datetime: ...
+
+    def write(self, op: Op, answer: Callable[[Result], None]) -> None: ...
+
+    def look_again(self, work: "PodWork", at: datetime) -> None: ...
+
+    def warn(self, pod: NodePod, reason: str, message: str) -> None: ...
+
+    def container_started(self, work: "PodWork", container: Container) -> None:
+        """Time to begin probing."""
+
+    def done(self, work: "PodWork") -> None:
+        """The Pod is over and that is on record."""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class PodWork:
+    def __init__(self, pod: NodePod, around: Surroundings, demand: Amounts) -> None:
+        self.pod = pod
+        self.demand = demand
+        self.seen: dict[str, ContainerSeen] = {}
+        self.gone = False
+        self._around = around
+        self._started_at = pod.status.start_time or around.now()
+        self._conditions: dict[str, ConditionReport] = {}
+        self._reported: PodReport | None = None
+        self._unwritten: list[PodReport] = []
+        self._writing = False
+        self._finished = False
+        for condition in pod.status.conditions:
+            self._conditions[condition.type] = ConditionReport(
+                type=condition.type,
+                status=condition.status,
+                last_transition_time=condition.last_transition_time or self._started_at,
+            )
+
+    # --- what is learnt
+
+    def pod_changed(self, pod: NodePod) -> None:
+        self.pod = pod
+
+    def remember(self) -> None:
+        """Take restart counts from the status, for a Pod that an earlier life of the node ran."""
+        statuses = (*self.pod.status.container_statuses, *self.pod.status.init_container_statuses)
+        for status in statuses:
+            if status.name not in self.seen and (ended := _reported_exit(status)) is not None:
+                attempt = status.restart_count
+                self.seen[status.name] = ContainerSeen(
+                    "exited", attempt, exit=ended, quick_restarts=attempt
+                )
+
+    def lost(self, at: datetime) -> None:
+        """Something of this Pod may have run, and there is no trace of it."""
+        for container in self.pod.spec.containers:
+            self.seen[container.name] = pod_lifecycle.lose(
+                self.seen.get(container.name, UNSEEN), at
+            )
+
+    def happened(self, event: RuntimeEvent) -> None:
+        ref = event.ref
+        container = self.pod.container(ref.container)
+        seen = self.seen.get(ref.container, UNSEEN)
+        if container is None or ref.attempt < seen.attempt:
+            return
+        if ref.attempt > seen.attempt:
+            # Learnt from the runtime after a restart of the agent.
+            seen = replace(
+                pod_lifecycle.begin(seen), attempt=ref.attempt, quick_restarts=ref.attempt
+            )
+        match event:
+            case Started(at=at):
+                if seen.stage == "starting":
+                    seen = pod_lifecycle.run(
+                        seen,
+                        at,
+                        has_startup=container.startup_probe is not None,
+                        has_readiness=container.readiness_probe is not None,
+                    )
+                    self.seen[ref.container] = seen
+                    self._around.container_started(self, container)
+            case Ended(exit=ended):
+                if seen.busy:
+                    self.seen[ref.container] = pod_lifecycle.end(seen, ended)
+                    if ended.reason in ("StartError", "ContainerCannotRun"):
+                        self._around.warn(self.pod, "Failed", f"Error: {ended.message}")
+            case Lost(at=at):
+                self.seen[ref.container] = pod_lifecycle.lose(seen, at)
+            case Hindered(reason=reason, message=message):
+                retry_at = self._around.now() + pod_lifecycle.RETRY_BLOCKED
+                self.seen[ref.container] = pod_lifecycle.block(
+                    seen, Blocked(reason, message, retry_at)
+                )
+                if reason == "ContainerCreating":
+                    self._around.warn(self.pod, "FailedMount", message)
+                else:
+                    self._around.warn(self.pod, "Failed", f"Error: {message}")
+
+    def probed(self, container: str, **facts: bool) -> None:
+        """A probe changed its mind about `started`, `ready` or `unhealthy`."""
+        seen = self.seen.get(container, UNSEEN)
+        if seen.stage == "running":
+            self.seen[container] = replace(seen, **facts)  # type: ignore[arg-type]
+
+    # --- what is done
+
+    def step(self) -> None:
+        if self._finished or self.gone:
+            return
+        now = self._around.now()
+        plan = plan_pod(self.pod, self.seen, now, self._started_at)
+        for start in plan.start:
+            container = self.pod.container(start.container)
+            assert container is not None, "a plan starts only containers of its Pod"
+            self.seen[start.container] = pod_lifecycle.begin(self.seen.get(start.container, UNSEEN))
+            self._around.runtime.launch(self.pod, container, start.attempt)
+        for stop in plan.stop:
+            seen = self.seen[stop.container]
+            self.seen[stop.container] = replace(seen, stopping=True)
+            ref = AttemptRef(self.pod.uid, stop.container, seen.attempt)
+            self._around.runtime.stop(ref, stop.grace_seconds)
+        if plan.look_again_at is not None:
+            self._around.look_again(self, plan.look_again_at)
+        # An attempt that was just asked for is answered in a moment; say then how it went.
+        if not any(seen.stage == "starting" for seen in self.seen.values()):
+            status = report(
+                self.pod,
+                self.seen,
+                plan,
+                now=now,
+                started_at=self._started_at,
+                facts=self._around.facts,
+                before=self._conditions,
+            )
+            self._say(status)
+        if plan.over and not plan.busy:
+            self._finished = True
+            if not self._writing:
+                self._after_last_word()
+
+    def _say(self, status: PodReport) -> None:
+        if status == self._reported or self.pod.terminal:
+            return
+        self._reported = status
+        self._conditions.update({condition.type: condition for condition in status.conditions})
+        if self._unwritten and not self._around.runtime.simulated:
+            self._unwritten[-1] = status
+        else:
+            self._unwritten.append(status)
+        if not self._writing:
+            self._write_next()
+
+    def _write_next(self) -> None:
+        status = self._unwritten.pop(0)
+        self._writing = True
+        body = b'{"metadata":{"uid":"%b"},"status":%b}' % (self.pod.uid.encode(), _encode(status))
+        self._around.write(Patch(self.pod.key, body, subresource="status"), self._written)
+
+    def _written(self, result: Result) -> None:
+        self._writing = False
+        if isinstance(result, ApiError) and not self.gone:
+            if isinstance(result, NotFound | Conflict):
+                # Deleted, or replaced by a namesake; the watch will say so.
+                log.info("%s: its status has nowhere to go: %s", self.pod.key, result)
+            else:
+                log.warning("%s: the API refused its status: %s", self.pod.key, result)
+        if self._unwritten:
+            self._write_next()
+        elif self._finished:
+            self._after_last_word()
+
+    def _after_last_word(self) -> None:
+        if self.pod.metadata.deleting and not self.gone:
+            self._around.write(last_delete(self.pod), lambda _: None)
+        self._around.done(self)
+
+
+def last_delete(pod: NodePod) -> Delete:
+    """The deletion that only the node may do: nothing of the Pod runs any more."""
+    return Delete(pod.key, grace_seconds=0, uid=pod.uid)
+
+
+def _reported_exit(status: ReportedContainer) -> Exit | None:
+    ended = status.state.terminated or status.last_state.terminated
+    if ended is None or ended.finished_at is None:
+        return None
+    return Exit(
+        ended.exit_code,
+        ended.finished_at,
+        ended.started_at,
+        ended.signal,
+        ended.reason,
+        ended.message,
+    )

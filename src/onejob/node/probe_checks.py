@@ -1,0 +1,73 @@
+"""One question to a container: by a command, over HTTP, or just a connection."""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+
+from onejob.node.runtime import AttemptRef, Runtime
+from onejob.objects.pod_spec import Container, HttpGetAction, NodePod, PortName, Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    ok: bool
+    why: str = ""
+
+
+async def check(
+    runtime: Runtime, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe
+) -> Answer:
+    """Never raises for what a container does, or does not."""
+    seconds = max(probe.timeout_seconds, 1)
+    if probe.exec is not None:
+        result = await runtime.run_command(pod, ref, probe.exec.command, seconds)
+        return Answer(result.code == 0, result.output.strip() or f"exit code {result.code}")
+    try:
+        async with asyncio.timeout(seconds):
+            if probe.http_get is not None:
+                return await _get(container, probe.http_get)
+            if probe.tcp_socket is not None:
+                action = probe.tcp_socket
+                _, writer = await asyncio.open_connection(
+                    action.host or "127.0.0.1", _port(container, action.port)
+                )
+                writer.close()
+                return Answer(True)
+    except TimeoutError:
+        return Answer(False, f"no answer within {seconds} s")
+    except (OSError, ValueError) as error:
+        return Answer(False, str(error))
+    return Answer(False, "this node does not know this kind of probe")
+
+
+async def _get(container: Container, action: HttpGetAction) -> Answer:
+    host, port = action.host or "127.0.0.1", _port(container, action.port)
+    # As the kubelet does, certificates are not checked: the question is only whether it answers.
+    tls = _unchecked_tls() if action.scheme == "HTTPS" else None
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+    headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/onejob", "Connection": "close"}
+    headers |= {header.name: header.value for header in action.http_headers}
+    lines = [f"GET {action.path or '/'} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    status = (await reader.readline()).split()
+    writer.close()
+    if len(status) < 2 or not status[1].isdigit():
+        return Answer(False, "not an HTTP answer")
+    code = int(status[1])
+    return Answer(200 <= code < 400, f"HTTP probe failed with statuscode: {code}")
+
+
+def _unchecked_tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _port(container: Container, port: PortName) -> int:
+    if isinstance(port, int):
+        return port
+    for declared in container.ports:
+        if declared.name == port:
+            return declared.container_port
+    return int(port)

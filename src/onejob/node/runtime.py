@@ -1,0 +1,112 @@
+"""What the agent asks of a runtime, and what a runtime tells it.
+
+Requests return at once; what becomes of them arrives as events, in batches, through the
+function given to `start`. A runtime decides nothing about restarts: it makes one attempt.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, Protocol, TypeAlias
+
+from onejob.node.logs import LogOptions
+from onejob.objects.meta import Key
+from onejob.objects.pod_spec import Container, NodePod
+from onejob.planning.pod_lifecycle import Exit
+
+
+class AttemptRef(NamedTuple):
+    """One attempt to run one container of one Pod."""
+
+    uid: str
+    container: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    ref: AttemptRef
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The attempt is over, also when its program could never be started."""
+
+    ref: AttemptRef
+    exit: Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Hindered:
+    """The attempt could not be tried yet, for a reason that may pass."""
+
+    ref: AttemptRef
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The attempt was begun, and nobody can say how it ended."""
+
+    ref: AttemptRef
+    at: datetime
+
+
+RuntimeEvent: TypeAlias = Started | Ended | Hindered | Lost
+
+#: The document of a ConfigMap or Secret; raises `ApiError`.
+Fetch: TypeAlias = Callable[[Key], Awaitable[bytes]]
+Deliver: TypeAlias = Callable[[Sequence[RuntimeEvent]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """`code` is negative when the command could not run or did not end in time."""
+
+    code: int
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """What an earlier life of the node left behind."""
+
+    attempts: Sequence[RuntimeEvent] = ()
+    #: The machine went down meanwhile: what ran then is gone, and records may be too.
+    rebooted: bool = False
+
+
+class Runtime(Protocol):
+    #: The scheme of container ids, and what the node calls its runtime.
+    name: str
+    #: Nothing really runs, so every step is told: none may be skipped for speed.
+    simulated: bool
+
+    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+        """Begin, and tell what is known of an earlier life."""
+
+    def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
+        """Make this attempt, once, however often it is asked for."""
+
+    def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
+        """SIGTERM to the first process; after the grace, SIGKILL to all of them."""
+
+    def release(self, uid: str) -> None:
+        """The Pod is over and that is on record: end what may be left, keep only its logs."""
+
+    def discard(self, uid: str) -> None:
+        """The Pod object is gone: keep nothing."""
+
+    async def run_command(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
+    ) -> CommandResult:
+        """Run a command beside a container, seeing what it sees: how probes are made."""
+
+    def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
+        """What the attempt wrote, as `options` ask."""
+
+    def running(self, ref: AttemptRef) -> bool: ...
+
+    async def close(self, *, end_pods: bool) -> None: ...

@@ -1,0 +1,145 @@
+"""Pods that only pretend: they run for as long as an annotation says and end as another says.
+
+For benchmarks, demonstrations and the simulator. One heap holds all that is due, so a hundred
+thousand of them cost no tasks and no timers of their own.
+"""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+
+from onejob.clock import Clock
+from onejob.node.logs import LogOptions
+from onejob.node.runtime import (
+    AttemptRef,
+    CommandResult,
+    Deliver,
+    Ended,
+    Fetch,
+    Inheritance,
+    RuntimeEvent,
+    Started,
+)
+from onejob.objects.pod_spec import Container, NodePod
+from onejob.planning.pod_lifecycle import Exit
+
+log = logging.getLogger(__name__)
+
+#: Seconds, 0 if absent.
+DURATION = "onejob.dev/simulated-duration"
+#: One code, or one per attempt separated by commas; the last one stands for all that follow.
+EXIT_CODE = "onejob.dev/simulated-exit-code"
+
+_SIGTERM = 15
+
+
+class SimulatedRuntime:
+    name = "simulated"
+    simulated = True
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deliver: Deliver
+        self._ends: list[tuple[float, int, AttemptRef, int]] = []
+        self._running: dict[AttemptRef, float] = {}
+        self._started: list[RuntimeEvent] = []
+        self._order = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._flush_due = False
+
+    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+        self._deliver = deliver
+        return Inheritance()
+
+    def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
+        ref = AttemptRef(pod.uid, container.name, attempt)
+        annotations = pod.metadata.annotations
+        seconds = _duration(annotations.get(DURATION, ""))
+        code = _exit_code(annotations.get(EXIT_CODE, ""), attempt)
+        now = self._clock.monotonic()
+        self._running[ref] = now
+        self._started.append(Started(ref, self._clock.now()))
+        heapq.heappush(self._ends, (now + seconds, next(self._order), ref, code))
+        self._flush_soon()
+
+    def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
+        if ref in self._running:
+            now = self._clock.monotonic()
+            heapq.heappush(self._ends, (now, next(self._order), ref, 128 + _SIGTERM))
+            self._flush_soon()
+
+    def release(self, uid: str) -> None:
+        """Nothing is left of a Pod that never was."""
+
+    def discard(self, uid: str) -> None:
+        for ref in [ref for ref in self._running if ref.uid == uid]:
+            del self._running[ref]
+
+    async def run_command(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
+    ) -> CommandResult:
+        return CommandResult(0, "")
+
+    async def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
+        return
+        yield b""
+
+    def running(self, ref: AttemptRef) -> bool:
+        return ref in self._running
+
+    async def close(self, *, end_pods: bool) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if end_pods:
+            for ref in list(self._running):
+                self.stop(ref, 0)
+            self._flush()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        events, self._started = self._started, []
+        now, moment = self._clock.monotonic(), self._clock.now()
+        while self._ends and self._ends[0][0] <= now:
+            _, _, ref, code = heapq.heappop(self._ends)
+            began = self._running.pop(ref, None)
+            if began is not None:
+                signal = _SIGTERM if code == 128 + _SIGTERM else 0
+                started_at = moment - timedelta(seconds=now - began)
+                events.append(Ended(ref, Exit(code, moment, started_at, signal)))
+        if events:
+            self._deliver(events)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ends:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._ends[0][0] - now, self._flush)
+
+
+def _duration(text: str) -> float:
+    if not text:
+        return 0.0
+    try:
+        return max(float(text), 0.0)
+    except ValueError:
+        log.warning("annotation %s: %r is not a number of seconds", DURATION, text)
+        return 0.0
+
+
+def _exit_code(text: str, attempt: int) -> int:
+    if not text:
+        return 0
+    codes = text.split(",")
+    try:
+        return int(codes[min(attempt, len(codes) - 1)])
+    except ValueError:
+        log.warning("annotation %s: %r is not a list of numbers", EXIT_CODE, text)
+        return 0

@@ -1,0 +1,168 @@
+"""What was started and how it ended, on disk before anybody acts on it.
+
+A claim is written before its process exists, so whatever happens to this process or to the
+server, an attempt is never made twice: a claim with neither exit nor living process is lost.
+
+Lines are written but not synced. They survive the death of every process; only the machine's
+own end can lose them, and that is noticed by the boot id in the first line: after a reboot
+nothing of this node can still run, whatever the journal says.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    uid: str
+    container: str
+    attempt: int
+
+
+class Attempt:
+    """One claim and what became of it. `outcome` is None while it runs or may run."""
+
+    __slots__ = ("claim", "outcome", "pid", "start_ticks", "started_at")
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.pid = 0
+        #: The kernel's start time of the process: with the pid, it names it for good.
+        self.start_ticks = 0
+        self.started_at = 0.0
+        self.outcome: Outcome | None = None
+
+
+class Outcome(NamedTuple):
+    """`kind`: exited (code, signal), refused (never began: reason, message) or lost."""
+
+    kind: str
+    at: float
+    code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+#: Rewrite the file once it has this many lines that no longer matter.
+_COMPACT_AFTER = 4096
+
+
+class Journal:
+    def __init__(self, path: str, boot_id: str) -> None:
+        self.path = path
+        self.boot_id = boot_id
+        self.attempts: dict[str, dict[str, dict[int, Attempt]]] = {}
+        #: The machine went down since these records were made.
+        self.rebooted = False
+        self._lines = 0
+        self._replay()
+        self.fd = -1
+        self._rewrite()
+
+    def claim(self, claim: Claim) -> Attempt:
+        attempt = self._add(Attempt(claim))
+        self._append(["claim", *claim])
+        return attempt
+
+    def find(self, claim: Claim) -> Attempt | None:
+        return self.attempts.get(claim.uid, {}).get(claim.container, {}).get(claim.attempt)
+
+    def each(self) -> Iterator[Attempt]:
+        for containers in self.attempts.values():
+            for attempts in containers.values():
+                yield from attempts.values()
+
+    def pid_line(self, claim: Claim, pid: int, ticks: int, at: float) -> bytes:
+        """Written by the child itself to `fd` before it becomes the workload: from then on
+        there is no moment at which a running workload is unknown."""
+        return _encode(["pid", *claim, pid, ticks, at])
+
+    def end(self, attempt: Attempt, outcome: Outcome) -> None:
+        attempt.outcome = outcome
+        self._append(["end", *attempt.claim, *outcome])
+
+    def forget(self, uid: str) -> None:
+        if self.attempts.pop(uid, None) is not None:
+            self._append(["forget", uid])
+            if self._lines > _COMPACT_AFTER + 4 * len(self.attempts):
+                self._rewrite()
+
+    def _add(self, attempt: Attempt) -> Attempt:
+        uid, container, number = attempt.claim
+        self.attempts.setdefault(uid, {}).setdefault(container, {})[number] = attempt
+        return attempt
+
+    def _append(self, record: list[object]) -> None:
+        os.write(self.fd, _encode(record))
+        self._lines += 1
+
+    def _replay(self) -> None:
+        try:
+            with open(self.path, "rb") as file:
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                record = json.loads(line)
+                self._apply(record[0], record[1:])
+            except (ValueError, IndexError, TypeError):
+                # A torn last line: its write was never acted upon.
+                continue
+
+    def _apply(self, kind: str, fields: list[object]) -> None:
+        if kind == "boot":
+            self.rebooted = fields[0] != self.boot_id
+            return
+        if kind == "forget":
+            self.attempts.pop(str(fields[0]), None)
+            return
+        claim = Claim(str(fields[0]), str(fields[1]), int(str(fields[2])))
+        if kind == "claim":
+            self._add(Attempt(claim))
+            return
+        attempt = self.find(claim)
+        if attempt is None:
+            return
+        rest = fields[3:]
+        if kind == "pid":
+            attempt.pid, attempt.start_ticks = int(str(rest[0])), int(str(rest[1]))
+            attempt.started_at = float(str(rest[2]))
+        elif kind == "end":
+            attempt.outcome = Outcome(
+                str(rest[0]),
+                float(str(rest[1])),
+                int(str(rest[2])),
+                int(str(rest[3])),
+                str(rest[4]),
+                str(rest[5]),
+            )
+
+    def _rewrite(self) -> None:
+        """Replace the file by one that says the same in fewer lines."""
+        lines = [_encode(["boot", self.boot_id])]
+        for attempt in self.each():
+            lines.append(_encode(["claim", *attempt.claim]))
+            if attempt.pid:
+                lines.append(
+                    self.pid_line(
+                        attempt.claim, attempt.pid, attempt.start_ticks, attempt.started_at
+                    )
+                )
+            if attempt.outcome is not None:
+                lines.append(_encode(["end", *attempt.claim, *attempt.outcome]))
+        fresh = self.path + ".new"
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        os.write(fd, b"".join(lines))
+        os.fsync(fd)
+        os.rename(fresh, self.path)
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = fd
+        self._lines = len(lines)
+
+
+def _encode(record: list[object]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,80 @@
+"""The few kernel calls that the standard library of Python 3.11 does not offer."""
+
+import ctypes
+import os
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
+MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 0x20, 0x1000, 0x4000, 0x80000
+MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 0x400, 0x800, 0x200000
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+_PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Orphans of our descendants become our children instead of init's."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, kind: int) -> None:
+    _check(_libc.setns(fd, kind), "setns")
+
+
+def mount(source: str, target: str, flags: int, filesystem: str = "", data: str = "") -> None:
+    result = _libc.mount(
+        os.fsencode(source),
+        os.fsencode(target),
+        filesystem.encode() or None,
+        ctypes.c_ulong(flags),
+        data.encode() or None,
+    )
+    _check(result, f"mount {source} at {target}")
+
+
+def start_ticks(pid: int) -> int:
+    """When the process began, in clock ticks since boot; 0 if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return 0
+    # The name may hold spaces and brackets: fields are counted from the last one.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return 0 if fields[0] == b"Z" else int(fields[19])
+
+
+def session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def children() -> list[int] | None:
+    """The children of this single-threaded process; None where the kernel does not tell."""
+    mine = os.getpid()
+    try:
+        with open(f"/proc/{mine}/task/{mine}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return None
+
+
+def processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

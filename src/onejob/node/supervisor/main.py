@@ -1,0 +1,484 @@
+"""The supervisor's loop: requests in, processes started and stopped, events out.
+
+Children are waited for with SIGCHLD and `waitid`, not with a descriptor each: a subreaper also
+inherits processes it never started, and must reap those too. As their parent it is the only
+one to reap, so a pid it signals is always the process it means.
+
+Protocol: lines of JSON over a unix socket. See `Supervisor._requests` for what is asked and
+`Supervisor._emit` for what is told; `onejob.node.supervisor_client` is the other side.
+"""
+
+import contextlib
+import gc
+import heapq
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from onejob.node.supervisor import linux, spawn
+from onejob.node.supervisor.capture import Capture, LogFile
+from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome
+
+_READ_BYTES = 1 << 18
+#: With nobody connected and nothing running there is nothing to stay for.
+_IDLE_SECONDS = 5.0
+_PROBE_OUTPUT_BYTES = 10 * 1024
+
+
+class Child:
+    """A process of ours: a container's attempt, or a command run on behalf of one."""
+
+    __slots__ = ("attempt", "capture", "grace", "isolated", "output", "pid", "report", "run_id",
+                 "started_at", "stopping", "timed_out")  # fmt: skip
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.attempt: Attempt | None = None
+        #: Of a command: who asked, and what it said so far.
+        self.run_id: tuple[Connection, int] | None = None
+        self.output = b""
+        self.timed_out = False
+        self.capture: Capture | None = None
+        self.report = -1
+        self.grace = 30.0
+        self.isolated = False
+        self.stopping = False
+        self.started_at = 0.0
+
+
+class Connection:
+    __slots__ = ("incoming", "outgoing", "owner", "sock", "subscribed")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.incoming = b""
+        self.outgoing = bytearray()
+        self.subscribed = False
+        #: When this connection ends, so do the workloads.
+        self.owner = False
+
+
+class Supervisor:
+    def __init__(self, directory: str, listener: socket.socket) -> None:
+        self._listener = listener
+        self._journal = Journal(os.path.join(directory, "claims"), linux.boot_id())
+        self._null = os.open(os.devnull, os.O_RDWR)
+        self._epoll = select.epoll()
+        self._ready: dict[int, Callable[[int], None]] = {}
+        self._connections: dict[int, Connection] = {}
+        self._children: dict[int, Child] = {}
+        self._running: dict[Claim, Child] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_number = 0
+        self._events: list[list[Any]] = []
+        self._ending = False
+        self._done = False
+        self._idle_timer = False
+
+    def run(self) -> None:
+        linux.become_subreaper()
+        self._settle_past()
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._end_all())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self._watch(wake_read, lambda _: self._reap(wake_read))
+        self._listener.setblocking(False)
+        self._watch(self._listener.fileno(), lambda _: self._accept())
+        self._watch_for_idleness()
+        while not self._done:
+            for fd, mask in self._epoll.poll(self._until_next_timer()):
+                handler = self._ready.get(fd)
+                if handler is not None:
+                    handler(mask)
+            self._fire_timers()
+            self._flush_events()
+
+    # --- the past
+
+    def _settle_past(self) -> None:
+        """Attempts that a dead supervisor left behind: end survivors, call all of them lost."""
+        survivors = []
+        for attempt in self._journal.each():
+            if attempt.outcome is not None:
+                continue
+            alive = attempt.pid and linux.start_ticks(attempt.pid) == attempt.start_ticks
+            if alive and not self._journal.rebooted:
+                survivors.append(attempt.pid)
+                _kill_session(attempt.pid)
+            self._journal.end(attempt, Outcome("lost", time.time_ns() / 1e9))
+        for pid in survivors:
+            _wait_until_gone(pid)
+
+    # --- requests
+
+    def _requests(self, connection: Connection, message: dict[str, Any]) -> None:
+        match message["do"]:
+            case "hello":
+                connection.subscribed = True
+                connection.owner = bool(message.get("owner"))
+                known = [_describe(attempt) for attempt in self._journal.each()]
+                self._send(connection, {"known": known, "rebooted": self._journal.rebooted})
+            case "spawn":
+                for request in message["items"]:
+                    self._spawn(request)
+            case "stop":
+                for uid, container, attempt, grace in message["items"]:
+                    self._stop(Claim(uid, container, attempt), grace)
+            case "forget":
+                for uid in message["uids"]:
+                    self._forget(uid)
+            case "run":
+                self._run_command(connection, message)
+            case "end":
+                self._end_all()
+            case unknown:
+                raise AssertionError(f"asked to do {unknown!r}")
+
+    def _spawn(self, request: spawn.Request) -> None:
+        claim = Claim(*request["claim"])
+        known = self._journal.find(claim)
+        if known is not None:
+            # Asked twice, perhaps by a server that did not live to hear the answer.
+            self._events.append(_describe(known))
+            return
+        if self._ending:
+            return
+        attempt = self._journal.claim(claim)
+        try:
+            read, write = os.pipe2(os.O_CLOEXEC)
+            report_read, report_write = os.pipe2(os.O_CLOEXEC)
+            pid = spawn.fork(
+                request, stdin=self._null, output=write, report=report_write, journal=self._journal
+            )
+        except OSError as error:
+            self._refuse(attempt, "ContainerCannotRun", f"cannot start a process: {error.strerror}")
+            return
+        os.close(write)
+        os.close(report_write)
+        child = Child(pid)
+        child.attempt = attempt
+        child.report = report_read
+        child.grace = float(request.get("grace", 30))
+        child.isolated = "mounts" in request
+        child.capture = Capture(read, LogFile(request["log"]))
+        attempt.pid = pid
+        self._children[pid] = child
+        self._running[claim] = child
+        self._watch(read, lambda _: self._drain(child))
+        self._watch(report_read, lambda _: self._began(child))
+
+    def _began(self, child: Child) -> None:
+        """The report closed: the program runs, or it says why it does not."""
+        assert child.attempt is not None
+        problem = os.read(child.report, 65536)
+        self._unwatch(child.report)
+        os.close(child.report)
+        child.report = -1
+        if problem:
+            reason, message = json.loads(problem)
+            del self._running[child.attempt.claim]
+            self._release(child)
+            self._refuse(child.attempt, reason, message)
+            child.attempt = None
+            return
+        child.started_at = child.attempt.started_at = time.time_ns() / 1e9
+        child.attempt.start_ticks = linux.start_ticks(child.pid)
+        self._events.append(["started", *child.attempt.claim, child.started_at])
+
+    def _refuse(self, attempt: Attempt, reason: str, message: str) -> None:
+        outcome = Outcome("refused", time.time_ns() / 1e9, 128, 0, reason, message)
+        self._journal.end(attempt, outcome)
+        self._events.append(_describe(attempt))
+
+    def _stop(self, claim: Claim, grace: float) -> None:
+        child = self._running.get(claim)
+        if child is None:
+            return
+        if grace <= 0:
+            _kill_session(child.pid)
+            return
+        if not child.stopping:
+            child.stopping = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGTERM)
+        self._after(grace, lambda: self._kill_if_running(claim, child))
+
+    def _kill_if_running(self, claim: Claim, child: Child) -> None:
+        if self._running.get(claim) is child:
+            _kill_session(child.pid)
+
+    def _forget(self, uid: str) -> None:
+        """The Pod is gone or accounted for. What still runs of it has no right to."""
+        for claim, child in list(self._running.items()):
+            if claim.uid == uid:
+                _kill_session(child.pid)
+        if not any(claim.uid == uid for claim in self._running):
+            self._journal.forget(uid)
+
+    def _run_command(self, connection: Connection, request: spawn.Request) -> None:
+        """A command beside a container, in its view of the file system; its output goes back."""
+        beside = self._running.get(Claim(*request["claim"]))
+        number = request["id"]
+        if beside is None or not beside.started_at:
+            self._send(
+                connection, {"events": [["ran", number, -1, "the container is not running"]]}
+            )
+            return
+        if beside.isolated:
+            request["join"] = beside.pid
+        read, write = os.pipe2(os.O_CLOEXEC)
+        pid = spawn.fork(request, stdin=self._null, output=write, report=write, journal=None)
+        os.close(write)
+        os.set_blocking(read, False)
+        child = Child(pid)
+        child.run_id = (connection, number)
+        child.report = read
+        self._children[pid] = child
+        self._watch(read, lambda _: self._collect(child))
+        self._after(float(request["timeout"]), lambda: self._time_out(child))
+
+    def _collect(self, child: Child) -> None:
+        try:
+            chunk = os.read(child.report, 65536)
+        except BlockingIOError:
+            return
+        if chunk:
+            child.output = (child.output + chunk)[:_PROBE_OUTPUT_BYTES]
+        else:
+            self._unwatch(child.report)
+
+    def _time_out(self, child: Child) -> None:
+        if self._children.get(child.pid) is child:
+            child.timed_out = True
+            _kill_session(child.pid)
+
+    # --- processes
+
+    def _reap(self, wake: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(wake, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            child = self._children.pop(pid, None)
+            if child is not None:
+                self._ended(child, status)
+        if self._ending and not self._running:
+            self._done = True
+        self._watch_for_idleness()
+
+    def _ended(self, child: Child, status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        number = -code if code < 0 else 0
+        if child.run_id is not None:
+            self._command_ended(child, code)
+            return
+        self._sweep(child.pid)
+        if child.report >= 0:
+            self._began(child)
+        if child.attempt is None:
+            return
+        attempt = child.attempt
+        self._release(child)
+        del self._running[attempt.claim]
+        outcome = Outcome("exited", time.time_ns() / 1e9, 128 + number if number else code, number)
+        self._journal.end(attempt, outcome)
+        self._events.append(_describe(attempt))
+
+    def _command_ended(self, child: Child, code: int) -> None:
+        assert child.run_id is not None
+        if child.report in self._ready:
+            with contextlib.suppress(OSError):
+                child.output = (child.output + os.read(child.report, 65536))[:_PROBE_OUTPUT_BYTES]
+            self._unwatch(child.report)
+        os.close(child.report)
+        connection, number = child.run_id
+        self._sweep(child.pid)
+        output = child.output.decode("utf-8", "replace")
+        if child.timed_out:
+            code, output = -1, "command timed out"
+        if connection.sock.fileno() >= 0:
+            self._send(connection, {"events": [["ran", number, code, output]]})
+
+    def _sweep(self, leader: int) -> None:
+        """A container ends with its first process: nothing of its session may stay behind.
+
+        Its orphans are our children now, so if we have no child that we did not start, there is
+        nothing to look for.
+        """
+        _kill_group(leader)
+        children = linux.children()
+        if children is None or any(pid not in self._children for pid in children):
+            _kill_session(leader)
+
+    def _drain(self, child: Child) -> None:
+        capture = child.capture
+        if capture is not None and not capture.drain():
+            self._unwatch(capture.fd)
+
+    def _release(self, child: Child) -> None:
+        capture = child.capture
+        if capture is not None:
+            capture.drain(all_of_it=True)
+            self._unwatch(capture.fd)
+            capture.close()
+            child.capture = None
+
+    def _end_all(self) -> None:
+        """Stop every workload, each with its own grace, then leave."""
+        self._ending = True
+        for claim, child in list(self._running.items()):
+            self._stop(claim, child.grace)
+        if not self._running:
+            self._flush_events()
+            self._done = True
+
+    # --- connections
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        sock.setblocking(False)
+        connection = Connection(sock)
+        self._connections[sock.fileno()] = connection
+        self._watch(sock.fileno(), lambda mask: self._talk(connection, mask))
+
+    def _talk(self, connection: Connection, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._write_out(connection)
+        if not mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
+            return
+        try:
+            data = connection.sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._hang_up(connection)
+            return
+        *lines, connection.incoming = (connection.incoming + data).split(b"\n")
+        for line in lines:
+            self._requests(connection, json.loads(line))
+
+    def _hang_up(self, connection: Connection) -> None:
+        fd = connection.sock.fileno()
+        if self._connections.pop(fd, None) is None:
+            return
+        self._unwatch(fd)
+        connection.sock.close()
+        if connection.owner:
+            self._end_all()
+        self._watch_for_idleness()
+
+    def _send(self, connection: Connection, message: dict[str, Any]) -> None:
+        connection.outgoing += json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        self._write_out(connection)
+
+    def _write_out(self, connection: Connection) -> None:
+        try:
+            sent = connection.sock.send(connection.outgoing)
+            del connection.outgoing[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._hang_up(connection)
+            return
+        wanted = select.EPOLLIN | (select.EPOLLOUT if connection.outgoing else 0)
+        self._epoll.modify(connection.sock.fileno(), wanted)
+
+    def _flush_events(self) -> None:
+        if not self._events:
+            return
+        events, self._events = self._events, []
+        for connection in list(self._connections.values()):
+            if connection.subscribed:
+                self._send(connection, {"events": events})
+
+    # --- waiting
+
+    def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
+        self._ready[fd] = handler
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _unwatch(self, fd: int) -> None:
+        if self._ready.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._timer_number += 1
+        heapq.heappush(self._timers, (time.monotonic() + seconds, self._timer_number, action))
+
+    def _until_next_timer(self) -> float:
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else -1
+
+    def _fire_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2]()
+
+    def _watch_for_idleness(self) -> None:
+        if not self._idle_timer and not self._connections and not self._running:
+            self._idle_timer = True
+            self._after(_IDLE_SECONDS, self._leave_if_idle)
+
+    def _leave_if_idle(self) -> None:
+        self._idle_timer = False
+        if not self._connections and not self._running:
+            self._done = True
+
+
+def _describe(attempt: Attempt) -> list[Any]:
+    outcome = attempt.outcome
+    if outcome is None:
+        return ["started", *attempt.claim, attempt.started_at]
+    return [outcome.kind, *attempt.claim, attempt.started_at, *outcome[1:]]
+
+
+def _kill_session(leader: int) -> None:
+    """SIGKILL a session: its first group at once, then whoever made groups of their own."""
+    _kill_group(leader)
+    for pid in linux.processes():
+        if linux.session_of(pid) == leader:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _wait_until_gone(pid: int) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with contextlib.closing(select.epoll()) as poll:
+        poll.register(fd, select.EPOLLIN)
+        poll.poll(10)
+    os.close(fd)
+
+
+def main() -> None:
+    directory, listener, lock = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    # Held open for as long as we live, and by nobody else.
+    os.set_inheritable(listener, False)
+    os.set_inheritable(lock, False)
+    # Children share our memory until they exec: the collector must not touch and so copy it.
+    gc.freeze()
+    gc.disable()
+    Supervisor(directory, socket.socket(fileno=listener)).run()

@@ -1,0 +1,217 @@
+"""From a request to a running program: fork, set the child up, exec. No second exec.
+
+Everything a child needs was decided by the agent and comes in the request; this module makes
+it so, in the child, and reports the first thing that fails.
+"""
+
+import errno
+import json
+import os
+import resource
+import signal
+import time
+from typing import Any, NoReturn
+
+from onejob.node.supervisor import linux
+from onejob.node.supervisor.journal import Claim, Journal
+
+Request = dict[str, Any]
+
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: Python ignores these; a program expects to find them as the kernel made them.
+_RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+
+
+class SetupFailed(Exception):
+    """The container could not be brought up; `reason` is what its status will say."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+def fork(request: Request, *, stdin: int, output: int, report: int, journal: Journal | None) -> int:
+    """Start what the request describes; returns the child's pid.
+
+    The child writes what went wrong, if anything, to `report`, which closes by itself when the
+    program begins.
+    """
+    pid = os.fork()
+    if pid == 0:
+        _become(request, stdin, output, report, journal)
+    return pid
+
+
+def _become(
+    request: Request, stdin: int, output: int, report: int, journal: Journal | None
+) -> NoReturn:
+    try:
+        os.setsid()
+        if journal is not None:
+            uid, container, attempt = request["claim"]
+            mine = os.getpid()
+            line = journal.pid_line(
+                Claim(uid, container, attempt), mine, linux.start_ticks(mine), time.time_ns() / 1e9
+            )
+            os.write(journal.fd, line)
+        for number in _RESET_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        os.dup2(stdin, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        if "join" in request:
+            _join(request["join"])
+        elif "mounts" in request:
+            _mount_all(request["mounts"], request.get("root", ""))
+        _limit(request.get("limits", {}))
+        _take_identity(request.get("user"), request.get("group"), request.get("groups", ()))
+        os.umask(0o022)
+        _enter(request["cwd"])
+        _execute(request["argv"], request["env"], request.get("program", ""))
+    except SetupFailed as failure:
+        problem = [failure.reason, failure.message]
+    except OSError as error:
+        problem = ["ContainerCannotRun", _text(error)]
+    except BaseException as error:
+        problem = ["ContainerCannotRun", f"{type(error).__name__}: {error}"]
+    try:
+        os.write(report, json.dumps(problem).encode())
+    finally:
+        os._exit(128)
+
+
+def _execute(argv: list[str], env: dict[str, str], program: str) -> NoReturn:
+    name = program or argv[0]
+    if "/" in name:
+        candidates = [name]
+    else:
+        path = env.get("PATH") or _DEFAULT_PATH
+        candidates = [os.path.join(folder or ".", name) for folder in path.split(":")]
+    denied = False
+    for candidate in candidates:
+        try:
+            os.execve(candidate, argv, env)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if os.path.exists(candidate):
+                raise SetupFailed(
+                    "StartError", f'exec: "{name}": its interpreter was not found'
+                ) from error
+        except PermissionError:
+            denied = True
+        except OSError as error:
+            if error.errno == errno.ENOEXEC:
+                raise SetupFailed("StartError", f'exec: "{name}": exec format error') from error
+            raise SetupFailed("StartError", f'exec: "{name}": {_text(error)}') from error
+    if denied:
+        raise SetupFailed("StartError", f'exec: "{name}": permission denied')
+    where = "no such file or directory" if "/" in name else "executable file not found in $PATH"
+    raise SetupFailed("StartError", f'exec: "{name}": {where}')
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise SetupFailed(
+            "ContainerCannotRun", f'workingDir "{folder}": {os.strerror(error.errno or 0)}'
+        ) from error
+
+
+def _take_identity(user: int | None, group: int | None, groups: list[int]) -> None:
+    if user is None and group is None and not groups:
+        return
+    try:
+        if os.geteuid() == 0:
+            os.setgroups(groups)
+        if group is not None:
+            os.setresgid(group, group, group)
+        if user is not None:
+            os.setresuid(user, user, user)
+    except OSError as error:
+        raise SetupFailed(
+            "ContainerCannotRun", f"cannot run as user {user}, group {group}: {_text(error)}"
+        ) from error
+
+
+def _limit(limits: dict[str, int]) -> None:
+    for name, value in limits.items():
+        kind = getattr(resource, name)
+        _, hard = resource.getrlimit(kind)
+        ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (ceiling, ceiling))
+
+
+def _mount_all(steps: list[list[Any]], root: str) -> None:
+    """Carry out the steps of `onejob.node.mounts` in a mount namespace of our own."""
+    try:
+        _private_namespace()
+        for kind, source, target, read_only in steps:
+            if kind == "tmpfs":
+                linux.mount("onejob", target, linux.MS_NOSUID | linux.MS_NODEV, "tmpfs", "mode=755")
+            elif kind == "directory":
+                os.makedirs(target, exist_ok=True)
+            elif kind == "file":
+                _touch(target)
+            elif kind == "symlink":
+                os.symlink(source, target)
+            else:
+                linux.mount(source, target, linux.MS_BIND | linux.MS_REC)
+                if read_only:
+                    _remount_read_only(target)
+        if root:
+            os.chroot(root)
+            os.chdir("/")
+    except OSError as error:
+        raise SetupFailed("ContainerCannotRun", f"volumes: {_text(error)}") from error
+
+
+def _touch(path: str) -> None:
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
+
+
+def _private_namespace() -> None:
+    user, group = os.getuid(), os.getgid()
+    if os.geteuid() == 0:
+        linux.unshare(linux.CLONE_NEWNS)
+    else:
+        linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
+    # The host's later mounts shall show here, ours never there.
+    linux.mount("none", "/", linux.MS_REC | linux.MS_SLAVE)
+
+
+def _remount_read_only(target: str) -> None:
+    # Flags that the source carries must be repeated: an unprivileged namespace may not drop them.
+    kept = os.statvfs(target).f_flag & (
+        linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC | linux.MS_NOATIME | linux.MS_NODIRATIME
+    )
+    if os.statvfs(target).f_flag & 0x1000:
+        kept |= linux.MS_RELATIME
+    linux.mount("none", target, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | kept)
+
+
+def _join(pid: int) -> None:
+    """See the file system as process `pid` does."""
+    try:
+        root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
+        if os.geteuid() != 0:
+            linux.setns(os.open(f"/proc/{pid}/ns/user", os.O_RDONLY), linux.CLONE_NEWUSER)
+        linux.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY), linux.CLONE_NEWNS)
+        os.fchdir(root)
+        os.chroot(".")
+    except OSError as error:
+        raise SetupFailed("ContainerCannotRun", f"the container is gone: {_text(error)}") from error
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def _text(error: OSError) -> str:
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename else text

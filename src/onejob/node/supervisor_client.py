@@ -1,0 +1,142 @@
+"""The server's end of the conversation with the supervisor, which it starts if there is none."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+log = logging.getLogger(__name__)
+
+_BOOTSTRAP = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from onejob.node.supervisor.main import main; main()"
+)
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+_LINE_LIMIT = 1 << 26
+
+
+class SupervisorGone(Exception):
+    """The supervisor died or could not be started."""
+
+
+class SupervisorClient:
+    """`on_events` gets each batch of events, `on_lost` is called if the connection breaks."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        owner: bool,
+        on_events: Callable[[Sequence[list[Any]]], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._directory = directory
+        self._owner = owner
+        self._on_events = on_events
+        self._on_lost = on_lost
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def connect(self) -> tuple[Sequence[list[Any]], bool]:
+        """Find or start the supervisor; returns all attempts that it knows of, and whether the
+        machine was started anew since the first of them."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        sock, self._process = await asyncio.to_thread(_reach, self._directory)
+        reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=_LINE_LIMIT)
+        self.send({"do": "hello", "owner": self._owner})
+        line = await reader.readline()
+        if not line:
+            raise SupervisorGone("the supervisor hung up before it said anything")
+        greeting = msgspec.json.decode(line)
+        self._task = asyncio.create_task(self._listen(reader), name="supervisor")
+        return greeting["known"], greeting["rebooted"]
+
+    def send(self, message: dict[str, Any]) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(msgspec.json.encode(message) + b"\n")
+
+    async def close(self, *, end: bool) -> None:
+        """Leave; `end` also has the supervisor stop everything and waits until it has."""
+        if self._writer is None:
+            return
+        if end:
+            self.send({"do": "end"})
+            if self._task is not None:
+                await self._task
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._writer.close()
+        self._writer = None
+        if self._process is not None and self._process.poll() is None:
+            # It outlives us by design, so Python shall not complain that nobody waited for it.
+            self._process.returncode = 0
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        decode = msgspec.json.decode
+        try:
+            while line := await reader.readline():
+                self._on_events(decode(line)["events"])
+        except ConnectionError as error:
+            log.warning("supervisor: %s", error)
+        self._on_lost()
+
+
+def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
+    """A connection to the supervisor of `directory`, and the process if it had to be started.
+
+    A lock that the supervisor holds for as long as it lives tells whether there is one.
+    """
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    # Through the descriptor, because the path of a socket may only be 107 bytes long.
+    address = f"/proc/self/fd/{folder}/socket"
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _dial(address), None
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        (directory / "socket").unlink(missing_ok=True)
+        listener.bind(address)
+        os.chmod(directory / "socket", 0o600)
+        listener.listen(16)
+        with listener:
+            process = _start(directory, listener.fileno(), lock)
+        return _dial(address), process
+    except OSError as error:
+        raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
+    finally:
+        os.close(lock)
+        os.close(folder)
+
+
+def _start(directory: Path, listener: int, lock: int) -> subprocess.Popen[bytes]:
+    arguments = [_PACKAGES, str(directory), str(listener), str(lock)]
+    with open(directory / "output", "ab") as output:
+        # -S and -I: no site-packages, no user's settings; it must stay small and the same.
+        return subprocess.Popen(
+            [sys.executable, "-S", "-I", "-c", _BOOTSTRAP, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(listener, lock),
+            start_new_session=True,
+            cwd="/",
+        )
+
+
+def _dial(address: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.connect(address)
+    sock.setblocking(False)
+    return sock

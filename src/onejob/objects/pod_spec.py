@@ -1,0 +1,395 @@
+"""The Pod as the node sees it: everything it needs to run containers and report on them.
+
+Controllers read the slimmer `onejob.objects.pod`; decoding this one costs several times more.
+"""
+
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from onejob.objects.meta import Condition, Key, Meta, View, find_condition
+
+#: As written in a manifest: `500m`, `1Gi`, 2.
+QuantityText: TypeAlias = str | int | float
+PortName: TypeAlias = int | str
+
+
+class KeySelector(View, frozen=True):
+    """A key of a ConfigMap or of a Secret."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool = False
+
+
+class FieldSelector(View, frozen=True):
+    field_path: str = ""
+
+
+class ResourceFieldSelector(View, frozen=True):
+    container_name: str = ""
+    resource: str = ""
+    divisor: QuantityText = "0"
+
+
+class EnvSource(View, frozen=True):
+    field_ref: FieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    config_map_key_ref: KeySelector | None = None
+    secret_key_ref: KeySelector | None = None
+
+
+class EnvVar(View, frozen=True):
+    name: str = ""
+    value: str = ""
+    value_from: EnvSource | None = None
+
+
+class ObjectSelector(View, frozen=True):
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFrom(View, frozen=True):
+    prefix: str = ""
+    config_map_ref: ObjectSelector | None = None
+    secret_ref: ObjectSelector | None = None
+
+
+class VolumeMount(View, frozen=True):
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+    sub_path_expr: str = ""
+    read_only: bool = False
+
+
+class ExecAction(View, frozen=True):
+    command: tuple[str, ...] = ()
+
+
+class HttpHeader(View, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class HttpGetAction(View, frozen=True):
+    path: str = "/"
+    port: PortName = 0
+    host: str = ""
+    scheme: str = "HTTP"
+    http_headers: tuple[HttpHeader, ...] = ()
+
+
+class TcpSocketAction(View, frozen=True):
+    port: PortName = 0
+    host: str = ""
+
+
+class SleepAction(View, frozen=True):
+    seconds: int = 0
+
+
+class Handler(View, frozen=True):
+    exec: ExecAction | None = None
+    http_get: HttpGetAction | None = None
+    tcp_socket: TcpSocketAction | None = None
+    sleep: SleepAction | None = None
+
+
+class Lifecycle(View, frozen=True):
+    post_start: Handler | None = None
+    pre_stop: Handler | None = None
+
+
+class Probe(View, frozen=True):
+    exec: ExecAction | None = None
+    http_get: HttpGetAction | None = None
+    tcp_socket: TcpSocketAction | None = None
+    initial_delay_seconds: int = 0
+    timeout_seconds: int = 1
+    period_seconds: int = 10
+    success_threshold: int = 1
+    failure_threshold: int = 3
+    termination_grace_period_seconds: int | None = None
+
+
+class ContainerPort(View, frozen=True):
+    name: str = ""
+    container_port: int = 0
+
+
+class Resources(View, frozen=True):
+    limits: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    requests: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+
+
+class SecurityContext(View, frozen=True):
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+
+
+class PodSecurityContext(View, frozen=True):
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    fs_group: int | None = None
+    supplemental_groups: tuple[int, ...] = ()
+
+
+class RestartExitCodes(View, frozen=True):
+    operator: str = "In"
+    values: tuple[int, ...] = ()
+
+
+class RestartRule(View, frozen=True):
+    action: str = "Restart"
+    exit_codes: RestartExitCodes | None = None
+
+
+class Container(View, frozen=True):
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFrom, ...] = ()
+    ports: tuple[ContainerPort, ...] = ()
+    resources: Resources = Resources()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    lifecycle: Lifecycle | None = None
+    termination_message_path: str = "/dev/termination-log"
+    termination_message_policy: str = "File"
+    restart_policy: str = ""
+    restart_policy_rules: tuple[RestartRule, ...] = ()
+    security_context: SecurityContext = SecurityContext()
+    tty: bool = False
+
+
+class KeyToPath(View, frozen=True):
+    key: str = ""
+    path: str = ""
+    mode: int | None = None
+
+
+class EmptyDirVolume(View, frozen=True):
+    medium: str = ""
+    size_limit: QuantityText = "0"
+
+
+class HostPathVolume(View, frozen=True):
+    path: str = ""
+    type: str = ""
+
+
+class ConfigMapVolume(View, frozen=True):
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: int = 0o644
+    optional: bool = False
+
+
+class SecretVolume(View, frozen=True):
+    secret_name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: int = 0o644
+    optional: bool = False
+
+
+class DownwardFile(View, frozen=True):
+    path: str = ""
+    field_ref: FieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    mode: int | None = None
+
+
+class DownwardVolume(View, frozen=True):
+    items: tuple[DownwardFile, ...] = ()
+    default_mode: int = 0o644
+
+
+class ProjectedItems(View, frozen=True):
+    """A ConfigMap or Secret inside a projected volume."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    optional: bool = False
+
+
+class ProjectedDownward(View, frozen=True):
+    items: tuple[DownwardFile, ...] = ()
+
+
+class ServiceAccountToken(View, frozen=True):
+    path: str = ""
+    audience: str = ""
+    expiration_seconds: int = 3600
+
+
+class Projection(View, frozen=True):
+    config_map: ProjectedItems | None = None
+    secret: ProjectedItems | None = None
+    downward_api: ProjectedDownward | None = msgspec.field(name="downwardAPI", default=None)
+    service_account_token: ServiceAccountToken | None = None
+
+
+class ProjectedVolume(View, frozen=True):
+    sources: tuple[Projection, ...] = ()
+    default_mode: int = 0o644
+
+
+class Volume(View, frozen=True):
+    """At most one source is set; none of these means a kind the node cannot provide."""
+
+    name: str = ""
+    empty_dir: EmptyDirVolume | None = None
+    host_path: HostPathVolume | None = None
+    config_map: ConfigMapVolume | None = None
+    secret: SecretVolume | None = None
+    downward_api: DownwardVolume | None = msgspec.field(name="downwardAPI", default=None)
+    projected: ProjectedVolume | None = None
+
+
+class NodeRequirement(View, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeTerm(View, frozen=True):
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
+
+
+class NodeTerms(View, frozen=True):
+    node_selector_terms: tuple[NodeTerm, ...] = ()
+
+
+class NodeAffinity(View, frozen=True):
+    required: NodeTerms | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(View, frozen=True):
+    node_affinity: NodeAffinity | None = None
+
+
+class Toleration(View, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class SchedulingGate(View, frozen=True):
+    name: str = ""
+
+
+class ReadinessGate(View, frozen=True):
+    condition_type: str = ""
+
+
+class NodePodSpec(View, frozen=True):
+    node_name: str = ""
+    restart_policy: str = "Always"
+    termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    hostname: str = ""
+    host_network: bool = False
+    service_account_name: str = ""
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    priority: int = 0
+    scheduler_name: str = "default-scheduler"
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    security_context: PodSecurityContext = PodSecurityContext()
+    overhead: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    readiness_gates: tuple[ReadinessGate, ...] = ()
+
+
+class ReportedExit(View, frozen=True):
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ReportedRun(View, frozen=True):
+    started_at: datetime | None = None
+
+
+class ReportedWait(View, frozen=True):
+    reason: str = ""
+
+
+class ReportedState(View, frozen=True):
+    waiting: ReportedWait | None = None
+    running: ReportedRun | None = None
+    terminated: ReportedExit | None = None
+
+
+class ReportedContainer(View, frozen=True):
+    """What an earlier status said of a container."""
+
+    name: str = ""
+    restart_count: int = 0
+    state: ReportedState = ReportedState()
+    last_state: ReportedState = ReportedState()
+
+
+class NodePodStatus(View, frozen=True):
+    phase: str = "Pending"
+    reason: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ReportedContainer, ...] = ()
+    init_container_statuses: tuple[ReportedContainer, ...] = ()
+
+
+class NodePod(View, frozen=True):
+    metadata: Meta = Meta()
+    spec: NodePodSpec = NodePodSpec()
+    status: NodePodStatus = NodePodStatus()
+
+    @property
+    def key(self) -> Key:
+        return Key("pods", self.metadata.namespace, self.metadata.name)
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def terminal(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def hostname(self) -> str:
+        return self.spec.hostname or self.metadata.name
+
+    def condition(self, kind: str) -> Condition | None:
+        return find_condition(self.status.conditions, kind)
+
+    def container(self, name: str) -> Container | None:
+        for container in (*self.spec.containers, *self.spec.init_containers):
+            if container.name == name:
+                return container
+        return None
+
+
+_decoder = msgspec.json.Decoder(NodePod)
+
+
+def read_node_pod(document: bytes) -> NodePod:
+    return _decoder.decode(document)

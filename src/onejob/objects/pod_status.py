@@ -1,0 +1,73 @@
+"""The status a node writes: encoded as it stands, never read back.
+
+Fields without a default are always written; the API requires them even when zero or false.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from onejob.objects.meta import View
+
+
+class Waiting(View, frozen=True, kw_only=True):
+    reason: str
+    message: str = ""
+
+
+class Running(View, frozen=True, kw_only=True):
+    started_at: datetime
+
+
+class Terminated(View, frozen=True, kw_only=True):
+    exit_code: int
+    reason: str
+    signal: int = 0
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    container_id: str = msgspec.field(name="containerID", default="")
+
+
+class State(View, frozen=True, kw_only=True):
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerReport(View, frozen=True, kw_only=True):
+    name: str
+    image: str
+    image_id: str = msgspec.field(name="imageID")
+    container_id: str = msgspec.field(name="containerID", default="")
+    restart_count: int
+    ready: bool
+    started: bool
+    state: State
+    last_state: State
+
+
+class ConditionReport(View, frozen=True, kw_only=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime
+
+
+class IpReport(View, frozen=True, kw_only=True):
+    ip: str
+
+
+class PodReport(View, frozen=True, kw_only=True):
+    phase: str
+    reason: str = ""
+    message: str = ""
+    start_time: datetime | None = None
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    host_ips: tuple[IpReport, ...] = msgspec.field(name="hostIPs", default=())
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    pod_ips: tuple[IpReport, ...] = msgspec.field(name="podIPs", default=())
+    conditions: tuple[ConditionReport, ...]
+    init_container_statuses: tuple[ContainerReport, ...] = ()
+    container_statuses: tuple[ContainerReport, ...]

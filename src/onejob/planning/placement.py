@@ -1,0 +1,189 @@
+"""Which of the waiting Pods go to a node: those that may, in order, while there is room.
+
+Amounts are plain numbers (CPU in thousandths, memory in bytes, everything else in units), so
+that nothing here needs to know how quantities are written.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from onejob.objects.pod_spec import NodePodSpec, NodeRequirement, NodeTerm, Toleration
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    #: What Pods may ask for in sum; `pods` counts the Pods themselves.
+    allocatable: Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A Pod that waits for a node."""
+
+    uid: str
+    spec: NodePodSpec
+    demand: Amounts
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    bind: tuple[str, ...] = ()
+    #: Pods that this node will never take as it is now, and why, in the scheduler's words.
+    unfit: Mapping[str, str] = field(default_factory=dict)
+
+
+def place(candidates: Iterable[Candidate], node: NodeView, used: Amounts) -> Placement:
+    """Highest priority first, then oldest first. One that must wait for room does not hold up
+    a smaller one behind it."""
+    free = {name: amount - used.get(name, 0) for name, amount in node.allocatable.items()}
+    queue = sorted(candidates, key=lambda c: (-c.spec.priority, c.created_at, c.uid))
+    bind: list[str] = []
+    unfit: dict[str, str] = {}
+    too_big: set[tuple[tuple[str, int], ...]] = set()
+    for candidate in queue:
+        if why := misfit(candidate, node):
+            unfit[candidate.uid] = f"0/1 nodes are available: {why}."
+            continue
+        shape = tuple(sorted(candidate.demand.items()))
+        if shape in too_big:
+            continue
+        if any(amount > free.get(name, 0) for name, amount in shape if amount):
+            too_big.add(shape)
+            continue
+        for name, amount in shape:
+            if amount:
+                free[name] -= amount
+        bind.append(candidate.uid)
+    return Placement(tuple(bind), unfit)
+
+
+def misfit(candidate: Candidate, node: NodeView) -> str:
+    """Why the node could not take this Pod even if it were empty; "" if it could."""
+    spec = candidate.spec
+    if node.unschedulable and not tolerates(
+        spec.tolerations, Taint("node.kubernetes.io/unschedulable")
+    ):
+        return "1 node(s) were unschedulable"
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerates(spec.tolerations, taint):
+            return f"1 node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}"
+    if not _selected(spec, node):
+        return "1 node(s) didn't match Pod's node affinity/selector"
+    lacking = [
+        name
+        for name, amount in sorted(candidate.demand.items())
+        if amount > node.allocatable.get(name, 0)
+    ]
+    if lacking:
+        return ", ".join(f"1 Insufficient {name}" for name in lacking)
+    return ""
+
+
+def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
+    for toleration in tolerations:
+        if toleration.effect not in ("", taint.effect):
+            continue
+        if toleration.key and toleration.key != taint.key:
+            continue
+        if toleration.operator == "Exists":
+            return True
+        # An empty key means every key, and only together with Exists.
+        if toleration.key and toleration.value == taint.value:
+            return True
+    return False
+
+
+def pod_demand(
+    containers: Sequence[Amounts],
+    init_containers: Sequence[tuple[Amounts, bool]],
+    overhead: Amounts,
+) -> dict[str, int]:
+    """What a Pod needs at its hungriest moment: sidecars stay, other init containers run one
+    after the other before the containers proper. `init_containers` says which are sidecars."""
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for amounts, sidecar in init_containers:
+        if sidecar:
+            _add(sidecars, amounts)
+        else:
+            _raise_to(peak, _sum(sidecars, amounts))
+    steady = dict(sidecars)
+    for amounts in containers:
+        _add(steady, amounts)
+    _raise_to(peak, steady)
+    _add(peak, overhead)
+    peak["pods"] = 1
+    return peak
+
+
+def _selected(spec: NodePodSpec, node: NodeView) -> bool:
+    for name, value in spec.node_selector.items():
+        if node.labels.get(name) != value:
+            return False
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if affinity is None or affinity.required is None:
+        return True
+    return any(_term_matches(term, node) for term in affinity.required.node_selector_terms)
+
+
+def _term_matches(term: NodeTerm, node: NodeView) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    fields = {"metadata.name": node.name}
+    return all(_matches(r, node.labels) for r in term.match_expressions) and all(
+        _matches(r, fields) for r in term.match_fields
+    )
+
+
+def _matches(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            if value is None or len(requirement.values) != 1:
+                return False
+            try:
+                mine, theirs = int(value), int(requirement.values[0])
+            except ValueError:
+                return False
+            return mine > theirs if requirement.operator == "Gt" else mine < theirs
+        case _:
+            return False
+
+
+def _add(total: dict[str, int], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _sum(a: Amounts, b: Amounts) -> dict[str, int]:
+    total = dict(a)
+    _add(total, b)
+    return total
+
+
+def _raise_to(peak: dict[str, int], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        peak[name] = max(peak.get(name, 0), amount)

@@ -1,0 +1,191 @@
+"""A node on the real API in this process, and the manifests it is given."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from onejob.api.errors import NotFound
+from onejob.api.service import Service
+from onejob.client.base import Create, Selection
+from onejob.client.local import LocalClient
+from onejob.clock import Clock, SystemClock
+from onejob.controllers.bootstrap import bootstrap
+from onejob.gates import FeatureGates
+from onejob.node.agent import NodeAgent
+from onejob.node.environment import NodeContext
+from onejob.node.images import Images
+from onejob.node.logs import LogOptions
+from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
+from onejob.node.runtime import Runtime
+from onejob.objects.meta import PODS, Key
+from onejob.planning.placement import Amounts
+from onejob.store.log import LogStore
+
+NODE = "here"
+ROOM: Amounts = {"cpu": 4000, "memory": 2**33, "pods": 110}
+Document = dict[str, Any]
+
+
+@asynccontextmanager
+async def an_api(path: Path, clock: Clock | None = None) -> AsyncIterator[LocalClient]:
+    clock = clock or SystemClock()
+    store = await LogStore.open(path / "db", clock=clock)
+    try:
+        client = LocalClient(Service(store, clock=clock, rng=Random(1), gates=FeatureGates()))
+        await bootstrap(client)
+        yield client
+    finally:
+        await store.close()
+
+
+def process_runtime(path: Path, **settings: Any) -> ProcessRuntime:
+    base_env = {"PATH": os.environ["PATH"], "HOME": "/nowhere"}
+    chosen = ProcessSettings(
+        NodeContext(NODE, "127.0.0.1", ROOM),
+        base_env,
+        **{"images": Images(), **settings},
+    )
+    return ProcessRuntime(path, SystemClock(), chosen)
+
+
+@asynccontextmanager
+async def a_node(
+    client: LocalClient,
+    runtime: Runtime,
+    *,
+    clock: Clock | None = None,
+    capacity: Amounts = ROOM,
+    end_pods: bool = True,
+) -> AsyncIterator["Node"]:
+    agent = NodeAgent(
+        client,
+        runtime,
+        node_name=NODE,
+        clock=clock or SystemClock(),
+        rng=Random(2),
+        capacity=capacity,
+    )
+    await agent.start()
+    try:
+        yield Node(client, agent)
+    finally:
+        await agent.stop(end_pods=end_pods)
+
+
+@asynccontextmanager
+async def a_process_node(path: Path, **settings: Any) -> AsyncIterator["Node"]:
+    async with an_api(path) as client, a_node(client, process_runtime(path, **settings)) as node:
+        yield node
+
+
+class Node:
+    """What tests do with a node: create Pods and see what becomes of them."""
+
+    def __init__(self, client: LocalClient, agent: NodeAgent) -> None:
+        self.client = client
+        self.agent = agent
+
+    async def create(self, document: Document) -> Document:
+        resource = {"Pod": PODS, "ConfigMap": "configmaps", "Secret": "secrets"}[document["kind"]]
+        written = await self.client.write(
+            Create(resource, "default", msgspec.json.encode(document))
+        )
+        created: Document = msgspec.json.decode(written.document)
+        return created
+
+    async def pod(self, name: str) -> Document:
+        document: Document = msgspec.json.decode(await self.client.get(Key(PODS, "default", name)))
+        return document
+
+    async def until(self, name: str, holds: Callable[[Document], object]) -> Document:
+        """The Pod once `holds` does. A test that waits in vain shows what the Pod looked like."""
+        last: Document = {}
+        try:
+            async with asyncio.timeout(20):
+                while True:
+                    last = await self.pod(name)
+                    if holds(last):
+                        return last
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"never came to be: {msgspec.json.encode(last)!r}") from None
+
+    async def finished(self, name: str) -> Document:
+        return await self.until(name, lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
+
+    async def gone(self, name: str) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await self.pod(name)
+                except NotFound:
+                    return
+                await asyncio.sleep(0.01)
+
+    async def run(self, document: Document) -> Document:
+        """Create a Pod and wait for its end."""
+        await self.create(document)
+        return await self.finished(document["metadata"]["name"])
+
+    async def output(self, name: str, container: str = "", **options: Any) -> str:
+        chunks = self.agent.logs("default", name, container, LogOptions(**options))
+        return b"".join([chunk async for chunk in chunks]).decode()
+
+    async def events(self, name: str) -> list[tuple[str, str]]:
+        """Reason and message of each event about a Pod."""
+        listing = await self.client.list(Selection("events", "default"))
+        documents = [msgspec.json.decode(document) for document in listing.documents]
+        return [
+            (event["reason"], event["message"])
+            for event in documents
+            if event["involvedObject"]["name"] == name
+        ]
+
+
+def a_pod(*command: str, name: str = "p", policy: str = "Never", **container: Any) -> Document:
+    """A Pod of one container; keywords are fields of the container."""
+    spec: Document = {"name": "c", "image": "example", **container}
+    if command:
+        spec["command"] = list(command)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"restartPolicy": policy, "containers": [spec]},
+    }
+
+
+def shell(script: str, **rest: Any) -> Document:
+    return a_pod("sh", "-c", script, **rest)
+
+
+def with_spec(document: Document, **fields: Any) -> Document:
+    return {**document, "spec": {**document["spec"], **fields}}
+
+
+def the_container(pod: Document) -> Document:
+    status: Document = pod["status"]["containerStatuses"][0]
+    return status
+
+
+def condition(pod: Document, kind: str) -> Document | None:
+    for found in pod["status"].get("conditions", ()):
+        if found["type"] == kind:
+            return dict(found)
+    return None
+
+
+def alive(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+async def until_dead(pid: int) -> None:
+    async with asyncio.timeout(10):
+        while alive(pid):  # noqa: ASYNC110 - nobody tells when somebody else's process ends
+            await asyncio.sleep(0.01)
