@@ -1,0 +1,178 @@
+"""The CronJob controller: wakes for each slot and each change, syncs, writes the status."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onejob.client.base import Client
+from onejob.client.events import EventRecorder, about
+from onejob.clock import Clock
+from onejob.controllers.clock_jumps import watch_clock
+from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
+from onejob.informers.cache import Delta
+from onejob.informers.loop import Retry, work
+from onejob.informers.shared import SharedInformers
+from onejob.informers.workqueue import WorkQueue
+from onejob.metrics import Metrics
+from onejob.objects.cronjob import CronJob
+from onejob.objects.job import Job
+from onejob.objects.meta import CRONJOBS, Key
+from onejob.planning.cronjob import reschedule
+from onejob.planning.plan import Event
+
+#: How long to wait for the caches to show our own writes before giving the worker to others.
+_CATCH_UP_SECONDS = 5.0
+#: A slot whose name is taken by a stranger's Job waits for that Job, which tells us nothing.
+_BLOCKED_SECONDS = 3600.0
+
+
+@dataclass(slots=True)
+class _Written:
+    """The newest revisions that syncs of a CronJob wrote."""
+
+    cronjob: int = 0
+    job: int = 0
+
+
+class CronJobController:
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        recorder: EventRecorder,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        local_zone: str = "UTC",
+        workers: int = 20,
+    ) -> None:
+        """`local_zone` is for schedules that name no time zone."""
+        self._client = client
+        self._cronjobs = informers.cronjobs
+        self._jobs = informers.jobs
+        self._recorder = recorder
+        self._clock = clock
+        self._metrics = metrics
+        self._local_zone = local_zone
+        self._workers = workers
+        self._queue: WorkQueue[Key] = WorkQueue()
+        self._written: dict[Key, _Written] = {}
+        self._cronjobs.on_change(self._cronjobs_changed)
+        self._jobs.on_change(self._jobs_changed)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(self._queue, self.sync, workers=self._workers, name="cronjob"))
+            group.create_task(watch_clock(self._clock, self._look_at_all))
+
+    @property
+    def idle(self) -> bool:
+        return self._queue.idle
+
+    # --- what wakes it --------------------------------------------------------------------
+
+    def _cronjobs_changed(self, deltas: Sequence[Delta[CronJob]]) -> None:
+        for delta in deltas:
+            if delta.new is None:
+                self._forget(delta.key)
+            elif delta.old is None:
+                self._queue.add(delta.key)
+            else:
+                self._edited(delta.key, delta.old, delta.new)
+
+    def _edited(self, key: Key, old: CronJob, new: CronJob) -> None:
+        seconds, event = reschedule(old, new, self._clock.now(), local_zone=self._local_zone)
+        if event is not None:
+            self._tell(new, event)
+        if seconds is not None:
+            self._queue.add_after(key, seconds)
+
+    def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        for delta in deltas:
+            if _seen_by_planner(delta.old) == _seen_by_planner(delta.new):
+                continue
+            for job in (delta.old, delta.new):
+                owner = job.metadata.controller_ref if job is not None else None
+                if owner is not None and owner.kind == "CronJob":
+                    self._queue.add(Key(CRONJOBS, delta.key.namespace, owner.name))
+
+    def _look_at_all(self) -> None:
+        for cronjob in self._cronjobs.cache:
+            self._queue.add(cronjob.key)
+
+    def _forget(self, key: Key) -> None:
+        self._written.pop(key, None)
+        self._metrics.drop("kube_cronjob_status_active", key.namespace, key.name)
+
+    # --- the sync -------------------------------------------------------------------------
+
+    async def sync(self, key: Key) -> float | None:
+        """Bring one CronJob a step further. Returns the seconds until its next slot."""
+        await self._catch_up(key)
+        cronjob = self._cronjobs.cache.get(key)
+        if cronjob is None:
+            return None
+        synced = await sync_cronjob(
+            self._client,
+            cronjob,
+            self._jobs_of(cronjob),
+            self._clock.now(),
+            local_zone=self._local_zone,
+        )
+        written = self._written.setdefault(key, _Written())
+        written.job = max(written.job, synced.job_revision)
+        for event in synced.events:
+            self._tell(cronjob, event)
+        written.cronjob = max(written.cronjob, await write_status(self._client, synced))
+        self._measure(synced)
+        if synced.error is not None:
+            raise Retry(synced.error)
+        return _BLOCKED_SECONDS if synced.blocked else synced.look_again_seconds
+
+    async def _catch_up(self, key: Key) -> None:
+        written = self._written.get(key)
+        if written is None:
+            return
+        try:
+            async with asyncio.timeout(_CATCH_UP_SECONDS):
+                await self._cronjobs.reached(written.cronjob)
+                await self._jobs.reached(written.job)
+        except TimeoutError as late:
+            raise Retry("the caches do not show our own writes yet") from late
+
+    def _jobs_of(self, cronjob: CronJob) -> list[Job]:
+        found = self._jobs.cache.find("owner", cronjob.metadata.uid)
+        namespace = cronjob.metadata.namespace
+        ours = (job for job in found if job.metadata.namespace == namespace)
+        return sorted(ours, key=lambda job: job.metadata.name)
+
+    # --- telling --------------------------------------------------------------------------
+
+    def _tell(self, cronjob: CronJob, event: Event) -> None:
+        subject = about("batch/v1", "CronJob", cronjob.metadata)
+        self._recorder.record(subject, event.type, event.reason, event.message)
+
+    def _measure(self, synced: Synced) -> None:
+        metadata = synced.cronjob.metadata
+        active = synced.status.active if synced.status else synced.cronjob.status.active
+        self._metrics.set(
+            "kube_cronjob_status_active", len(active), metadata.namespace, metadata.name
+        )
+        if synced.skew_seconds is not None:
+            self._metrics.observe(
+                "cronjob_controller_job_creation_skew_duration_seconds", synced.skew_seconds
+            )
+
+
+def _seen_by_planner(job: Job | None) -> object:
+    """What a sync looks at: other changes of a Job cannot alter its outcome."""
+    if job is None:
+        return None
+    owner = job.metadata.controller_ref
+    return (
+        job.metadata.uid,
+        owner.uid if owner is not None else None,
+        job.finished,
+        job.status.start_time,
+        job.status.completion_time,
+    )

@@ -1,0 +1,52 @@
+"""Wakes when the next of many deadlines is due, by the wall clock."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+from onejob.clock import Clock
+from onejob.objects.meta import Key
+from onejob.planning.deadlines import Deadlines
+
+#: Never sleep longer: the wall clock may be set while we do.
+_LONGEST_SLEEP_SECONDS = 60.0
+
+
+class DueKeys:
+    """Keys with a time each; `take` waits for those whose time has come."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadlines: Deadlines[Key] = Deadlines()
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def set(self, key: Key, due: datetime) -> None:
+        soonest = self._deadlines.next_due
+        self._deadlines.set(key, due)
+        if soonest is None or due < soonest:
+            self._wake.set()
+
+    def drop(self, key: Key) -> None:
+        self._deadlines.drop(key)
+
+    async def take(self, limit: int) -> Sequence[Key]:
+        """Wait until something is due; remove and return up to `limit` keys."""
+        while True:
+            self._wake.clear()
+            now = self._clock.now()
+            if due := self._deadlines.take_due(now, limit=limit):
+                return due
+            soonest = self._deadlines.next_due
+            if soonest is None:
+                await self._wake.wait()
+                continue
+            # Rounded up, so that the timer does not ring just before the time.
+            seconds = (soonest - now).total_seconds() + 0.001
+            try:
+                async with asyncio.timeout(min(seconds, _LONGEST_SLEEP_SECONDS)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue

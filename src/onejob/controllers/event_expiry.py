@@ -1,0 +1,87 @@
+"""Deletes Events an hour after they were last seen, so that they do not pile up for ever."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from onejob.api.errors import ApiError, NotFound
+from onejob.client.base import Client, Delete, Selection
+from onejob.clock import Clock
+from onejob.controllers.due_keys import DueKeys
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.objects.meta import EVENTS, Key, Meta, View
+
+DEFAULT_TTL = timedelta(hours=1)
+
+_BATCH = 500
+_RETRY = timedelta(seconds=60)
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class Series(View, frozen=True):
+    last_observed_time: datetime | None = None
+
+
+class RecordedEvent(View, frozen=True):
+    """The times of an Event."""
+
+    metadata: Meta = Meta()
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+    series: Series | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(EVENTS, self.metadata.namespace, self.metadata.name)
+
+    @property
+    def last_seen_at(self) -> datetime:
+        times = (
+            self.metadata.creation_timestamp,
+            self.last_timestamp,
+            self.event_time,
+            self.series.last_observed_time if self.series else None,
+        )
+        return max((time for time in times if time is not None), default=_EVER)
+
+
+_read_event = msgspec.json.Decoder(RecordedEvent).decode
+
+
+class EventExpiry:
+    """Follows Events with an informer of its own that keeps none of them."""
+
+    def __init__(self, client: Client, *, clock: Clock, ttl: timedelta = DEFAULT_TTL) -> None:
+        self._client = client
+        self._clock = clock
+        self._ttl = ttl
+        self._due = DueKeys(clock)
+        self.informer: Informer[RecordedEvent] = Informer(
+            client, Selection(EVENTS), _read_event, lambda event: event.key, keep=_none
+        )
+        self.informer.on_change(self._changed)
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    async def run(self) -> None:
+        """Run `informer` beside this."""
+        while True:
+            keys = await self._due.take(_BATCH)
+            results = await self._client.write_many([Delete(key) for key in keys])
+            for key, result in zip(keys, results, strict=True):
+                if isinstance(result, ApiError) and not isinstance(result, NotFound):
+                    self._due.set(key, self._clock.now() + _RETRY)
+
+    def _changed(self, deltas: Sequence[Delta[RecordedEvent]]) -> None:
+        for delta in deltas:
+            if delta.new is None:
+                self._due.drop(delta.key)
+            else:
+                self._due.set(delta.key, delta.new.last_seen_at + self._ttl)
+
+
+def _none(event: RecordedEvent) -> bool:
+    return False

@@ -1,0 +1,222 @@
+"""The garbage collector: carries out what ownership asks for, for every kind that is served.
+
+Watches the metadata of all kinds but Events, which own nothing and are owned by nobody.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from onejob.api.errors import ApiError, Conflict, Invalid, NotFound
+from onejob.api.kinds import BY_KIND, BY_RESOURCE, KINDS
+from onejob.client.base import Client, Delete, Patch
+from onejob.client.events import EventRecorder, about
+from onejob.informers.cache import Delta
+from onejob.informers.loop import Retry, work
+from onejob.informers.shared import AnyObject, SharedInformers
+from onejob.informers.workqueue import WorkQueue
+from onejob.objects.meta import EVENTS, Key, Meta, OwnerReference
+from onejob.planning.ownership import (
+    FOREGROUND_FINALIZER,
+    ORPHAN_FINALIZER,
+    DeleteObject,
+    DropReferences,
+    Examine,
+    ForeignOwner,
+    Node,
+    Orphan,
+    OwnerGraph,
+    Standing,
+    Stay,
+    Task,
+    judge,
+    standing_of,
+    without_blocking,
+    without_finalizer,
+    without_owners,
+)
+
+#: Kinds that can be owned and deleted.
+RESOURCES = tuple(
+    kind.resource
+    for kind in KINDS
+    if {"watch", "delete"} <= set(kind.verbs) and kind.storage != EVENTS
+)
+
+#: A dependent that was created just before its owner's deletion is on its way through another
+#: watch; by then it has arrived. To overlook one when orphaning would mean to delete it.
+_SETTLE_SECONDS = 0.1
+
+_read_metadata: Callable[[bytes], AnyObject] = msgspec.json.Decoder(AnyObject).decode
+
+
+class GarbageCollector:
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        recorder: EventRecorder,
+        *,
+        workers: int = 20,
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._workers = workers
+        self._graph = OwnerGraph(
+            {name: (BY_RESOURCE[name].api_version, BY_RESOURCE[name].kind) for name in RESOURCES}
+        )
+        self._queue: WorkQueue[Task] = WorkQueue(first_delay=0.05, longest_delay=60.0)
+        for resource in RESOURCES:
+            informers.metadata(resource).on_change(self._changed)
+
+    def __len__(self) -> int:
+        """How many objects are known."""
+        return len(self._graph)
+
+    @property
+    def idle(self) -> bool:
+        return self._queue.idle
+
+    async def run(self) -> None:
+        """Start only once the informers have listed: what is not known yet looks absent."""
+        await work(self._queue, self.sync, workers=self._workers, name="garbage")
+
+    def _changed(self, deltas: Sequence[Delta[Any]]) -> None:
+        for delta in deltas:
+            old, new = delta.old, delta.new
+            if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+                self._take_up(self._graph.forget(old.metadata.uid))
+            if new is not None:
+                self._take_up(self._graph.observe(delta.key, new.metadata))
+
+    def _take_up(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            if isinstance(task, ForeignOwner):
+                self._tell_foreign(task)
+            else:
+                self._queue.add(task)
+
+    async def sync(self, task: Task) -> None:
+        node = self._graph.node(task.uid)
+        if node is None:
+            return
+        match task:
+            case Examine():
+                if not self._graph.is_settled(node.uid):
+                    await self._examine(node)
+            case Orphan():
+                await self._orphan(node)
+            case ForeignOwner():
+                self._tell_foreign(task)
+
+    # --- a closer look --------------------------------------------------------------------
+
+    async def _examine(self, node: Node) -> None:
+        metadata = await self._live(node.key)
+        if metadata is None or metadata.uid != node.uid:
+            self._take_up(self._graph.forget(node.uid))
+            return
+        if metadata.deleting:
+            if FOREGROUND_FINALIZER in metadata.finalizers:
+                await self._release(node, metadata)
+            return
+        standings = {
+            owner.uid: await self._standing(node.key, owner) for owner in metadata.owner_references
+        }
+        match judge(metadata, standings, self._graph.dependents(node.uid)):
+            case Stay():
+                return
+            case DropReferences(owner_uids):
+                patch = Patch(node.key, without_owners(node.uid, owner_uids))
+                await self._write_unless_gone(patch)
+            case DeleteObject() as verdict:
+                if verdict.unblock_owners:
+                    await self._write_unless_gone(Patch(node.key, without_blocking(metadata)))
+                    metadata = msgspec.structs.replace(metadata, resource_version="")
+                await self._delete(node, metadata, verdict)
+
+    async def _release(self, owner: Node, metadata: Meta) -> None:
+        """Let an owner go that waits for its dependents, or see to those first."""
+        blocking = list(self._graph.blocking_dependents(owner.uid))
+        if not blocking:
+            patch = without_finalizer(metadata, FOREGROUND_FINALIZER)
+            await self._write_unless_gone(Patch(owner.key, patch, "merge"))
+            return
+        for dependent in blocking:
+            if not dependent.foreground:
+                self._queue.add(Examine(dependent.uid))
+
+    async def _orphan(self, owner: Node) -> None:
+        await asyncio.sleep(_SETTLE_SECONDS)
+        dependents = list(self._graph.dependents(owner.uid))
+        patches = [Patch(node.key, without_owners(node.uid, [owner.uid])) for node in dependents]
+        for node, result in zip(dependents, await self._client.write_many(patches), strict=True):
+            # Gone, or another object of that name: either way it has no such owner.
+            if isinstance(result, ApiError) and not isinstance(
+                result, (NotFound, Conflict, Invalid)
+            ):
+                raise Retry(f"{node.key} could not be orphaned: {result}")
+        metadata = await self._live(owner.key)
+        if metadata is not None and metadata.uid == owner.uid:
+            patch = without_finalizer(metadata, ORPHAN_FINALIZER)
+            await self._write_unless_gone(Patch(owner.key, patch, "merge"))
+
+    async def _delete(self, node: Node, metadata: Meta, verdict: DeleteObject) -> None:
+        op = Delete(
+            node.key,
+            verdict.propagation,
+            uid=node.uid,
+            resource_version=metadata.resource_version,
+        )
+        try:
+            await self._write_unless_gone(op)
+        except Conflict:
+            newest = await self._live(node.key)
+            if newest is None or newest.uid != node.uid:
+                return
+            if newest.owner_references != metadata.owner_references:
+                raise
+            # Only something else changed, and the verdict rests on the owners alone.
+            await self._write_unless_gone(Delete(node.key, verdict.propagation, uid=node.uid))
+
+    async def _standing(self, dependent: Key, reference: OwnerReference) -> Standing:
+        kind = BY_KIND.get((reference.api_version, reference.kind))
+        if kind is None or "get" not in kind.verbs:
+            return "unknown"
+        if kind.namespaced and not dependent.namespace:
+            # Not a lookup that could ever succeed; upstream leaves such objects alone.
+            return "unknown"
+        namespace = dependent.namespace if kind.namespaced else ""
+        owner = await self._live(Key(kind.storage, namespace, reference.name))
+        return standing_of(reference, owner)
+
+    async def _live(self, key: Key) -> Meta | None:
+        try:
+            return _read_metadata(await self._client.get(key)).metadata
+        except NotFound:
+            return None
+
+    async def _write_unless_gone(self, op: Delete | Patch) -> None:
+        try:
+            await self._client.write(op)
+        except NotFound:
+            return
+
+    def _tell_foreign(self, task: ForeignOwner) -> None:
+        node = self._graph.node(task.uid)
+        if node is None:
+            return
+        kind, owner = BY_RESOURCE[node.key.resource], task.owner
+        described = (
+            f"[{owner.api_version}/{owner.kind}, namespace: {node.key.namespace}, "
+            f"name: {owner.name}, uid: {owner.uid}]"
+        )
+        metadata = Meta(name=node.key.name, namespace=node.key.namespace, uid=node.uid)
+        self._recorder.record(
+            about(kind.api_version, kind.kind, metadata),
+            "Warning",
+            "OwnerRefInvalidNamespace",
+            f'ownerRef {described} does not exist in namespace "{node.key.namespace}"',
+        )

@@ -1,0 +1,178 @@
+"""Namespaces: what each must have while it lives, and emptying it when it is deleted."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from onejob.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from onejob.api.kinds import KINDS
+from onejob.client.base import Client, Create, Delete, Patch, Replace, Selection
+from onejob.informers.cache import Delta
+from onejob.informers.loop import Retry, work
+from onejob.informers.shared import AnyObject, SharedInformers
+from onejob.informers.workqueue import WorkQueue
+from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key, Meta
+
+SERVICE_ACCOUNT = "default"
+ROOT_CA = "kube-root-ca.crt"
+
+_ACCOUNTS = "serviceaccounts"
+_CONFIG_MAPS = "configmaps"
+_FINALIZER = "kubernetes"
+_PAGE = 500
+#: How soon to look again whether what was deleted is gone: Pods need time to stop.
+_LOOK_AGAIN_SECONDS = 1.0
+
+#: Makers before what they make, so that nothing is made anew; Events last, of all that happens.
+_FIRST = (CRONJOBS, JOBS, PODS)
+CONTENT: Sequence[str] = (
+    *_FIRST,
+    *(
+        kind.resource
+        for kind in KINDS
+        if kind.namespaced
+        and {"list", "delete"} <= set(kind.verbs)
+        and not kind.stored_as
+        and kind.resource not in (*_FIRST, EVENTS)
+    ),
+    EVENTS,
+)
+
+_read_metadata = msgspec.json.Decoder(AnyObject).decode
+
+
+class NamespaceController:
+    def __init__(
+        self, client: Client, informers: SharedInformers, *, root_ca: str, workers: int = 5
+    ) -> None:
+        """`root_ca` is the certificate, in PEM, by which Pods may recognise this API server."""
+        self._client = client
+        self._root_ca = root_ca
+        self._workers = workers
+        self._queue: WorkQueue[str] = WorkQueue()
+        informers.metadata(NAMESPACES).on_change(self._namespaces_changed)
+        informers.metadata(_ACCOUNTS).on_change(self._furniture_changed)
+        informers.metadata(_CONFIG_MAPS).on_change(self._furniture_changed)
+
+    @property
+    def idle(self) -> bool:
+        return self._queue.idle
+
+    async def run(self) -> None:
+        await work(self._queue, self.sync, workers=self._workers, name="namespace")
+
+    def _namespaces_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
+        for delta in deltas:
+            if delta.new is not None:
+                self._queue.add(delta.key.name)
+
+    def _furniture_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
+        for delta in deltas:
+            if delta.key.name in (SERVICE_ACCOUNT, ROOT_CA) and delta.old is not None:
+                self._queue.add(delta.key.namespace)
+
+    async def sync(self, name: str) -> float | None:
+        try:
+            document = await self._client.get(Key(NAMESPACES, "", name))
+        except NotFound:
+            return None
+        if not _read_metadata(document).metadata.deleting:
+            await self._furnish(name)
+            return None
+        if await self._empty(name):
+            await self._finalize(name, document)
+            return None
+        return _LOOK_AGAIN_SECONDS
+
+    # --- living ---------------------------------------------------------------------------
+
+    async def _furnish(self, namespace: str) -> None:
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace},
+        }
+        results = await self._client.write_many(
+            [
+                Create(_ACCOUNTS, namespace, msgspec.json.encode(account)),
+                Create(_CONFIG_MAPS, namespace, msgspec.json.encode(self._root_ca_map(namespace))),
+            ]
+        )
+        for result in results:
+            # Forbidden: the namespace is being deleted since a moment ago.
+            if isinstance(result, ApiError) and not isinstance(
+                result, (AlreadyExists, Forbidden, NotFound)
+            ):
+                raise Retry(f"{namespace} could not be furnished: {result}")
+        if isinstance(results[1], AlreadyExists):
+            await self._renew_root_ca(namespace)
+
+    async def _renew_root_ca(self, namespace: str) -> None:
+        key = Key(_CONFIG_MAPS, namespace, ROOT_CA)
+        try:
+            stored: dict[str, Any] = msgspec.json.decode(await self._client.get(key))
+            if stored.get("data") != {"ca.crt": self._root_ca}:
+                body = [{"op": "add", "path": "/data", "value": {"ca.crt": self._root_ca}}]
+                await self._client.write(Patch(key, msgspec.json.encode(body), "json"))
+        except NotFound:
+            return
+
+    def _root_ca_map(self, namespace: str) -> dict[str, object]:
+        description = "The certificate authority of this API server, for its clients in Pods."
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": ROOT_CA,
+                "namespace": namespace,
+                "annotations": {"kubernetes.io/description": description},
+            },
+            "data": {"ca.crt": self._root_ca},
+        }
+
+    # --- dying ----------------------------------------------------------------------------
+
+    async def _empty(self, namespace: str) -> bool:
+        """Ask everything in the namespace to go. True once nothing is left."""
+        remaining = 0
+        for resource in CONTENT:
+            remaining += await self._delete_all(resource, namespace)
+        return remaining == 0
+
+    async def _delete_all(self, resource: str, namespace: str) -> int:
+        """Returns how many objects are still there, be it only until they have stopped."""
+        remaining, token = 0, ""
+        while True:
+            page = await self._client.list(Selection(resource, namespace), limit=_PAGE, token=token)
+            found = [_read_metadata(document).metadata for document in page.documents]
+            remaining += len(found) - await self._delete(resource, found)
+            token = page.continue_token
+            if not token:
+                return remaining
+
+    async def _delete(self, resource: str, found: Sequence[Meta]) -> int:
+        """Returns how many of these are gone at once."""
+        ops = [
+            Delete(Key(resource, meta.namespace, meta.name), "Background", uid=meta.uid)
+            for meta in found
+            if not meta.deleting
+        ]
+        gone = 0
+        for result in await self._client.write_many(ops):
+            if isinstance(result, NotFound):
+                gone += 1
+            elif not isinstance(result, ApiError):
+                gone += not _read_metadata(result.document).metadata.deleting
+        return gone
+
+    async def _finalize(self, name: str, document: bytes) -> None:
+        namespace: dict[str, Any] = msgspec.json.decode(document)
+        spec = namespace.setdefault("spec", {})
+        spec["finalizers"] = [item for item in spec.get("finalizers", []) if item != _FINALIZER]
+        try:
+            await self._client.write(
+                Replace(Key(NAMESPACES, "", name), msgspec.json.encode(namespace), "finalize")
+            )
+        except NotFound:
+            return

@@ -1,0 +1,189 @@
+"""The Pod garbage collector: every 20 s, Pods that nobody else will clean up."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from onejob.api.errors import ApiError, NotFound
+from onejob.client.base import Client, Delete, Patch
+from onejob.clock import Clock
+from onejob.informers.cache import Delta
+from onejob.informers.shared import SharedInformers
+from onejob.metrics import Metrics
+from onejob.objects.meta import NODES, Condition, Key, View, condition_is_true
+from onejob.objects.pod import Pod
+from onejob.planning.pod_gc import (
+    DEFAULT_TERMINATED_LIMIT,
+    Ended,
+    Quarantine,
+    Removal,
+    ended,
+    failed_status,
+    stranded,
+    stuck,
+    too_many_ended,
+)
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS = 20.0
+_BATCH = 500
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+class Taint(View, frozen=True):
+    key: str = ""
+
+
+class NodeSpec(View, frozen=True):
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(View, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class NodeHealth(View, frozen=True):
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def out_of_service(self) -> bool:
+        tainted = any(taint.key == _OUT_OF_SERVICE for taint in self.spec.taints)
+        return tainted and not condition_is_true(self.status.conditions, "Ready")
+
+
+_read_node = msgspec.json.Decoder(NodeHealth).decode
+
+
+class PodGarbageCollector:
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        terminated_limit: int = DEFAULT_TERMINATED_LIMIT,
+    ) -> None:
+        self._client = client
+        self._pods = informers.pods
+        self._nodes = informers.metadata(NODES)
+        self._clock = clock
+        self._metrics = metrics
+        self._limit = terminated_limit
+        #: The Pod cache forgets Pods that have ended, so what matters of them is noted here.
+        self._ended: dict[Key, Ended] = {}
+        self._deleting: set[Key] = set()
+        self._bound: dict[str, set[Key]] = {}
+        self._quarantine = Quarantine()
+        self._pods.on_change(self._changed)
+
+    def __len__(self) -> int:
+        """How many Pods that have ended are known."""
+        return len(self._ended)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_PERIOD_SECONDS)
+            try:
+                await self.sweep()
+            except ApiError as error:
+                log.warning("this sweep is given up: %s", error)
+
+    async def sweep(self) -> None:
+        await self._remove(too_many_ended(self._ended, self._limit))
+        deleting = [pod for key in self._deleting if (pod := self._pods.cache.get(key))]
+        dead = await self._out_of_service({pod.spec.node_name for pod in deleting})
+        await self._remove(stuck(deleting, dead))
+        gone = await self._gone_nodes()
+        if gone:
+            keys = [key for node in sorted(gone) for key in sorted(self._bound.get(node, ()))]
+            running = [pod for key in keys if (pod := self._pods.cache.get(key))]
+            done = [self._ended[key] for key in keys if key in self._ended]
+            await self._remove(stranded(running, done, gone))
+
+    def _changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        for delta in deltas:
+            key, pod = delta.key, delta.new
+            if pod is None:
+                self._ended.pop(key, None)
+                self._deleting.discard(key)
+                self._unbind(key, delta.old)
+                continue
+            memory = ended(pod)
+            if memory is not None:
+                self._ended[key] = memory
+            else:
+                # A namesake that was created anew has not ended.
+                self._ended.pop(key, None)
+            if pod.metadata.deleting:
+                self._deleting.add(key)
+            else:
+                self._deleting.discard(key)
+            if pod.spec.node_name:
+                self._bound.setdefault(pod.spec.node_name, set()).add(key)
+
+    def _unbind(self, key: Key, pod: Pod | None) -> None:
+        node = pod.spec.node_name if pod is not None else ""
+        if node in self._bound:
+            self._bound[node].discard(key)
+            if not self._bound[node]:
+                del self._bound[node]
+
+    async def _out_of_service(self, nodes: set[str]) -> frozenset[str]:
+        dead = set()
+        for name in sorted(nodes - {""}):
+            try:
+                node = _read_node(await self._client.get(Key(NODES, "", name)))
+            except NotFound:
+                continue
+            if node.out_of_service:
+                dead.add(name)
+        return frozenset(dead)
+
+    async def _gone_nodes(self) -> frozenset[str]:
+        present = frozenset(node.metadata.name for node in self._nodes.cache)
+        over = self._quarantine.over(self._bound.keys(), present, self._clock.monotonic())
+        gone = set()
+        for name in over:
+            try:
+                await self._client.get(Key(NODES, "", name))
+            except NotFound:
+                gone.add(name)
+        return frozenset(gone)
+
+    async def _remove(self, removals: Iterable[Removal]) -> None:
+        listed = list(removals)
+        for first in range(0, len(listed), _BATCH):
+            await self._remove_batch(listed[first : first + _BATCH])
+
+    async def _remove_batch(self, removals: Sequence[Removal]) -> None:
+        marked = [removal for removal in removals if removal.mark_failed]
+        now = self._clock.now()
+        patches = [
+            Patch(removal.key, failed_status(removal, now), "strategic", "status")
+            for removal in marked
+        ]
+        unmarked = set()
+        for removal, result in zip(marked, await self._client.write_many(patches), strict=True):
+            if isinstance(result, ApiError) and not isinstance(result, NotFound):
+                unmarked.add(removal.key)
+                self._failed(removal, result)
+        # A Pod that could not be marked is left for the next sweep: its end must be seen.
+        doomed = [removal for removal in removals if removal.key not in unmarked]
+        deletes = [Delete(removal.key, grace_seconds=0, uid=removal.uid) for removal in doomed]
+        for removal, result in zip(doomed, await self._client.write_many(deletes), strict=True):
+            if isinstance(result, ApiError) and not isinstance(result, NotFound):
+                self._failed(removal, result)
+            else:
+                namespace = removal.key.namespace
+                name = "pod_gc_collector_force_delete_pods_total"
+                self._metrics.count(name, namespace, removal.reason)
+
+    def _failed(self, removal: Removal, error: ApiError) -> None:
+        log.warning("%s could not be removed (%s): %s", removal.key, removal.reason, error)
+        name = "pod_gc_collector_force_delete_pod_errors_total"
+        self._metrics.count(name, removal.key.namespace, removal.reason)

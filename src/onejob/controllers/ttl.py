@@ -1,0 +1,126 @@
+"""The TTL controller: deletes finished Jobs and Pods once their time is over.
+
+What is finished waits in a heap of deadlines; nothing is scanned. Before a deletion the object
+is read afresh, since its TTL may have been raised or it may be another one by now.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from onejob.api.errors import NotFound
+from onejob.client.base import Client, Delete
+from onejob.clock import Clock
+from onejob.controllers.due_keys import DueKeys
+from onejob.gates import FeatureGates
+from onejob.informers.cache import Delta
+from onejob.informers.loop import Retry, work
+from onejob.informers.shared import SharedInformers
+from onejob.informers.workqueue import WorkQueue
+from onejob.metrics import Metrics
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import JOBS, Key
+from onejob.objects.pod import Pod, read_pod
+from onejob.planning.ttl import Expires, NeverExpires, UnknownEnd, expiry_of
+
+log = logging.getLogger(__name__)
+
+#: Expired objects taken at a time: between two batches others get their turn.
+_BATCH = 200
+
+
+class TtlController:
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        gates: FeatureGates,
+        workers: int = 20,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._metrics = metrics
+        self._workers = workers
+        self._waiting = DueKeys(clock)
+        self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)
+        if gates.enabled("TTLAfterFinished"):
+            informers.jobs.on_change(self._changed)
+        if gates.enabled("TTLAfterFinishedPods"):
+            informers.pods.on_change(self._changed)
+
+    def __len__(self) -> int:
+        """How many finished objects wait for their time."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return self._queue.idle
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(self._queue, self.sync, workers=self._workers, name="ttl"))
+            group.create_task(self._feed())
+
+    def _changed(self, deltas: Sequence[Delta[Job]] | Sequence[Delta[Pod]]) -> None:
+        for delta in deltas:
+            if delta.new is not None:
+                self._schedule(delta.key, delta.new)
+            else:
+                self._waiting.drop(delta.key)
+
+    def _schedule(self, key: Key, finished: Job | Pod) -> None:
+        match expiry_of(finished):
+            case Expires(at=at):
+                self._waiting.set(key, at)
+            case NeverExpires():
+                self._waiting.drop(key)
+            case UnknownEnd():
+                self._queue.add(key)
+
+    async def _feed(self) -> None:
+        while True:
+            for key in await self._waiting.take(_BATCH):
+                self._queue.add(key)
+            await asyncio.sleep(0)
+
+    async def sync(self, key: Key) -> None:
+        """Look at one object afresh and delete it if its time is over."""
+        try:
+            finished = await self._read(key)
+        except NotFound:
+            return
+        match expiry_of(finished):
+            case NeverExpires():
+                return
+            case UnknownEnd(error):
+                raise Retry(error)
+            case Expires() as expiry:
+                now = self._clock.now()
+                if expiry.is_skewed(now):
+                    log.warning("%s finished in the future: is a clock wrong?", key)
+                if expiry.at > now:
+                    self._waiting.set(key, expiry.at)
+                else:
+                    await self._delete(key, finished, expiry)
+
+    async def _read(self, key: Key) -> Job | Pod:
+        document = await self._client.get(key)
+        return read_job(document) if key.resource == JOBS else read_pod(document)
+
+    async def _delete(self, key: Key, finished: Job | Pod, expiry: Expires) -> None:
+        uid = finished.metadata.uid
+        # In the foreground, so that a Job is not gone before its Pods are.
+        op = Delete(key, "Foreground", uid=uid) if key.resource == JOBS else Delete(key, uid=uid)
+        try:
+            await self._client.write(op)
+        except NotFound:
+            return
+        log.info("%s is deleted: its time is over since %s", key, expiry.at)
+        if key.resource == JOBS:
+            self._metrics.observe(
+                "ttl_after_finished_controller_job_deletion_duration_seconds",
+                (self._clock.now() - expiry.at).total_seconds(),
+            )

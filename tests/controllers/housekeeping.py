@@ -1,0 +1,204 @@
+"""The controllers that keep house, on the real store and API, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from onejob.api.errors import NotFound
+from onejob.client.base import Create, Delete, Patch, Propagation, Selection
+from onejob.client.events import EventRecorder
+from onejob.client.local import LocalClient
+from onejob.clock import LoopClock
+from onejob.controllers.cronjob import CronJobController
+from onejob.controllers.event_expiry import EventExpiry
+from onejob.controllers.garbage import GarbageCollector
+from onejob.controllers.job import JobController
+from onejob.controllers.namespaces import NamespaceController
+from onejob.controllers.pod_gc import PodGarbageCollector
+from onejob.controllers.ttl import TtlController
+from onejob.gates import FeatureGates
+from onejob.informers.shared import SharedInformers
+from onejob.metrics import Metrics
+from onejob.objects.meta import EVENTS, JOBS, PODS, Key
+from tests.controllers.cluster import Cluster, Script, a_cluster
+
+ROOT_CA = "-----BEGIN CERTIFICATE-----\nof this server\n-----END CERTIFICATE-----\n"
+
+#: A Pod template that passes validation.
+TEMPLATE = {
+    "spec": {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "x", "command": ["true"]}],
+    }
+}
+
+
+class SettableClock(LoopClock):
+    """A wall clock that a test can set; timers do not notice, as on a real machine."""
+
+    def set_by(self, jump: timedelta) -> None:
+        self.epoch += jump
+
+
+@dataclass
+class House:
+    """A cluster with some of its controllers running."""
+
+    cluster: Cluster
+    client: LocalClient
+    clock: SettableClock
+    metrics: Metrics
+    informers: SharedInformers
+    cronjobs: CronJobController | None = None
+    ttl: TtlController | None = None
+    garbage: GarbageCollector | None = None
+    pod_gc: PodGarbageCollector | None = None
+    events: EventExpiry | None = None
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def create(
+        self, resource: str, document: dict[str, Any], namespace: str = "default"
+    ) -> Key:
+        metadata = {"namespace": namespace} if namespace else {}
+        document["metadata"] = {**metadata, **document.get("metadata", {})}
+        written = await self.client.write(
+            Create(resource, namespace, msgspec.json.encode(document))
+        )
+        name = msgspec.json.decode(written.document)["metadata"]["name"]
+        return Key(resource, namespace, name)
+
+    async def get(self, key: Key) -> dict[str, Any]:
+        document: dict[str, Any] = msgspec.json.decode(await self.client.get(key))
+        return document
+
+    async def exists(self, key: Key) -> bool:
+        try:
+            await self.client.get(key)
+        except NotFound:
+            return False
+        return True
+
+    async def all_of(self, resource: str, namespace: str = "") -> list[dict[str, Any]]:
+        listing = await self.client.list(Selection(resource, namespace))
+        return [msgspec.json.decode(document) for document in listing.documents]
+
+    async def names(self, resource: str, namespace: str = "") -> list[str]:
+        return [document["metadata"]["name"] for document in await self.all_of(resource, namespace)]
+
+    async def patch(self, key: Key, body: dict[str, Any], subresource: str = "") -> None:
+        await self.client.write(Patch(key, msgspec.json.encode(body), "merge", subresource))
+
+    async def delete(self, key: Key, propagation: Propagation = "Background") -> None:
+        await self.client.write(Delete(key, propagation))
+
+    async def reasons(self) -> list[str]:
+        """Of all events so far, each as often as it was counted, in no particular order."""
+        return [
+            event["reason"]
+            for event in await self.all_of(EVENTS)
+            for _ in range(event.get("count", 1))
+        ]
+
+    async def finish(self, job: Key, condition: str = "Complete") -> None:
+        """End a Job as its controller would."""
+        stamp = self.stamp()
+        first = "SuccessCriteriaMet" if condition == "Complete" else "FailureTarget"
+        conditions = [
+            {"type": kind, "status": "True", "lastTransitionTime": stamp, "lastProbeTime": stamp}
+            for kind in (first, condition)
+        ]
+        status: dict[str, Any] = {"conditions": conditions, "startTime": stamp}
+        if condition == "Complete":
+            status["completionTime"] = stamp
+        await self.patch(job, {"status": status}, "status")
+
+    async def a_job(self, name: str, **fields: Any) -> Key:
+        metadata = {"name": name, **fields.pop("metadata", {})}
+        spec = {"template": TEMPLATE, **fields}
+        return await self.create(
+            JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+        )
+
+    async def a_pod(self, name: str, **fields: Any) -> Key:
+        metadata = {"name": name, **fields.pop("metadata", {})}
+        spec = {**TEMPLATE["spec"], **fields}
+        return await self.create(
+            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        )
+
+    def stamp(self) -> str:
+        return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@asynccontextmanager
+async def a_house(
+    folder: Path,
+    *which: str,
+    gates: FeatureGates | None = None,
+    script: Script | None = None,
+    terminated_limit: int = 12500,
+) -> AsyncIterator[House]:
+    """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, events, jobs."""
+    gates = gates or FeatureGates()
+    async with a_cluster(folder, gates=gates) as cluster:
+        clock = SettableClock(asyncio.get_running_loop(), cluster.clock.epoch)
+        client, metrics = cluster.client, cluster.metrics
+        informers = SharedInformers(client)
+        recorder = EventRecorder(client, "test", clock)
+        house = House(cluster, client, clock, metrics, informers)
+        runs = [recorder.run]
+        if "cronjobs" in which:
+            house.cronjobs = CronJobController(
+                client, informers, recorder, clock=clock, metrics=metrics
+            )
+            runs.append(house.cronjobs.run)
+        if "ttl" in which:
+            house.ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
+            runs.append(house.ttl.run)
+        if "garbage" in which:
+            house.garbage = GarbageCollector(client, informers, recorder)
+            runs.append(house.garbage.run)
+        if "pod_gc" in which:
+            house.pod_gc = PodGarbageCollector(
+                client,
+                informers,
+                clock=clock,
+                metrics=metrics,
+                terminated_limit=terminated_limit,
+            )
+            runs.append(house.pod_gc.run)
+        if "namespaces" in which:
+            runs.append(NamespaceController(client, informers, root_ca=ROOT_CA).run)
+        if "events" in which:
+            house.events = EventExpiry(client, clock=clock)
+            runs += [house.events.run, house.events.informer.run]
+        if "jobs" in which:
+            jobs = JobController(
+                client,
+                informers,
+                recorder,
+                clock=clock,
+                metrics=metrics,
+                settings=cluster.settings,
+            )
+            runs.append(jobs.run)
+        await informers.start()
+        house.tasks = [asyncio.create_task(run()) for run in runs]
+        if script is not None:
+            cluster.start_node(script)
+        try:
+            yield house
+        finally:
+            for task in house.tasks:
+                task.cancel()
+            results = await asyncio.gather(*house.tasks, return_exceptions=True)
+            await informers.stop()
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result

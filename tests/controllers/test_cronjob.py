@@ -1,0 +1,268 @@
+"""The CronJob controller on the real store and API, in virtual time. It begins at noon."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.objects.meta import CRONJOBS, JOBS, Key
+from onejob.virtual_time import run_virtual
+from tests.controllers.housekeeping import TEMPLATE, House, a_house
+
+NOON_MINUTES = 29454480  # of 2026-01-01T12:00Z since 1970
+
+
+async def a_cronjob(house: House, name: str = "tick", **spec: Any) -> Key:
+    template = {"metadata": {"labels": {"from": name}}, "spec": {"template": TEMPLATE}}
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name},
+        "spec": {"schedule": "*/1 * * * *", "jobTemplate": template, **spec},
+    }
+    return await house.create(CRONJOBS, document)
+
+
+def job(minute: int, name: str = "tick") -> str:
+    return f"{name}-{NOON_MINUTES + minute}"
+
+
+def test_each_minute_a_job_is_created_and_recorded(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house)
+            await asyncio.sleep(150)
+            assert await house.names(JOBS) == [job(1), job(2)]
+            cronjob = await house.get(key)
+            assert [active["name"] for active in cronjob["status"]["active"]] == [job(1), job(2)]
+            assert cronjob["status"]["lastScheduleTime"] == "2026-01-01T12:02:00Z"
+            made = await house.get(Key(JOBS, "default", job(1)))
+            assert made["metadata"]["labels"] == {"from": "tick"}
+            assert made["metadata"]["annotations"] == {
+                "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-01-01T12:01:00Z"
+            }
+            assert made["metadata"]["ownerReferences"][0]["uid"] == cronjob["metadata"]["uid"]
+            assert await house.reasons() == ["SuccessfulCreate"] * 2
+            skew = house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds")
+            assert skew == 2
+            assert house.metrics.value("kube_cronjob_status_active", "default", "tick") == 2
+
+    run_virtual(main())
+
+
+def test_finished_jobs_leave_the_active_list_and_history_is_bounded(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house, successfulJobsHistoryLimit=2, failedJobsHistoryLimit=1)
+            for minute in range(1, 8):
+                await asyncio.sleep(61 if minute == 1 else 60)
+                await house.finish(
+                    Key(JOBS, "default", job(minute)), "Failed" if minute % 2 else "Complete"
+                )
+            await asyncio.sleep(30)
+            assert await house.names(JOBS) == [job(4), job(6), job(7)]
+            status = (await house.get(key))["status"]
+            assert "active" not in status
+            assert status["lastSuccessfulTime"] == "2026-01-01T12:06:01Z"
+            reasons = await house.reasons()
+            assert reasons.count("SawCompletedJob") == 7
+            assert reasons.count("SuccessfulDelete") == 4
+
+    run_virtual(main())
+
+
+def test_history_limits_of_zero_still_record_the_last_success(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house, successfulJobsHistoryLimit=0)
+            await asyncio.sleep(61)
+            await house.finish(Key(JOBS, "default", job(1)))
+            await asyncio.sleep(1)
+            assert await house.names(JOBS) == []
+            assert (await house.get(key))["status"]["lastSuccessfulTime"] == "2026-01-01T12:01:01Z"
+
+    run_virtual(main())
+
+
+def test_forbid_waits_for_the_terminal_condition_and_then_starts_the_missed_slot(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house, concurrencyPolicy="Forbid")
+            await asyncio.sleep(130)
+            assert await house.names(JOBS) == [job(1)]
+            assert "JobAlreadyActive" in await house.reasons()
+            status = (await house.get(key))["status"]
+            assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
+            await house.finish(Key(JOBS, "default", job(1)))
+            await asyncio.sleep(1)
+            assert await house.names(JOBS) == [job(1), job(2)]
+
+    run_virtual(main())
+
+
+def test_replace_deletes_the_running_job_first(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house, concurrencyPolicy="Replace")
+            await asyncio.sleep(190)
+            assert await house.names(JOBS) == [job(3)]
+            active = (await house.get(key))["status"]["active"]
+            assert [reference["name"] for reference in active] == [job(3)]
+
+    run_virtual(main())
+
+
+def test_while_suspended_nothing_starts_and_afterwards_only_the_latest_slot(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house, suspend=True)
+            await asyncio.sleep(600)
+            assert await house.names(JOBS) == []
+            await house.patch(key, {"spec": {"suspend": False}})
+            await asyncio.sleep(1)
+            assert await house.names(JOBS) == [job(10)]
+
+    run_virtual(main())
+
+
+def test_a_slot_missed_by_more_than_the_deadline_passes_silently(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(
+                house, schedule="0 * * * *", suspend=True, startingDeadlineSeconds=60
+            )
+            await asyncio.sleep(3600 + 300)
+            await house.patch(key, {"spec": {"suspend": False}})
+            await asyncio.sleep(1)
+            assert await house.names(JOBS) == []
+            assert await house.reasons() == []
+
+    run_virtual(main())
+
+
+def test_an_edited_schedule_takes_effect_at_its_next_slot(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house, schedule="0 * * * *")
+            await asyncio.sleep(630)
+            await house.patch(key, {"spec": {"schedule": "*/20 * * * *"}})
+            await asyncio.sleep(60)
+            assert await house.names(JOBS) == []
+            await asyncio.sleep(540)
+            assert await house.names(JOBS) == [job(20)]
+
+    run_virtual(main())
+
+
+def test_a_deleted_job_is_not_started_again_for_its_slot(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            await a_cronjob(house)
+            await asyncio.sleep(61)
+            await house.delete(Key(JOBS, "default", job(1)))
+            await asyncio.sleep(30)
+            assert await house.names(JOBS) == []
+            assert "MissingJob" in await house.reasons()
+
+    run_virtual(main())
+
+
+def test_a_strangers_job_of_the_slots_name_is_left_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house)
+            await house.a_job(job(1))
+            await asyncio.sleep(90)
+            status = (await house.get(key)).get("status", {})
+            assert "lastScheduleTime" not in status
+            await asyncio.sleep(3600)
+            assert len(await house.names(JOBS)) > 1, "it looks again"
+
+    run_virtual(main())
+
+
+def test_a_job_made_by_hand_is_unexpected_but_takes_part_in_history(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house, schedule="0 0 1 1 *", successfulJobsHistoryLimit=0)
+            uid = (await house.get(key))["metadata"]["uid"]
+            reference = {
+                "apiVersion": "batch/v1",
+                "kind": "CronJob",
+                "name": "tick",
+                "uid": uid,
+                "controller": True,
+            }
+            manual = await house.a_job("by-hand", metadata={"ownerReferences": [reference]})
+            await asyncio.sleep(1)
+            assert "UnexpectedJob" in await house.reasons()
+            assert "active" not in (await house.get(key)).get("status", {})
+            await house.finish(manual)
+            await asyncio.sleep(1)
+            assert not await house.exists(manual)
+            assert (await house.get(key))["status"]["lastSuccessfulTime"]
+
+    run_virtual(main())
+
+
+def test_many_cronjobs_on_the_same_minute_all_run(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            for number in range(1000):
+                await a_cronjob(house, f"cj-{number}")
+            await asyncio.sleep(70)
+            assert len(await house.names(JOBS)) == 1000
+            assert (
+                house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds") == 1000
+            )
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=3), timedelta(hours=-3)])
+def test_a_clock_that_is_set_is_noticed_and_never_doubles_a_slot(
+    tmp_path: Path, jump: timedelta
+) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            await a_cronjob(house, schedule="0 * * * *")
+            await asyncio.sleep(3660)
+            assert await house.names(JOBS) == [job(60)]
+            house.clock.set_by(jump)
+            await asyncio.sleep(120)
+            forward = jump > timedelta()
+            assert await house.names(JOBS) == [job(60), *([job(240)] if forward else [])]
+            await asyncio.sleep(4 * 3600)
+            expected = [60, 240, 300, 360, 420, 480] if forward else [60, 120]
+            assert await house.names(JOBS) == [job(minute) for minute in expected]
+
+    run_virtual(main())
+
+
+def test_a_restart_between_creation_and_record_does_not_create_twice(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path) as house:
+            key = await a_cronjob(house)
+            uid = (await house.get(key))["metadata"]["uid"]
+            reference = {
+                "apiVersion": "batch/v1",
+                "kind": "CronJob",
+                "name": "tick",
+                "uid": uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+            await house.a_job(job(1), metadata={"ownerReferences": [reference]})
+        async with a_house(tmp_path, "cronjobs") as house:
+            await asyncio.sleep(80)
+            assert await house.names(JOBS) == [job(1)]
+            status = (await house.get(key))["status"]
+            assert [reference["name"] for reference in status["active"]] == [job(1)]
+            assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
+            assert "SuccessfulCreate" not in await house.reasons()
+
+    run_virtual(main())
