@@ -82,6 +82,8 @@ class NodeAgent:
         self._order = itertools.count()
         self._inherited: Inheritance | None = None
         self._early: list[RuntimeEvent] = []
+        #: Set while leaving: done when the last Pod has ended.
+        self._emptied: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -100,15 +102,25 @@ class NodeAgent:
 
     async def stop(self, *, end_pods: bool) -> None:
         """Leave. Pods go on, or are ended gracefully and reported, as `end_pods` says."""
+        self._binder.close()
         self._prober.stop()
+        if end_pods:
+            await self._end_pods()
         await self.runtime.close(end_pods=end_pods)
-        self._turn()
         await self._writer.settled()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _end_pods(self) -> None:
+        for work in self._work.values():
+            work.node_leaves = True
+            self._soon(work)
+        if self._work:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
 
     def logs(
         self, namespace: str, pod: str, container: str, options: LogOptions
@@ -174,6 +186,7 @@ class NodeAgent:
             self._binder.release(work.demand)
         if sighting.node_name == self.node_name:
             self.runtime.discard(sighting.uid)
+        self._check_emptied()
 
     # --- Pods come and go
 
@@ -223,6 +236,11 @@ class NodeAgent:
             self._prober.forget(work)
             self._binder.release(work.demand)
             self.runtime.release(work.pod.uid)
+            self._check_emptied()
+
+    def _check_emptied(self) -> None:
+        if not self._work and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
 
     # --- the runtime tells
 

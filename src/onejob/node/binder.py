@@ -45,6 +45,11 @@ class Binder:
         self._used: dict[str, int] = {}
         self._told_unfit: dict[str, str] = {}
         self._due = False
+        self._closed = False
+
+    def close(self) -> None:
+        """The node leaves: take no more Pods."""
+        self._closed = True
 
     def add(self, pod: NodePod) -> None:
         """A Pod without a node, new or changed."""
@@ -86,6 +91,8 @@ class Binder:
 
     def _consider(self) -> None:
         self._due = False
+        if self._closed:
+            return
         candidates = [candidate for _, candidate in self._waiting.values()]
         placement = place(candidates, self._node(), self._used)
         for uid in placement.bind:

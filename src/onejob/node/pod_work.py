@@ -54,7 +54,10 @@ class PodWork:
         self.pod = pod
         self.demand = demand
         self.seen: dict[str, ContainerSeen] = {}
+        #: The Pod object was deleted under us.
         self.gone = False
+        #: The node shuts down and takes its Pods along.
+        self.node_leaves = False
         self._around = around
         self._started_at = pod.status.start_time or around.now()
         self._conditions: dict[str, ConditionReport] = {}
@@ -142,7 +145,7 @@ class PodWork:
         if self._finished or self.gone:
             return
         now = self._around.now()
-        plan = plan_pod(self.pod, self.seen, now, self._started_at)
+        plan = plan_pod(self.pod, self.seen, now, self._started_at, node_leaves=self.node_leaves)
         for start in plan.start:
             container = self.pod.container(start.container)
             assert container is not None, "a plan starts only containers of its Pod"

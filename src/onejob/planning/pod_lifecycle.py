@@ -20,6 +20,7 @@ CALM_RUN = 2 * LONGEST_BACK_OFF
 RETRY_BLOCKED = timedelta(seconds=5)
 
 LOST_MESSAGE = "onejob: the node lost the Pod's processes; whether they finished is unknown"
+SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown."
 
 Stage: TypeAlias = Literal["waiting", "starting", "running", "exited"]
 
@@ -128,15 +129,21 @@ class _Ending:
 
 
 def plan_pod(
-    pod: NodePod, seen: Mapping[str, ContainerSeen], now: datetime, started_at: datetime
+    pod: NodePod,
+    seen: Mapping[str, ContainerSeen],
+    now: datetime,
+    started_at: datetime,
+    *,
+    node_leaves: bool = False,
 ) -> PodPlan:
-    """The next step for a Pod bound to this node. `started_at` is its status.startTime."""
+    """The next step for a Pod bound to this node. `started_at` is its status.startTime;
+    `node_leaves` means that the node shuts down and takes its Pods along."""
     if pod.terminal:
         # Somebody else called it over: what still runs has to agree.
         plan = _end(pod, seen, _Ending(_grace(pod)))
         return replace(plan, phase=pod.status.phase, reason=pod.status.reason)
     deadline = _deadline(pod, started_at)
-    if ending := _ending(pod, seen, deadline, now):
+    if ending := _ending(pod, seen, deadline, now, node_leaves):
         return _end(pod, seen, ending)
     draft = _Draft(pod, seen, now, deadline)
     initialized = draft.initialize()
@@ -329,12 +336,21 @@ def _ending(
     seen: Mapping[str, ContainerSeen],
     deadline: datetime | None,
     now: datetime,
+    node_leaves: bool,
 ) -> _Ending | None:
     if any(state.exit is not None and state.exit.lost for state in seen.values()):
         return _Ending(_grace(pod), disruption=LOST_MESSAGE, must_fail=True)
     if pod.metadata.deletion_timestamp is not None:
         grace = pod.metadata.deletion_grace_period_seconds
         return _Ending(_grace(pod) if grace is None else grace)
+    if node_leaves:
+        return _Ending(
+            _grace(pod),
+            reason="Terminated",
+            message=SHUTDOWN_MESSAGE,
+            disruption=SHUTDOWN_MESSAGE,
+            must_fail=True,
+        )
     if deadline is not None and now >= deadline:
         return _Ending(
             _grace(pod),

@@ -1,0 +1,23 @@
+"""A server that is there to be killed: `python -m tests.node.doomed_server FOLDER [owner]`.
+
+Runs the API and a process node on FOLDER and says `ready`.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from tests.node.support import a_node, an_api, process_runtime
+
+
+async def main() -> None:
+    path = Path(sys.argv[1])
+    runtime = process_runtime(path, working_dir=path, end_with_owner="owner" in sys.argv)
+    async with an_api(path) as client, a_node(client, runtime) as node:
+        await node.create(json.loads(sys.stdin.readline()))
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+asyncio.run(main())
