@@ -30,6 +30,12 @@ def status_patch(job: Job, status: JobStatus) -> bytes:
     )
 
 
+def with_status(job: Job, status: JobStatus, resource_version: str) -> Job:
+    """The Job as our write of `status` left it: what the next write of a sync builds upon."""
+    metadata = msgspec.structs.replace(job.metadata, resource_version=resource_version)
+    return msgspec.structs.replace(job, metadata=metadata, status=status)
+
+
 def status_document(status: JobStatus) -> dict[str, Any]:
     """The status as it is stored: zero counters are absent, but `ready` and `terminating` and
     an empty `failedIndexes` or `uncountedTerminatedPods` are there once they are set."""

@@ -1,0 +1,81 @@
+"""A controller killed after any of its effects loses no Pod and counts none twice."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.planning.build import job_document
+from tests.planning.toy_cluster import Crash, Document, Driver, Server, pass_time
+
+#: Pods end in the order of their making: each third one fails.
+FAILS = 3
+WANTED = 50
+
+
+def the_50_pod_job(**spec: Any) -> Document:
+    return job_document(
+        completions=WANTED, parallelism=10, backoffLimit=1000, backoffSeconds=0, **spec
+    )
+
+
+JOBS = {
+    "NonIndexed": the_50_pod_job,
+    "Indexed": lambda: the_50_pod_job(completionMode="Indexed"),
+    "per index": lambda: the_50_pod_job(completionMode="Indexed", backoffLimitPerIndex=1000),
+    "policy Failed": lambda: the_50_pod_job(podReplacementPolicy="Failed"),
+}
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_counters_are_exact_after_a_crash_behind_any_single_effect(kind: str) -> None:
+    untouched = run_to_the_end(JOBS[kind])
+    assert untouched.calls > WANTED
+    for effect in range(1, untouched.calls + 1):
+        crashed = run_to_the_end(JOBS[kind], crash_after=effect)
+        assert_exact(crashed.server)
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_counters_are_exact_when_any_single_write_fails(kind: str) -> None:
+    calls = run_to_the_end(JOBS[kind]).calls
+    for effect in range(1, calls + 1, 3):
+        assert_exact(run_to_the_end(JOBS[kind], failing=effect).server)
+
+
+def run_to_the_end(
+    make: Callable[[], Document], *, crash_after: int | None = None, failing: int | None = None
+) -> Driver:
+    server = Server(make())
+    driver = Driver(server)
+    driver.crash_after = crash_after
+    if failing is not None:
+        driver.failing = {failing}
+    for _ in range(200):
+        try:
+            driver.sync()
+        except Crash:
+            driver.restart()
+        work(server)
+        driver.observe()
+        pass_time(server, 1)
+        if server.view.finished:
+            return driver
+    raise AssertionError("the Job never finished")
+
+
+def work(server: Server) -> None:
+    """A node that runs each Pod to its end at once."""
+    for uid in server.pods_in("Pending", "Running"):
+        number = int(uid.removeprefix("pod-"))
+        server.end_pod(uid, "Failed" if number % FAILS == 0 else "Succeeded")
+
+
+def assert_exact(server: Server) -> None:
+    made = range(1, server.made + 1)
+    failed = sum(1 for number in made if number % FAILS == 0)
+    status = server.view.status
+    assert server.view.condition_is_true("Complete")
+    assert status.succeeded == WANTED == server.made - failed
+    assert status.failed == failed
+    assert not any(pod["metadata"]["finalizers"] for pod in server.pods.values())
