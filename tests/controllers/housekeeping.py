@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import NotFound
+from onejob.api.errors import ApiError, NotFound
 from onejob.client.base import Create, Delete, Patch, Propagation, Selection
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
@@ -107,6 +107,9 @@ class House:
 
     async def finish(self, job: Key, condition: str = "Complete") -> None:
         """End a Job as its controller would."""
+        await self.patch(job, self.ending(condition), "status")
+
+    def ending(self, condition: str = "Complete") -> dict[str, Any]:
         stamp = self.stamp()
         first = "SuccessCriteriaMet" if condition == "Complete" else "FailureTarget"
         conditions = [
@@ -116,7 +119,24 @@ class House:
         status: dict[str, Any] = {"conditions": conditions, "startTime": stamp}
         if condition == "Complete":
             status["completionTime"] = stamp
-        await self.patch(job, {"status": status}, "status")
+        return {"status": status}
+
+    async def many_finished_jobs(self, names: list[str], **spec: Any) -> None:
+        """Created and ended with two commits."""
+        documents = [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": name},
+                "spec": {"template": TEMPLATE, **spec},
+            }
+            for name in names
+        ]
+        ending = msgspec.json.encode(self.ending())
+        creates = [Create(JOBS, "default", msgspec.json.encode(each)) for each in documents]
+        ends = [Patch(Key(JOBS, "default", name), ending, "merge", "status") for name in names]
+        for result in (*await self.client.write_many(creates), *await self.client.write_many(ends)):
+            assert not isinstance(result, ApiError), result
 
     async def a_job(self, name: str, **fields: Any) -> Key:
         metadata = {"name": name, **fields.pop("metadata", {})}

@@ -1,0 +1,240 @@
+"""The TTL controller on the real store and API, in virtual time."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.gates import FeatureGates
+from onejob.objects.meta import JOBS, PODS, Key
+from onejob.virtual_time import run_virtual
+from tests.controllers.housekeeping import House, a_house
+
+
+async def a_finished_job(house: House, name: str = "job", **spec: Any) -> Key:
+    key = await house.a_job(name, **spec)
+    await house.finish(key)
+    return key
+
+
+async def a_finished_pod(house: House, name: str = "pod", **spec: Any) -> Key:
+    key = await house.a_pod(name, **spec)
+    terminated = {"exitCode": 0, "finishedAt": house.stamp()}
+    statuses = [{"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 0}]
+    statuses[0]["state"] = {"terminated": terminated}
+    status = {"phase": "Succeeded", "containerStatuses": statuses}
+    await house.patch(key, {"status": status}, "status")
+    return key
+
+
+def test_a_finished_job_is_deleted_when_its_time_is_over_and_not_before(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            key = await a_finished_job(house, ttlSecondsAfterFinished=60)
+            await asyncio.sleep(59.5)
+            assert await house.exists(key)
+            await asyncio.sleep(1)
+            assert not await house.exists(key)
+            name = "ttl_after_finished_controller_job_deletion_duration_seconds"
+            assert house.metrics.value(name) == 1
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("condition", ["Complete", "Failed"])
+def test_a_ttl_of_zero_deletes_at_once_whatever_the_outcome(tmp_path: Path, condition: str) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            key = await house.a_job("job", ttlSecondsAfterFinished=0)
+            await asyncio.sleep(3600)
+            assert await house.exists(key), "it has not finished"
+            await house.finish(key, condition)
+            await asyncio.sleep(1)
+            assert not await house.exists(key)
+
+    run_virtual(main())
+
+
+def test_the_ttl_may_be_raised_lowered_set_and_removed_after_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            raised = await a_finished_job(house, "raised", ttlSecondsAfterFinished=60)
+            lowered = await a_finished_job(house, "lowered", ttlSecondsAfterFinished=600)
+            added = await a_finished_job(house, "added")
+            removed = await a_finished_job(house, "removed", ttlSecondsAfterFinished=60)
+            await asyncio.sleep(30)
+            await house.patch(raised, {"spec": {"ttlSecondsAfterFinished": 120}})
+            await house.patch(lowered, {"spec": {"ttlSecondsAfterFinished": 10}})
+            await house.patch(added, {"spec": {"ttlSecondsAfterFinished": 40}})
+            await house.patch(removed, {"spec": {"ttlSecondsAfterFinished": None}})
+            await asyncio.sleep(1)
+            assert await house.names(JOBS) == ["added", "raised", "removed"]
+            await asyncio.sleep(40)
+            assert await house.names(JOBS) == ["raised", "removed"]
+            await asyncio.sleep(60)
+            assert await house.names(JOBS) == ["removed"]
+            await asyncio.sleep(10**5)
+            assert await house.names(JOBS) == ["removed"]
+
+    run_virtual(main())
+
+
+def test_a_namesake_created_anew_is_not_deleted_for_its_predecessor(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            key = await a_finished_job(house, ttlSecondsAfterFinished=60)
+            await asyncio.sleep(50)
+            await house.delete(key)
+            await house.a_job("job", ttlSecondsAfterFinished=60)
+            await asyncio.sleep(3600)
+            assert await house.exists(key)
+
+    run_virtual(main())
+
+
+def test_finalizers_are_honoured(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            key = await a_finished_job(
+                house,
+                metadata={"finalizers": ["example.org/keep"]},
+                ttlSecondsAfterFinished=10,
+            )
+            await asyncio.sleep(3600)
+            metadata = (await house.get(key))["metadata"]
+            assert metadata["deletionTimestamp"] == "2026-01-01T12:00:10Z"
+            assert metadata["finalizers"] == ["example.org/keep"]
+            await house.patch(key, {"metadata": {"finalizers": None}})
+            assert not await house.exists(key)
+
+    run_virtual(main())
+
+
+def test_the_pods_of_an_expired_job_go_with_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        everything = ("ttl", "garbage", "jobs")
+        async with a_house(tmp_path, *everything, script=lambda pod: 0) as house:
+            key = await house.a_job("job", ttlSecondsAfterFinished=30, completions=3)
+            await asyncio.sleep(20)
+            assert (await house.get(key))["status"]["succeeded"] == 3
+            await asyncio.sleep(30)
+            assert await house.names(JOBS) == []
+            assert await house.names(PODS) == []
+
+    run_virtual(main())
+
+
+def test_a_job_with_an_owner_expires_all_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            owner = await house.a_job("owner")
+            uid = (await house.get(owner))["metadata"]["uid"]
+            reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": uid}
+            await a_finished_job(
+                house, metadata={"ownerReferences": [reference]}, ttlSecondsAfterFinished=5
+            )
+            await asyncio.sleep(6)
+            assert await house.names(JOBS) == ["owner"]
+
+    run_virtual(main())
+
+
+def test_a_clock_set_forward_is_noticed_within_the_minute(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            key = await a_finished_job(house, ttlSecondsAfterFinished=3600)
+            await asyncio.sleep(1)
+            house.clock.set_by(timedelta(hours=2))
+            await asyncio.sleep(61)
+            assert not await house.exists(key)
+
+    run_virtual(main())
+
+
+def test_a_clock_set_back_makes_the_job_wait_for_its_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            key = await a_finished_job(house, ttlSecondsAfterFinished=3600)
+            await asyncio.sleep(1)
+            house.clock.set_by(timedelta(hours=-2))
+            await asyncio.sleep(3600 + 7200 - 2)
+            assert await house.exists(key)
+            await asyncio.sleep(2)
+            assert not await house.exists(key)
+
+    run_virtual(main())
+
+
+def test_a_finished_pod_expires_by_its_own_ttl(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl") as house:
+            await a_finished_pod(house, "soon", ttlSecondsAfterFinished=10)
+            await a_finished_pod(house, "never")
+            await house.a_pod("running", ttlSecondsAfterFinished=0)
+            await asyncio.sleep(9)
+            assert await house.names(PODS) == ["never", "running", "soon"]
+            await asyncio.sleep(2)
+            assert await house.names(PODS) == ["never", "running"]
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("gate", "left"),
+    [("TTLAfterFinished", ["job"]), ("TTLAfterFinishedPods", ["pod"])],
+)
+def test_a_closed_gate_keeps_what_it_guards(tmp_path: Path, gate: str, left: list[str]) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            await house.a_job("job", ttlSecondsAfterFinished=0)
+            await house.a_pod("pod", ttlSecondsAfterFinished=0)
+        gates = FeatureGates({gate: False})
+        async with a_house(tmp_path, "ttl", "garbage", gates=gates) as house:
+            await house.finish(Key(JOBS, "default", "job"))
+            await house.patch(
+                Key(PODS, "default", "pod"), {"status": {"phase": "Failed"}}, "status"
+            )
+            await asyncio.sleep(3600)
+            assert await house.names(JOBS) + await house.names(PODS) == left
+
+    run_virtual(main())
+
+
+def test_what_expired_while_nobody_looked_is_deleted_at_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path) as house:
+            await a_finished_job(house, "old", ttlSecondsAfterFinished=60)
+            await a_finished_job(house, "kept", ttlSecondsAfterFinished=10**6)
+            await asyncio.sleep(3600)
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            await asyncio.sleep(1)
+            assert await house.names(JOBS) == ["kept"]
+            assert house.ttl is not None
+            assert len(house.ttl) == 1
+
+    run_virtual(main())
+
+
+def test_a_backlog_is_deleted_without_holding_up_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path) as house:
+            names = [f"old-{number}" for number in range(2000)]
+            await house.many_finished_jobs(names, ttlSecondsAfterFinished=1)
+            last = Key(JOBS, "default", names[-1])
+            other = await house.create(
+                "configmaps",
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}},
+            )
+            await asyncio.sleep(60)
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            turns = 0
+            while await house.exists(last):
+                await house.patch(other, {"data": {"turns": str(turns)}})
+                turns += 1
+            assert turns >= 50, "at least one turn in forty deletions"
+            await asyncio.sleep(1)
+            assert await house.names(JOBS) == []
+
+    run_virtual(main())
