@@ -1,0 +1,113 @@
+"""Namespaces on the real store and API, in virtual time."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from onejob.api.errors import Forbidden
+from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
+from onejob.virtual_time import run_virtual
+from tests.controllers.housekeeping import ROOT_CA, TEMPLATE, House, a_house
+
+ACCOUNT = Key("serviceaccounts", "team", "default")
+AUTHORITY = Key("configmaps", "team", "kube-root-ca.crt")
+
+
+async def a_namespace(house: House, name: str = "team") -> Key:
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    return await house.create(NAMESPACES, document, "")
+
+
+def test_each_namespace_has_a_service_account_and_the_root_certificate(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "namespaces") as house:
+            await a_namespace(house)
+            await asyncio.sleep(1)
+            assert await house.exists(ACCOUNT)
+            assert (await house.get(AUTHORITY))["data"] == {"ca.crt": ROOT_CA}
+            for name in ("default", "kube-system"):
+                assert await house.exists(Key("serviceaccounts", name, "default"))
+
+    run_virtual(main())
+
+
+def test_what_is_deleted_or_spoilt_is_restored(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "namespaces") as house:
+            await a_namespace(house)
+            await asyncio.sleep(1)
+            await house.delete(ACCOUNT)
+            await house.patch(AUTHORITY, {"data": {"ca.crt": "wrong", "more": "too much"}})
+            await asyncio.sleep(1)
+            assert await house.exists(ACCOUNT)
+            assert (await house.get(AUTHORITY))["data"] == {"ca.crt": ROOT_CA}
+            await house.delete(AUTHORITY)
+            await asyncio.sleep(1)
+            assert await house.exists(AUTHORITY)
+
+    run_virtual(main())
+
+
+def test_a_deleted_namespace_is_emptied_and_vanishes(tmp_path: Path) -> None:
+    async def main() -> None:
+        everything = ("namespaces", "garbage", "jobs", "cronjobs")
+        async with a_house(tmp_path, *everything, script=lambda pod: None) as house:
+            namespace = await a_namespace(house)
+            job = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": "job"},
+                "spec": {"template": TEMPLATE, "completions": 3, "parallelism": 3},
+            }
+            await house.create(JOBS, job, "team")
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "secret"}}
+            await house.create("secrets", secret, "team")
+            await asyncio.sleep(10)
+            assert len(await house.names(PODS, "team")) == 3
+            await house.delete(namespace, "")
+            assert (await house.get(namespace))["status"]["phase"] == "Terminating"
+            with pytest.raises(Forbidden, match="being terminated"):
+                await house.create("secrets", secret, "team")
+            await asyncio.sleep(60)
+            assert not await house.exists(namespace)
+            for resource in (JOBS, PODS, "secrets", "serviceaccounts", "configmaps", "events"):
+                assert await house.names(resource, "team") == []
+
+    run_virtual(main())
+
+
+def test_a_namespace_waits_for_what_is_held_by_finalizers(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "namespaces") as house:
+            namespace = await a_namespace(house)
+            metadata = {"name": "held", "finalizers": ["example.org/keep"]}
+            held = await house.create(
+                "configmaps",
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata},
+                "team",
+            )
+            await house.delete(namespace, "")
+            await asyncio.sleep(600)
+            assert await house.exists(namespace)
+            assert await house.names("configmaps", "team") == ["held"]
+            await house.patch(held, {"metadata": {"finalizers": None}})
+            await asyncio.sleep(5)
+            assert not await house.exists(namespace)
+            await a_namespace(house)
+            await asyncio.sleep(1)
+            assert await house.exists(ACCOUNT)
+
+    run_virtual(main())
+
+
+def test_a_large_namespace_is_emptied_page_by_page(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "namespaces", "garbage") as house:
+            await house.many_finished_jobs([f"job-{number}" for number in range(1200)])
+            await house.delete(Key(NAMESPACES, "", "default"), "")
+            await asyncio.sleep(10)
+            assert await house.names(JOBS) == []
+            assert not await house.exists(Key(NAMESPACES, "", "default"))
+
+    run_virtual(main())

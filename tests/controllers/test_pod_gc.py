@@ -1,0 +1,111 @@
+"""Pod GC on the real store and API, in virtual time."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from onejob.client.base import Bind
+from onejob.objects.meta import NODES, PODS, Key
+from onejob.virtual_time import run_virtual
+from tests.controllers.housekeeping import House, a_house
+
+
+async def a_node(house: House, name: str, **fields: Any) -> Key:
+    document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, **fields}
+    return await house.create(NODES, document, "")
+
+
+async def a_bound_pod(house: House, name: str, node: str, phase: str = "Running") -> Key:
+    key = await house.a_pod(name)
+    await house.client.write(Bind(key, node))
+    await house.patch(key, {"status": {"phase": phase}}, "status")
+    return key
+
+
+def removed(house: House, reason: str) -> float:
+    return house.metrics.value("pod_gc_collector_force_delete_pods_total", "default", reason)
+
+
+def test_finished_pods_beyond_the_limit_go_oldest_first(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "pod_gc", terminated_limit=3) as house:
+            for number in range(6):
+                key = await house.a_pod(f"pod-{number}")
+                await house.patch(key, {"status": {"phase": "Succeeded"}}, "status")
+                await asyncio.sleep(1.5)
+            await house.a_pod("running")
+            await asyncio.sleep(30)
+            assert await house.names(PODS) == ["pod-3", "pod-4", "pod-5", "running"]
+            assert removed(house, "terminated") == 3
+            assert house.pod_gc is not None
+            assert len(house.pod_gc) == 3
+
+    run_virtual(main())
+
+
+def test_pods_of_a_node_that_is_gone_fail_and_go_after_a_quarantine(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "pod_gc") as house:
+            node = await a_node(house, "node")
+            await a_bound_pod(house, "running", "node")
+            await a_bound_pod(house, "done", "node", "Succeeded")
+            held = await house.a_pod("held", metadata={"finalizers": ["example.org/keep"]})
+            await house.client.write(Bind(held, "node"))
+            await asyncio.sleep(100)
+            assert len(await house.names(PODS)) == 3
+            await house.delete(node)
+            await asyncio.sleep(30)
+            assert len(await house.names(PODS)) == 3
+            await asyncio.sleep(40)
+            assert await house.names(PODS) == ["held"]
+            status = (await house.get(held))["status"]
+            assert status["phase"] == "Failed"
+            (condition,) = [c for c in status["conditions"] if c["type"] == "DisruptionTarget"]
+            assert condition["reason"] == "DeletionByPodGC"
+            assert removed(house, "orphaned") == 3
+
+    run_virtual(main())
+
+
+def test_a_node_that_returns_in_time_keeps_its_pods(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "pod_gc") as house:
+            node = await a_node(house, "node")
+            await a_bound_pod(house, "pod", "node")
+            await asyncio.sleep(30)
+            await house.delete(node)
+            await asyncio.sleep(25)
+            await a_node(house, "node")
+            await asyncio.sleep(300)
+            assert await house.names(PODS) == ["pod"]
+
+    run_virtual(main())
+
+
+def test_a_deleted_pod_that_was_never_bound_goes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "pod_gc") as house:
+            key = await house.a_pod("pod", metadata={"finalizers": ["example.org/keep"]})
+            await house.delete(key)
+            await asyncio.sleep(30)
+            assert (await house.get(key))["status"]["phase"] == "Failed"
+            assert removed(house, "unscheduled") >= 1
+
+    run_virtual(main())
+
+
+def test_deleted_pods_on_a_node_out_of_service_go_by_force(tmp_path: Path) -> None:
+    taints = [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]
+
+    async def main() -> None:
+        async with a_house(tmp_path, "pod_gc") as house:
+            await a_node(house, "dead", spec={"taints": taints})
+            await a_node(house, "fine")
+            for name in ("dead", "fine"):
+                await house.delete(await a_bound_pod(house, f"on-{name}", name))
+            await a_bound_pod(house, "not-deleted", "dead")
+            await asyncio.sleep(30)
+            assert await house.names(PODS) == ["not-deleted", "on-fine"]
+            assert removed(house, "out-of-service") == 1
+
+    run_virtual(main())
