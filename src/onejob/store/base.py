@@ -190,7 +190,8 @@ class Store(Protocol):
         """Objects in key order (namespace, then name), consistent at one revision.
 
         `namespace` "" means all. `limit` 0 means all. `at` names the snapshot of an earlier
-        page; raises Compacted when it is gone.
+        page; raises Compacted when it is gone. Cold objects are read from disk: for a list that
+        may be long, use `pages`.
         """
 
     def pages(self, resource: str, namespace: str = "", *, size: int = 500) -> AsyncIterator[Page]:

@@ -1,5 +1,6 @@
 """Lists in key order, whole or page by page, each page of the same moment."""
 
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from onejob.objects.meta import Key
@@ -55,27 +56,34 @@ class Listing:
             room = limit - len(items) if limit else len(names)
             remaining += max(0, len(names) - room)
             if room > 0:
-                objects = bucket.objects
-                items += [
-                    self._stored(resource, place, name, objects[name]) for name in names[:room]
-                ]
+                shown = names[:room]
+                held = [bucket.objects[name] for name in shown]
+                items += self._warmed(held, (Key(resource, place, name) for name in shown))
         return Page(items, at, items[-1].key if remaining else None, remaining)
 
     def _page_then(self, snapshot: Snapshot, namespace: str, limit: int, after: Key | None) -> Page:
         walk = snapshot.walk(self._contents, namespace, after)
         found = list(islice(walk, limit + 1) if limit else walk)
         more = 0 < limit < len(found)
-        items = [self._version(key, then) for key, then in found[: limit or None]]
+        found = found[: limit or None]
+        items = self._warmed(
+            [self._held(key, revision) for key, revision in found],
+            (key for key, _ in found),
+        )
         # How many follow would have to be counted.
         return Page(items, snapshot.at, items[-1].key if more else None, None if more else 0)
 
-    def _version(self, key: Key, revision: int) -> Stored:
+    def _held(self, key: Key, revision: int) -> Held:
         held = self._contents.find(key)
-        if isinstance(held, Stored) and held.revision == revision:
-            return held
-        return Stored(key, revision, self._reader.value(revision))
+        return held if isinstance(held, Stored) and held.revision == revision else revision
 
-    def _stored(self, resource: str, namespace: str, name: str, held: Held) -> Stored:
-        if isinstance(held, Stored):
-            return held
-        return Stored(Key(resource, namespace, name), held, self._reader.value(held))
+    def _warmed(self, held: Sequence[Held], keys: Iterable[Key]) -> Sequence[Stored]:
+        """The versions themselves, those that are not in memory read with one statement."""
+        hot = [one for one in held if isinstance(one, Stored)]
+        if len(hot) == len(held):
+            return hot
+        values = self._reader.values([one for one in held if isinstance(one, int)])
+        return [
+            one if isinstance(one, Stored) else Stored(key, one, values[one])
+            for key, one in zip(keys, held, strict=True)
+        ]
