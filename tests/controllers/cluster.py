@@ -243,10 +243,19 @@ class Cluster:
         return [read_pod(document) for document in listing.documents]
 
     async def until_finished(self, key: Key, *, within: float = 3600) -> Job:
+        selection = Selection(JOBS, key.namespace, fields=f"metadata.name={key.name}")
         async with asyncio.timeout(within):
-            while not (job := await self.job(key)).finished:
-                await asyncio.sleep(0.5)
-        return job
+            job = await self.job(key)
+            if job.finished:
+                return job
+            async for batch in self.client.watch(selection, after=job.metadata.revision):
+                for event in batch:
+                    if event.type == "BOOKMARK":
+                        continue
+                    job = read_job(event.document)
+                    if job.finished:
+                        return job
+        raise AssertionError("the watch ended before the Job did")
 
 
 @dataclass

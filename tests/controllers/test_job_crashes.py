@@ -6,12 +6,12 @@ import pytest
 
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
-from tests.controllers.cluster import CountingClient, a_cluster
+from tests.controllers.cluster import CountingClient, Script, a_cluster
 
 POD_COUNT = 50
 
 
-def every_fifth_fails() -> "Script":
+def every_fifth_fails() -> Script:
     seen: dict[str, int] = {}
 
     def script(pod: Pod) -> int:
@@ -19,9 +19,6 @@ def every_fifth_fails() -> "Script":
         return 1 if number % 5 == 4 else 0
 
     return script
-
-
-Script = type(every_fifth_fails())
 
 
 async def _run(folder: Path, dies_after: int | None, mode: str) -> int:

@@ -86,6 +86,10 @@ class Writes:
         name = metadata["name"]
         self._require_namespace(kind, namespace, name)
         strategy.default(doc)
+        metadata.pop("managedFields", None)
+        if not options.trusted:
+            # Before preparing: what the server makes up (a Job's selector) belongs to nobody.
+            track_update(None, doc, options.field_manager, now, "", self._type(kind))
         strategy.prepare_create(doc)
         errors = strategy.validate_create(doc)
         if errors:
@@ -94,9 +98,6 @@ class Writes:
         # possible (a Job without labels gets its template's).
         strategy.default(doc)
         warnings = [*warnings, *strategy.warnings_on_create(doc)]
-        metadata.pop("managedFields", None)
-        if not options.trusted:
-            track_update(None, doc, options.field_manager, now, "", self._type(kind))
         key = Key(kind.storage, namespace, name)
         if self.store.newest(key) is not None:
             raise already_exists(kind.resource, name)
@@ -291,26 +292,26 @@ class Writes:
         strategy = self.strategies[kind.resource]
         carry_over(kind, new, old, namespace=namespace, name=name, patching=patching)
         errors = new_finalizers(new, old)
-        if subresource == "status":
+        if subresource != "finalize":
             strategy.default(new)
-            strategy.prepare_status_update(new, old)
-            errors = [*errors, *strategy.validate_status_update(new, old)]
-        elif subresource == "finalize":
-            _only_spec_finalizers(new, old)
-        else:
-            strategy.default(new)
-            strategy.prepare_update(new, old)
-            errors = [*errors, *strategy.validate_update(new, old)]
-            warnings = [*warnings, *strategy.warnings_on_update(new, old)]
-        if errors:
-            raise Invalid(kind.kind, kind.group, name, errors)
-        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if options.trusted:
             _keep_managed_fields(new, old)
         elif not tracked:
             track_update(
                 old, new, options.field_manager, self.clock.now(), subresource, self._type(kind)
             )
+        if subresource == "status":
+            strategy.prepare_status_update(new, old)
+            errors = [*errors, *strategy.validate_status_update(new, old)]
+        elif subresource == "finalize":
+            _only_spec_finalizers(new, old)
+        else:
+            strategy.prepare_update(new, old)
+            errors = [*errors, *strategy.validate_update(new, old)]
+            warnings = [*warnings, *strategy.warnings_on_update(new, old)]
+        if errors:
+            raise Invalid(kind.kind, kind.group, name, errors)
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if new == old or (not options.trusted and _same_but_for_times(new, old)):
             return Outcome(200, stored.value, stored.revision, tuple(warnings))
         if options.dry_run:
