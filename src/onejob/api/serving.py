@@ -15,6 +15,7 @@ from typing import Any, Final
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
+from websockets.exceptions import InvalidState
 
 from onejob.api.authentication import peer_subject
 from onejob.api.http import ApiApp
@@ -91,7 +92,11 @@ class ApiServer:
         self._listener.close()
         self._app.close_streams()
         for connection in list(self._state.connections):
-            connection.shutdown()
+            try:
+                connection.shutdown()
+            except InvalidState:
+                # A WebSocket that is already saying goodbye; uvicorn would say it again.
+                connection.transport.close()
         await self._tasks_end(_GRACE_SECONDS)
         # Whoever is still here waits for a slow client, or hangs: first hang up, then cancel.
         for connection in list(self._state.connections):

@@ -1,0 +1,238 @@
+"""exec and attach over a real WebSocket."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from onejob.api.errors import BadRequest, InternalError
+from onejob.api.pod_streams import ExecRequest, ExecStreams, TerminalSize
+from tests.api.http.scripted import ScriptedService
+from tests.api.http.wire import TOKEN, Wire, with_server
+
+EXEC = "/api/v1/namespaces/default/pods/p/exec"
+V5 = "v5.channel.k8s.io"
+
+
+class Programs:
+    """Stands in for the node: a few commands that use their streams."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExecRequest] = []
+        self.cancelled = asyncio.Event()
+        self.sizes: list[TerminalSize] = []
+
+    async def exec(self, request: ExecRequest, streams: ExecStreams) -> int:
+        self.requests.append(request)
+        match request.command:
+            case ("cat",) | ():
+                while data := await streams.read_stdin():
+                    await streams.write_stdout(data)
+                return 0
+            case ("fail", code):
+                await streams.write_stderr(b"no\n")
+                return int(code)
+            case ("size",):
+                self.sizes.append(await streams.next_size())
+                return 0
+            case ("crash",):
+                raise RuntimeError("inside")
+            case ("refuse",):
+                raise BadRequest("no such program")
+            case _:
+                try:
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    self.cancelled.set()
+        raise InternalError("not reached")
+
+
+def pod(node: str = "n", phase: str = "Running") -> bytes:
+    document = {
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+        "status": {"phase": phase},
+    }
+    return json.dumps(document).encode()
+
+
+@asynccontextmanager
+async def session(
+    wire: Wire, target: str, protocol: str = V5, token: str = TOKEN
+) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    tls = ssl.create_default_context(cafile=str(wire.certificates.authority))
+    connector = aiohttp.TCPConnector(ssl=tls)
+    async with aiohttp.ClientSession(connector=connector) as http:
+        headers = {"Authorization": f"Bearer {token}"}
+        url = wire.server.url + target
+        async with http.ws_connect(url, protocols=[protocol], headers=headers) as socket:
+            assert socket.protocol == protocol
+            yield socket
+
+
+async def to_the_end(socket: aiohttp.ClientWebSocketResponse) -> tuple[dict[int, bytes], Any]:
+    """All output by channel, and the status."""
+    output: dict[int, bytes] = {}
+    status = None
+    async for message in socket:
+        channel, data = message.data[0], message.data[1:]
+        if channel == 3:
+            status = json.loads(data)
+        else:
+            output[channel] = output.get(channel, b"") + data
+    assert socket.close_code == 1000
+    return output, status
+
+
+@pytest.mark.parametrize("protocol", [V5, "v4.channel.k8s.io"])
+def test_a_command_gets_its_input_and_its_end(tmp_path: Path, protocol: str) -> None:
+    programs = Programs()
+
+    async def test(wire: Wire) -> None:
+        target = f"{EXEC}?command=cat&stdin=true&stdout=true&stderr=true"
+        async with session(wire, target, protocol) as socket:
+            await socket.send_bytes(b"\x00hello ")
+            await socket.send_bytes(b"\x00world")
+            await socket.ping()
+            await socket.send_bytes(b"\xff\x00")
+            output, status = await to_the_end(socket)
+        assert output == {1: b"hello world"}
+        assert status == {"metadata": {}, "status": "Success"}
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=programs)
+    assert programs.requests == [
+        ExecRequest("default", "p", "c", ("cat",), stdin=True, stdout=True, stderr=True)
+    ]
+
+
+def test_a_failing_command_tells_its_exit_code(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        target = f"{EXEC}?command=fail&command=3&stdout=true&stderr=true"
+        async with session(wire, target) as socket:
+            output, status = await to_the_end(socket)
+        assert output == {2: b"no\n"}
+        assert (status["status"], status["reason"]) == ("Failure", "NonZeroExitCode")
+        assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [("refuse", 400, "no such program"), ("crash", 500, "an error on the server was logged")],
+)
+def test_a_session_that_cannot_be_had_ends_with_its_error(
+    tmp_path: Path, command: str, code: int, message: str
+) -> None:
+    async def test(wire: Wire) -> None:
+        async with session(wire, f"{EXEC}?command={command}&stdout=true") as socket:
+            _, status = await to_the_end(socket)
+        assert (status["code"], status["message"]) == (code, message)
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
+
+
+def test_a_terminal_has_a_size_and_one_output(tmp_path: Path) -> None:
+    programs = Programs()
+
+    async def test(wire: Wire) -> None:
+        target = f"{EXEC}?command=size&tty=true&stdin=true&stdout=true&stderr=true"
+        async with session(wire, target) as socket:
+            await socket.send_bytes(b"\x04nonsense")
+            await socket.send_bytes(b'\x04{"Width":80,"Height":24}')
+            await to_the_end(socket)
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=programs)
+    assert programs.sizes == [TerminalSize(80, 24)]
+    assert programs.requests[0].tty
+    assert not programs.requests[0].stderr
+
+
+def test_attach_has_no_command(tmp_path: Path) -> None:
+    programs = Programs()
+
+    async def test(wire: Wire) -> None:
+        target = EXEC.replace("exec", "attach") + "?stdin=true&stdout=true"
+        async with session(wire, target) as socket:
+            await socket.send_bytes(b"\xff\x00")
+            await to_the_end(socket)
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=programs)
+    assert programs.requests[0].command == ()
+
+
+def test_a_command_is_cancelled_when_its_caller_goes(tmp_path: Path) -> None:
+    programs = Programs()
+
+    async def test(wire: Wire) -> None:
+        async with session(wire, f"{EXEC}?command=sleep&stdout=true"):
+            pass
+        async with asyncio.timeout(5):
+            await programs.cancelled.wait()
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=programs)
+
+
+def test_sessions_end_with_the_server(tmp_path: Path) -> None:
+    programs = Programs()
+
+    async def test(wire: Wire) -> None:
+        async with session(wire, f"{EXEC}?command=sleep&stdout=true") as socket:
+            async with asyncio.timeout(2):
+                await wire.server.stop()
+            assert (await socket.receive()).type in (
+                aiohttp.WSMsgType.CLOSE,
+                aiohttp.WSMsgType.CLOSED,
+            )
+        assert programs.cancelled.is_set()
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=programs)
+
+
+@pytest.mark.parametrize(
+    ("target", "protocol", "token", "code"),
+    [
+        (f"{EXEC}?command=cat&stdout=true", V5, "wrong", 401),
+        (f"{EXEC}?command=cat&stdout=true", "v1.channel.k8s.io", TOKEN, 400),
+        (f"{EXEC}?stdout=true", V5, TOKEN, 400),
+        (f"{EXEC}?command=cat", V5, TOKEN, 400),
+        (f"{EXEC}?command=cat&stdout=true&container=x", V5, TOKEN, 400),
+        (EXEC.replace("/p/", "/q/") + "?command=cat&stdout=true", V5, TOKEN, 404),
+        (EXEC.replace("exec", "log"), V5, TOKEN, 400),
+        ("/apis/batch/v1/nope", V5, TOKEN, 404),
+        ("/nope", V5, TOKEN, 404),
+    ],
+)
+def test_bad_sessions_are_refused_before_they_begin(
+    tmp_path: Path, target: str, protocol: str, token: str, code: int
+) -> None:
+    async def test(wire: Wire) -> None:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
+            await anext(session_entry(wire, target, protocol, token))
+        assert raised.value.status == code
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
+
+
+async def session_entry(
+    wire: Wire, target: str, protocol: str, token: str
+) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async with session(wire, target, protocol, token) as socket:
+        yield socket
+
+
+@pytest.mark.parametrize(("node", "phase"), [("", "Pending"), ("n", "Succeeded")])
+def test_only_a_running_pod_has_sessions(tmp_path: Path, node: str, phase: str) -> None:
+    async def test(wire: Wire) -> None:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
+            await anext(session_entry(wire, f"{EXEC}?command=cat&stdout=true", V5, TOKEN))
+        assert raised.value.status == 400
+
+    service = ScriptedService({"p": pod(node, phase)})
+    with_server(service, tmp_path, test, sessions=Programs())
