@@ -5,7 +5,6 @@ Two implementations: a server over HTTPS (`http_api`), and the kept state of a p
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
@@ -18,11 +17,10 @@ TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 FIELD_MANAGER: Final = "onejob"
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = msgspec.field(default_factory=dict)
     accept: str = JSON
     body: bytes = b""
     content_type: str = JSON
@@ -34,8 +32,7 @@ class Ask:
         return f"{self.path}?{urlencode(given)}" if given else self.path
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     code: int
     body: bytes
     #: Texts of `Warning` headers.

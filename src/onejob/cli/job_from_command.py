@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
+
+import msgspec
 
 from onejob.cli.errors import CommandError
 
@@ -13,8 +14,7 @@ HOST_IMAGE: Final = "host"
 _MAX_NAME: Final = 52
 
 
-@dataclass(frozen=True, slots=True)
-class CommandJob:
+class CommandJob(msgspec.Struct, frozen=True):
     command: Sequence[str]
     name: str = ""
     image: str = HOST_IMAGE
@@ -29,11 +29,9 @@ class CommandJob:
 
 def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]:
     name = job.name or name_for(job.command)
-    container: dict[str, Any] = {
-        "name": "main",
-        "image": job.image,
-        "command": list(job.command),
-    }
+    container: dict[str, Any] = {"name": "main", "image": job.image}
+    if job.command:
+        container["command"] = list(job.command)
     if job.env:
         container["env"] = [_variable(text, environment) for text in job.env]
     completions = job.completions

@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
+
+import msgspec
 
 from onejob.api.kinds import Kind
 from onejob.cli.api import TABLE, Api, Ask, get, list_all, path_of, watch_events
@@ -15,8 +16,7 @@ from onejob.cli.tables import column_widths, render_table
 from onejob.cli.terminal import terminal_of
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     labels: str = ""
     fields: str = ""
     all_namespaces: bool = False
@@ -25,14 +25,13 @@ class Query:
         return {"labelSelector": self.labels, "fieldSelector": self.fields, **more}
 
 
-@dataclass(slots=True)
-class Rows:
+class Rows(msgspec.Struct):
     """Rows of one kind, perhaps from several places."""
 
     kind: Kind
-    columns: list[dict[str, Any]] = field(default_factory=list)
+    columns: list[dict[str, Any]] = msgspec.field(default_factory=list)
     #: Namespace, run (or ""), cells.
-    rows: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    rows: list[tuple[str, str, list[str]]] = msgspec.field(default_factory=list)
     show_namespace: bool = False
 
     def add(self, table: dict[str, Any], run: str = "") -> None:

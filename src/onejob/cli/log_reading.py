@@ -4,8 +4,9 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TextIO
+
+import msgspec
 
 from onejob.api.errors import ApiError, BadRequest
 from onejob.api.kinds import BY_RESOURCE
@@ -19,8 +20,7 @@ _MAX_FOLLOWED: Final = 50
 _COLOURS: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 
-@dataclass(frozen=True, slots=True)
-class LogQuery:
+class LogQuery(msgspec.Struct, frozen=True):
     follow: bool = False
     previous: bool = False
     #: Negative: all.
@@ -44,8 +44,7 @@ class LogQuery:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     namespace: str
     pod: str
     container: str

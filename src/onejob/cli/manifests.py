@@ -7,11 +7,11 @@ file, document number and line.
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from onejob.api.decoding import MAX_DEPTH
@@ -44,8 +44,7 @@ class BadManifests(CommandError):
         return list(self.problems)
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """One object that somebody wants."""
 
     #: As the user named it.

@@ -1,24 +1,28 @@
 """The words for what a command is about: `jobs`, `job/pi`, `po pi-x2k4p`, `all`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
+
+import msgspec
 
 from onejob.api.kinds import KINDS, Kind
 from onejob.cli.errors import CommandError
 
 
-@dataclass(frozen=True, slots=True)
-class Noun:
+class Noun(msgspec.Struct, frozen=True):
     kind: Kind
     #: "" means all of the kind.
     name: str = ""
 
+    @property
+    def type(self) -> str:
+        """`job.batch`, `pod`"""
+        return f"{self.kind.singular}.{self.kind.group}".rstrip(".")
+
     def __str__(self) -> str:
         """As kubectl reports on it: `job.batch/pi`."""
-        group = f".{self.kind.group}" if self.kind.group else ""
-        return f"{self.kind.singular}{group}/{self.name}"
+        return f"{self.type}/{self.name}"
 
 
 def _words(kind: Kind) -> tuple[str, ...]:

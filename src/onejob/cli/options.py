@@ -121,3 +121,11 @@ def runs_option(function: F) -> F:
 
 def output_option(*choices: str) -> Callable[[F], F]:
     return click.option("-o", "--output", type=click.Choice(choices), help="Another form.")
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, `[V6]:PORT` or `:PORT`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise CommandError(f"--listen {text}: expected HOST:PORT", "for instance 127.0.0.1:7443")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)

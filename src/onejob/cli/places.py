@@ -6,14 +6,14 @@
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from onejob.cli.errors import CommandError
 
 
-@dataclass(frozen=True, slots=True)
-class DataDir:
+class DataDir(msgspec.Struct, frozen=True):
     path: Path
 
     @property

@@ -1,9 +1,11 @@
 """A run told in lines: for pipes, CI logs and `--plain`, and until a live display is worth it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Final, Protocol, TextIO
+
+import msgspec
 
 from onejob.cli.durations import short_seconds
 from onejob.cli.progress import EndedPod, JobProgress, RunProgress
@@ -16,8 +18,7 @@ _FAILURES_TOLD: Final = 20
 _PREFIX_COLOURS: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(msgspec.Struct, frozen=True):
     pod: str
     #: Empty where the Pod has only one.
     container: str
@@ -162,6 +163,8 @@ def how_it_ended(pod: EndedPod) -> str:
     known = pod.reason if pod.reason not in ("", "Error", "Completed") else ""
     parts = [part for part in (code, known) if part]
     text = ", ".join(parts) or "ended without a status"
+    if pod.stopped:
+        text = f"stopped ({text})"
     return f"{text}: {' '.join(pod.message.split())}" if pod.message else text
 
 
@@ -175,7 +178,7 @@ def counts_text(job: JobProgress) -> str:
 
 
 def retry_text(job: JobProgress, retry_at: datetime, now: datetime) -> str:
-    seconds = max(0, round((retry_at - now).total_seconds()))
+    seconds = max(0, ceil((retry_at - now).total_seconds()))
     limit = job.job.spec.backoff_limit
     per_index = job.job.spec.backoff_limit_per_index is not None
     of = f" of {limit}" if limit is not None and not per_index else ""

@@ -6,9 +6,10 @@ about are kept: the failed (a few) and the slowest (a few).
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
+
+import msgspec
 
 from onejob.objects.job import Job
 from onejob.objects.meta import Key
@@ -23,12 +24,11 @@ KEPT_SLOWEST: Final = 3
 #: A rate is measured over about this long, so that it follows what happens now.
 _RATE_WINDOW: Final = timedelta(seconds=20)
 
-PodChange = Literal["started", "succeeded", "failed", "restarted"]
+PodChange = Literal["started", "succeeded", "failed", "stopped", "restarted"]
 _SETTINGS: Final = Settings()
 
 
-@dataclass(frozen=True, slots=True)
-class EndedPod:
+class EndedPod(msgspec.Struct, frozen=True):
     name: str
     uid: str
     index: str
@@ -39,10 +39,11 @@ class EndedPod:
     exit_code: int | None
     reason: str
     message: str
+    #: It did not end by itself: somebody, mostly the Job's own fate, had it deleted.
+    stopped: bool = False
 
 
-@dataclass(slots=True)
-class RunningPod:
+class RunningPod(msgspec.Struct):
     name: str
     #: As we saw it: times on the API have no fractions of seconds.
     since: datetime
@@ -50,28 +51,27 @@ class RunningPod:
     restarts: int = 0
 
 
-@dataclass(slots=True)
-class JobProgress:
+class JobProgress(msgspec.Struct):
     """One Job. `job` is its newest version; it stays after the object is deleted."""
 
     job: Job
     created_at: datetime
-    running: dict[str, RunningPod] = field(default_factory=dict)
+    running: dict[str, RunningPod] = msgspec.field(default_factory=dict)
     pods: int = 0
     ended_pods: int = 0
     retries: int = 0
-    failures: list[EndedPod] = field(default_factory=list)
+    failures: list[EndedPod] = msgspec.field(default_factory=list)
     failed_pods: int = 0
     pod_seconds: float = 0.0
-    exit_codes: list[int] = field(default_factory=list)
+    exit_codes: list[int] = msgspec.field(default_factory=list)
     gone: bool = False
     finished_at: datetime | None = None
-    _slowest: list[tuple[float, str, EndedPod]] = field(default_factory=list)
+    _slowest: list[tuple[float, str, EndedPod]] = msgspec.field(default_factory=list)
     _unanswered_failures: int = 0
     _backoff: BackoffRecord = NO_FAILURES
-    _index_backoff: dict[str, tuple[int, datetime]] = field(default_factory=dict)
-    _ended: set[str] = field(default_factory=set)
-    _samples: list[tuple[datetime, int]] = field(default_factory=list)
+    _index_backoff: dict[str, tuple[int, datetime]] = msgspec.field(default_factory=dict)
+    _ended: set[str] = msgspec.field(default_factory=set)
+    _samples: list[tuple[datetime, int]] = msgspec.field(default_factory=list)
 
     # --- what is known ------------------------------------------------------------------
 
@@ -205,18 +205,19 @@ class JobProgress:
             self._backoff = self._backoff.after([at], [])
             self._index_backoff.pop(ended.index, None)
             return "succeeded"
+        self.failures = [*self.failures, ended][-KEPT_FAILURES:]
+        if ended.stopped:
+            return "stopped"
         self.failed_pods += 1
         self._unanswered_failures += 1
-        self.failures = [*self.failures, ended][-KEPT_FAILURES:]
         self._backoff = self._backoff.after([], [at])
         count, _ = self._index_backoff.get(ended.index, (0, at))
         self._index_backoff[ended.index] = (count + 1, at)
         return "failed"
 
 
-@dataclass(slots=True)
-class RunProgress:
-    jobs: dict[str, JobProgress] = field(default_factory=dict)
+class RunProgress(msgspec.Struct):
+    jobs: dict[str, JobProgress] = msgspec.field(default_factory=dict)
 
     def expect(self, job: Job, now: datetime) -> JobProgress:
         progress = JobProgress(job, now)
@@ -256,4 +257,5 @@ def _describe_end(pod: Pod, seconds: float) -> EndedPod:
         exit_code=end.exit_code if end else None,
         reason=pod.status.reason or (end.reason if end else ""),
         message=end.message if end else "",
+        stopped=pod.metadata.deleting and pod.phase != "Succeeded",
     )

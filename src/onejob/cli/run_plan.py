@@ -1,9 +1,10 @@
 """What a run will do, settled and checked before anything is started."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+
+import msgspec
 
 from onejob.cli.errors import CommandError
 from onejob.cli.manifest_check import manifest_problems
@@ -17,8 +18,7 @@ _RUNNABLE: Final = (NAMESPACES, "serviceaccounts", "configmaps", "secrets", "ser
 _BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """One object to create."""
 
     resource: str
@@ -26,12 +26,11 @@ class Wanted:
     document: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
+class RunPlan(msgspec.Struct, frozen=True):
     #: In the order of creation; Jobs are the last ones.
     objects: tuple[Wanted, ...]
     notices: tuple[str, ...] = ()
-    jobs: tuple[Wanted, ...] = field(default=())
+    jobs: tuple[Wanted, ...] = msgspec.field(default=())
 
 
 def plan_run(

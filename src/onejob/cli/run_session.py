@@ -12,7 +12,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -40,12 +39,11 @@ from onejob.server import ControlPlane, RuntimeName, Settings
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
+class SessionOptions(msgspec.Struct, frozen=True):
     #: None keeps nothing.
     data_dir: DataDir | None
     runtime: RuntimeName = "process"
-    gates: FeatureGates = field(default_factory=FeatureGates)
+    gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
     pass_env: tuple[str, ...] = ()
     image_map: Mapping[str, tuple[str, ...]] | None = None
     host_read_only: bool = False

@@ -3,10 +3,11 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from onejob.api.errors import NotFound
 from onejob.cli.api import Api, get
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 _LISTED_RUNS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """`namespace` is the one that was asked for, "" if none was."""
 
     data_dir: DataDir

@@ -114,9 +114,11 @@ def _coloured(row: str, job: JobProgress, terminal: Terminal) -> str:
 def _failures(
     job: JobProgress, last_lines: Mapping[str, Sequence[str]], terminal: Terminal
 ) -> list[str]:
-    if not job.failures:
+    # What was stopped because the Job is Complete has nothing to tell.
+    told = [pod for pod in job.failures if not (pod.stopped and job.complete)]
+    if not told:
         return []
-    shown = job.failures[-SHOWN_FAILURES:]
+    shown = told[-SHOWN_FAILURES:]
     count = f", the last {len(shown)} of {job.failed_pods}" if job.failed_pods > len(shown) else ""
     lines = ["", f"Failed pods of {job.title}{count}:"]
     for pod in shown:

@@ -3,15 +3,15 @@
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from typing import Final, TextIO
+
+import msgspec
 
 #: Used where nothing knows the width: a pipe must not wrap or cut anything.
 UNLIMITED: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
+class Terminal(msgspec.Struct, frozen=True):
     interactive: bool
     colour: bool
     width: int

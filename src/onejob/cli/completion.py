@@ -1,0 +1,31 @@
+"""`onejob completion`: what makes Tab work."""
+
+import click
+
+from onejob.cli.errors import CommandError
+
+_EPILOG = """\b
+Examples:
+  onejob completion bash > ~/.local/share/bash-completion/completions/onejob
+  onejob completion zsh  > "${fpath[1]}/_onejob"
+  onejob completion fish > ~/.config/fish/completions/onejob.fish"""
+
+
+@click.command(epilog=_EPILOG, short_help="Print a completion script")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> int:
+    """Print the script that lets your shell complete onejob's commands and options."""
+    from click.shell_completion import get_completion_class
+
+    from onejob.cli.main import cli
+
+    completion = get_completion_class(shell)
+    if completion is None:
+        raise CommandError(f"there is no completion for {shell}")
+    try:
+        script = completion(cli, {}, "onejob", "_ONEJOB_COMPLETE").source()
+    except RuntimeError as error:
+        # click asks the shell for its version.
+        raise CommandError(str(error)) from None
+    print(script)
+    return 0
