@@ -124,3 +124,172 @@ def test_errors_at_conditions_do_not_show_them() -> None:
     assert error == (
         "status.conditions: Invalid value: cannot disable the terminal FailureTarget=True condition"
     )
+
+
+DONE = [condition("SuccessCriteriaMet"), condition("Complete")]
+LOST = [condition("FailureTarget"), condition("Failed")]
+PER_INDEX = {"completionMode": "Indexed", "completions": 5, "backoffLimitPerIndex": 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "spec", "error"),
+    [
+        ({}, {"active": -1}, {}, "active: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            {},
+            {"terminating": -1},
+            {},
+            "terminating: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            {},
+            {"uncountedTerminatedPods": {"failed": [""]}},
+            {},
+            'uncountedTerminatedPods.failed[0]: Invalid value: "": must not be empty',
+        ),
+        (
+            {},
+            {"uncountedTerminatedPods": {"succeeded": ["a"], "failed": ["a"]}},
+            {},
+            'uncountedTerminatedPods.failed[0]: Duplicate value: "a"',
+        ),
+        (
+            {"failed": 2},
+            {"failed": 1},
+            {},
+            "failed: Invalid value: 1: cannot decrease the failed counter",
+        ),
+        (
+            {},
+            {"conditions": [*DONE, condition("FailureTarget")], "startTime": START,
+             "completionTime": LATER},
+            {},
+            "conditions: Invalid value: cannot set Complete=True and FailureTarget=true conditions",
+        ),
+        (
+            {},
+            {"conditions": [*DONE, *LOST], "startTime": START, "completionTime": LATER},
+            {},
+            "conditions: Invalid value: cannot set Complete=True and Failed=true conditions",
+        ),
+        (
+            {},
+            {"completionTime": START},
+            {},
+            f'completionTime: Invalid value: "{START}": '
+            "cannot set completionTime when there is no Complete=True condition",
+        ),
+        (
+            {},
+            {"conditions": DONE, "startTime": START},
+            {},
+            "completionTime: Required value: completionTime is required for Complete jobs",
+        ),
+        (
+            {"conditions": DONE, "startTime": START, "completionTime": START},
+            {"conditions": DONE, "startTime": START, "completionTime": LATER},
+            {},
+            f'completionTime: Invalid value: "{LATER}": field is immutable',
+        ),
+        (
+            {},
+            {"conditions": DONE, "startTime": LATER, "completionTime": START},
+            {},
+            f'completionTime: Invalid value: "{START}": must be equal to or after `startTime`',
+        ),
+        (
+            {},
+            {"conditions": [condition("Failed")], "startTime": START},
+            {},
+            "conditions: Invalid value: "
+            "cannot set Failed=True condition without the FailureTarget=true condition",
+        ),
+        (
+            {},
+            {"conditions": [condition("Complete")], "startTime": START, "completionTime": START},
+            {},
+            "conditions: Invalid value: "
+            "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+        ),
+        (
+            {},
+            {"conditions": LOST, "startTime": START, "active": 1},
+            {},
+            "active: Invalid value: 1: active>0 is invalid for finished job",
+        ),
+        (
+            {},
+            {"conditions": LOST, "startTime": START, "terminating": 1},
+            {},
+            "terminating: Invalid value: 1: terminating>0 is invalid for finished job",
+        ),
+        (
+            {},
+            {"conditions": LOST, "startTime": START,
+             "uncountedTerminatedPods": {"failed": ["a"]}},
+            {},
+            'uncountedTerminatedPods: Invalid value: {"failed":["a"]}: '
+            "must be empty for finished job",
+        ),
+        (
+            {},
+            {"completedIndexes": "0"},
+            {},
+            'completedIndexes: Invalid value: "0": '
+            "cannot set non-empty completedIndexes when non-indexed completion mode",
+        ),
+        (
+            {},
+            {"failedIndexes": ""},
+            {},
+            'failedIndexes: Invalid value: "": '
+            "cannot set non-null failedIndexes when backoffLimitPerIndex is null",
+        ),
+        (
+            {},
+            {"failedIndexes": "0,2", "completedIndexes": "2-4"},
+            PER_INDEX,
+            'failedIndexes: Invalid value: "0,2": '
+            "failedIndexes and completedIndexes overlap at index: 2",
+        ),
+        (
+            {"conditions": [condition("SuccessCriteriaMet")]},
+            {},
+            {},
+            "conditions: Invalid value: cannot disable the SuccessCriteriaMet=True condition",
+        ),
+        (
+            {},
+            {"conditions": [condition("SuccessCriteriaMet"), condition("FailureTarget")]},
+            {},
+            "conditions: Invalid value: "
+            "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    old: dict[str, Any], new: dict[str, Any], spec: dict[str, Any], error: str
+) -> None:
+    assert f"status.{error}" in write(old, new, **spec)
+
+
+def test_success_criteria_outrank_failures_and_come_before_the_end() -> None:
+    lost = {"conditions": [*LOST, condition("SuccessCriteriaMet")], "startTime": START}
+    assert write({}, lost) == [
+        "status.conditions: Invalid value: "
+        "cannot set SuccessCriteriaMet=True and Failed=true conditions",
+        "status.conditions: Invalid value: "
+        "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions",
+    ]
+    complete = {"conditions": [condition("Complete")], "completionTime": START, "startTime": START}
+    late = {**complete, "conditions": DONE}
+    assert write(complete, late) == [
+        "status.conditions: Invalid value: "
+        "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"
+    ]
+    policy = {"rules": [{"succeededCount": 1}]}
+    errors = write({}, complete, completionMode="Indexed", completions=2, successPolicy=policy)
+    assert errors[-1] == (
+        "status.conditions: Invalid value: "
+        "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"
+    )

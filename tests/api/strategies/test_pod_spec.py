@@ -69,6 +69,91 @@ LABEL_TEXT = (
             "effect must be 'NoExecute' when `tolerationSeconds` is set",
         ),
         (
+            {"tolerations": [{"key": "a", "operator": "Exists", "value": "v"}]},
+            'tolerations[0].operator: Invalid value: '
+            '{"key":"a","operator":"Exists","value":"v"}: '
+            "value must be empty when `operator` is 'Exists'",
+        ),
+        (
+            {"dnsConfig": {"nameservers": ["nope"]}},
+            'dnsConfig.nameservers[0]: Invalid value: "nope": '
+            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        ),
+        (
+            {"readinessGates": [{"conditionType": "/x"}]},
+            'readinessGates[0].conditionType: Invalid value: "/x": prefix part must be non-empty',
+        ),
+        (
+            {"securityContext": {"supplementalGroups": [-1]}},
+            "securityContext.supplementalGroups[0]: Invalid value: -1: "
+            "must be between 0 and 4294967295, inclusive",
+        ),
+        (
+            {"securityContext": {"fsGroupChangePolicy": "X"}},
+            'securityContext.fsGroupChangePolicy: Unsupported value: "X": supported values: '
+            '"Always", "OnRootMismatch"',
+        ),
+        (
+            {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]},
+            "topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
+        ),
+        (
+            {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "k"}]},
+            'topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: "": '
+            'supported values: "DoNotSchedule", "ScheduleAnyway"',
+        ),
+        ({"os": {}}, "os.name: Required value"),
+        (
+            {"nodeSelector": {"a": "b c"}},
+            'nodeSelector: Invalid value: "b c": a valid label must be an empty string or consist '
+            "of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+            "alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+            "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+        ),
+        (
+            {"subdomain": "a.b"},
+            'subdomain: Invalid value: "a.b": must not contain dots',
+        ),
+        (
+            {"affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [
+                        {"key": "a", "operator": "Exists", "values": ["x"]}]}]}}}},
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."
+            "nodeSelectorTerms[0].matchExpressions[0].values: Forbidden: "
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        ),
+        (
+            {"affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "a", "operator": "Gt"}]}]}}}},
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."
+            "nodeSelectorTerms[0].matchExpressions[0].values: Required value: "
+            "must be specified single value when `operator` is 'Lt' or 'Gt'",
+        ),
+        (
+            {"affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "a", "operator": "Near"}]}]}}}},
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."
+            'nodeSelectorTerms[0].matchExpressions[0].operator: Invalid value: "Near": '
+            "not a valid selector operator",
+        ),
+        (
+            {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 0, "podAffinityTerm": {"topologyKey": "k"}}]}}},
+            "affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: "
+            "Invalid value: 0: must be in the range 1-100",
+        ),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "k", "labelSelector": {"matchExpressions": [
+                    {"key": "a", "operator": "Near"}]}}]}}},
+            "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]."
+            'labelSelector.matchExpressions[0].operator: Invalid value: "Near": '
+            "not a valid selector operator",
+        ),
+        (
             {"schedulingGates": [{"name": "a"}, {"name": "a"}]},
             'schedulingGates[1]: Duplicate value: "a"',
         ),
@@ -237,6 +322,147 @@ def test_rules_of_the_pod(spec: dict[str, Any], error: str) -> None:
             'resources.requests: Invalid value: "2": '
             "must be equal to example.com/gpu limit of 1",
         ),
+        (
+            {"resources": {"limits": {"example.com/gpu": "500m"}}},
+            'resources.limits[example.com/gpu]: Invalid value: "500m": must be an integer',
+        ),
+        (
+            {"resources": {"limits": {"gold": "1"}}},
+            'resources.limits[gold]: Invalid value: "gold": '
+            "must be a standard resource type or fully qualified",
+        ),
+        (
+            {"resources": {"limits": {"hugepages-2Mi": "2Mi"}}},
+            "resources: Forbidden: HugePages require cpu or memory",
+        ),
+        (
+            {"ports": [{"containerPort": 1, "hostPort": 65536}]},
+            "ports[0].hostPort: Invalid value: 65536: must be between 1 and 65535, inclusive",
+        ),
+        ({"volumeMounts": [{"mountPath": "/x"}]}, "volumeMounts[0].name: Required value"),
+        (
+            {"volumeMounts": [
+                {"name": "v", "mountPath": "/x", "subPath": "a", "subPathExpr": "b"}]},
+            'volumeMounts[0].subPathExpr: Invalid value: "b": '
+            "subPathExpr and subPath are mutually exclusive",
+        ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/x", "mountPropagation": "X"}]},
+            'volumeMounts[0].mountPropagation: Unsupported value: "X": supported values: '
+            '"Bidirectional", "HostToContainer", "None"',
+        ),
+        (
+            {"securityContext": {"runAsGroup": -1}},
+            "securityContext.runAsGroup: Invalid value: -1: "
+            "must be between 0 and 4294967295, inclusive",
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {
+                "secretKeyRef": {"name": "s", "key": "k"},
+                "configMapKeyRef": {"name": "s", "key": "k"}}}]},
+            'env[0].valueFrom: Invalid value: "": '
+            "may not have more than one field specified at a time",
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"key": "a b"}}}]},
+            "env[0].valueFrom.configMapKeyRef.name: Required value",
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {"fieldRef": {}}}]},
+            "env[0].valueFrom.fieldRef.fieldPath: Required value",
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {
+                "fieldRef": {"fieldPath": "metadata.labels"}}}]},
+            'env[0].valueFrom.fieldRef.fieldPath: Unsupported value: "metadata.labels": supported '
+            'values: "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", '
+            '"spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", '
+            '"status.podIPs"',
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {
+                "fieldRef": {"fieldPath": "metadata.annotations['/x']"}}}]},
+            'env[0].valueFrom.fieldRef.fieldPath: Invalid value: "/x": '
+            "prefix part must be non-empty",
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {}}}]},
+            "env[0].valueFrom.resourceFieldRef.resource: Required value",
+        ),
+        (
+            {"envFrom": [{"secretRef": {"name": "a"}, "configMapRef": {"name": "b"}}]},
+            'envFrom[0]: Invalid value: "": may not have more than one field specified at a time',
+        ),
+        (
+            {"livenessProbe": {"exec": {"command": ["x"]}, "initialDelaySeconds": -1}},
+            "livenessProbe.initialDelaySeconds: Invalid value: -1: "
+            "must be greater than or equal to 0",
+        ),
+        (
+            {"readinessProbe": {"exec": {"command": ["x"]}, "terminationGracePeriodSeconds": 1}},
+            "readinessProbe.terminationGracePeriodSeconds: Invalid value: 1: "
+            "must not be set for readinessProbes",
+        ),
+        (
+            {"livenessProbe": {"exec": {"command": ["x"]}, "terminationGracePeriodSeconds": 0}},
+            "livenessProbe.terminationGracePeriodSeconds: Invalid value: 0: "
+            "must be greater than 0",
+        ),
+        (
+            {"livenessProbe": {"httpGet": {"port": 1, "scheme": "FTP"}}},
+            'livenessProbe.httpGet.scheme: Unsupported value: "FTP": supported values: '
+            '"HTTP", "HTTPS"',
+        ),
+        (
+            {"livenessProbe": {"httpGet": {"port": 1, "httpHeaders": [{"name": "a b"}]}}},
+            'livenessProbe.httpGet.httpHeaders: Invalid value: "a b": a valid HTTP header must '
+            "consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for "
+            "validation is '[-A-Za-z0-9]+')",
+        ),
+        (
+            {"lifecycle": {"preStop": {"sleep": {"seconds": -1}}}},
+            "lifecycle.preStop.sleep: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            {"restartPolicy": "Never", "restartPolicyRules": [{}]},
+            "restartPolicyRules[0].action: Required value",
+        ),
+        (
+            {"restartPolicy": "Never", "restartPolicyRules": [{"action": "Dance"}]},
+            'restartPolicyRules[0].action: Unsupported value: "Dance": supported values: '
+            '"Restart", "RestartAllContainers"',
+        ),
+        (
+            {"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}]},
+            "restartPolicyRules[0].exitCodes: Required value: must be specified",
+        ),
+        (
+            {"restartPolicy": "Never", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"values": [1]}}]},
+            "restartPolicyRules[0].exitCodes.operator: Required value",
+        ),
+        (
+            {"restartPolicy": "Never", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"operator": "Near", "values": [1]}}]},
+            'restartPolicyRules[0].exitCodes.operator: Unsupported value: "Near": supported '
+            'values: "In", "NotIn"',
+        ),
+        (
+            {"restartPolicy": "Never", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"operator": "In"}}]},
+            "restartPolicyRules[0].exitCodes.values: Required value",
+        ),
+        (
+            {"restartPolicy": "Never", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {
+                    "operator": "In", "values": list(range(256))}}]},
+            "restartPolicyRules[0].exitCodes.values: Too many: 256: must have at most 255 items",
+        ),
+        (
+            {"restartPolicy": "Never", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}] * 21},
+            "restartPolicyRules: Too many: 21: must have at most 20 items",
+        ),
         ({"livenessProbe": {}}, "livenessProbe: Required value: must specify a handler type"),
         (
             {"readinessProbe": {"exec": {"command": ["x"]}, "tcpSocket": {"port": 1}}},
@@ -305,6 +531,19 @@ def test_a_sidecar_may_have_probes() -> None:
     assert create(POD, a_pod(initContainers=[sidecar]))[1] == []
 
 
+def test_on_the_hosts_network_a_port_is_the_hosts_port() -> None:
+    ports = [{"containerPort": 80}]
+    stored, errors = create(POD, a_pod(hostNetwork=True, containers=[a_container(ports=ports)]))
+    assert errors == []
+    assert stored["spec"]["containers"][0]["ports"][0]["hostPort"] == 80
+    ports = [{"containerPort": 80, "hostPort": 81}]
+    pod = a_pod(hostNetwork=True, containers=[a_container(ports=ports)])
+    assert create(POD, pod)[1] == [
+        "spec.containers[0].ports[0].containerPort: Invalid value: 80: "
+        "must match `hostPort` when `hostNetwork` is true"
+    ]
+
+
 def test_names_of_containers_are_unique() -> None:
     assert create(POD, a_pod(containers=[a_container(), a_container()]))[1] == [
         'spec.containers[1].name: Duplicate value: "main"'
@@ -350,6 +589,62 @@ def test_names_of_containers_are_unique() -> None:
                 {"secret": {"name": "a"}, "configMap": {"name": "b"}}]}},
             "projected.sources[0].configMap: Forbidden: "
             "may not specify more than 1 volume type per source",
+        ),
+        (
+            {"name": "v", "projected": {"sources": [{}]}},
+            "projected.sources[0]: Required value: must specify a volume source",
+        ),
+        (
+            {"name": "v", "projected": {"sources": [{"secret": {}}]}},
+            "projected.sources[0].secret.name: Required value",
+        ),
+        (
+            {"name": "v", "projected": {"sources": [{"downwardAPI": {"items": [
+                {"path": "x", "fieldRef": {"fieldPath": "spec.nodeName"}}]}}]}},
+            'projected.sources[0].downwardAPI.items[0].fieldRef.fieldPath: Unsupported value: '
+            '"spec.nodeName": supported values: "metadata.annotations", "metadata.labels", '
+            '"metadata.name", "metadata.namespace", "metadata.uid"',
+        ),
+        (
+            {"name": "v", "downwardAPI": {"items": [{"path": "x", "resourceFieldRef": {
+                "resource": "limits.cpu"}}]}},
+            "downwardAPI.items[0].resourceFieldRef.containerName: Required value",
+        ),
+        (
+            {"name": "v", "downwardAPI": {"items": [{
+                "path": "x", "fieldRef": {"fieldPath": "metadata.name"},
+                "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu"}}]}},
+            'downwardAPI.items[0]: Invalid value: "resource": '
+            "fieldRef and resourceFieldRef can not be specified simultaneously",
+        ),
+        (
+            {"name": "v", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "t", "expirationSeconds": 599}}]}},
+            "projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 599: "
+            "may not specify a duration less than 10 minutes",
+        ),
+        (
+            {"name": "v", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "t", "expirationSeconds": 2**32 + 1}}]}},
+            "projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: "
+            "4294967297: may not specify a duration larger than 2^32 seconds",
+        ),
+        (
+            {"name": "v", "configMap": {"name": "m", "items": [{"key": "k", "path": "..x"}]}},
+            "configMap.items[0].path: Invalid value: \"..x\": must not start with '..'",
+        ),
+        (
+            {"name": "v", "secret": {"secretName": "s", "items": [{"path": "x"}]}},
+            "secret.items[0].key: Required value",
+        ),
+        (
+            {"name": "v", "hostPath": {"path": "/x", "type": "Attic"}},
+            'hostPath.type: Unsupported value: "Attic": supported values: "", "BlockDevice", '
+            '"CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"',
+        ),
+        (
+            {"name": "v", "nfs": {"server": "s", "path": "x"}},
+            'nfs.path: Invalid value: "x": must be an absolute path',
         ),
         (
             {"name": "v", "emptyDir": {"sizeLimit": "-1"}},
