@@ -38,11 +38,12 @@ class HttpsServer:
     ) -> "HttpsServer":
         """Listening when this returns. Raises CannotOpen or CannotListen with one clear line."""
         world = world or World()
-        plane = await ControlPlane.start(settings, world)
+        certificates = ensure_certificates(
+            settings.data_dir / "pki", server_names(host), world.clock.now()
+        )
+        authority = certificates.authority_data
+        plane = await ControlPlane.start(settings, world, root_ca=authority.decode())
         try:
-            now = world.clock.now()
-            names = server_names(host)
-            certificates = ensure_certificates(settings.data_dir / "pki", names, now)
             token = admin_token(settings.data_dir / "admin.token")
             schema = load_schema()
             app = ApiApp(
@@ -61,7 +62,6 @@ class HttpsServer:
         except BaseException:
             await plane.stop()
             raise
-        authority = certificates.authority_data
         write_kubeconfig(kubeconfig, server=listener.url, authority=authority, token=token)
         return cls(plane, listener, kubeconfig)
 

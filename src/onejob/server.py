@@ -19,7 +19,13 @@ from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
 from onejob.controllers.bootstrap import bootstrap
+from onejob.controllers.cronjob import CronJobController
+from onejob.controllers.event_expiry import EventExpiry
+from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
+from onejob.controllers.namespaces import NamespaceController
+from onejob.controllers.pod_gc import PodGarbageCollector
+from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
@@ -80,7 +86,7 @@ class World:
 class ControlPlane:
     """Store, API, controllers and node agent in this process. Made by `start`."""
 
-    def __init__(self, settings: Settings, world: World, store: LogStore) -> None:
+    def __init__(self, settings: Settings, world: World, store: LogStore, root_ca: str) -> None:
         self.settings = settings
         self.clock = world.clock
         self.store = store
@@ -93,17 +99,9 @@ class ControlPlane:
             self.service, WriteOptions(field_manager="onejob", field_validation="Strict")
         )
         self.informers = SharedInformers(self.client)
-        recorder = EventRecorder(self.client, "job-controller", world.clock)
-        self.job_controller = JobController(
-            self.client,
-            self.informers,
-            recorder,
-            clock=world.clock,
-            metrics=self.metrics,
-            settings=JobSettings.under(
-                settings.gates, default_failed_pods_limit=settings.default_failed_pods_limit
-            ),
-        )
+        self._parts: list[Coroutine[Any, Any, None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._add_controllers(root_ca)
         node_name = settings.node_name or socket.gethostname().lower()
         capacity = _capacity(settings)
         self.node = NodeAgent(
@@ -114,18 +112,58 @@ class ControlPlane:
             rng=world.rng,
             capacity=capacity,
         )
-        self._parts: list[Coroutine[Any, Any, None]] = [recorder.run(), self.job_controller.run()]
-        self._tasks: list[asyncio.Task[None]] = []
+
+    def _add_controllers(self, root_ca: str) -> None:
+        client, informers, clock, metrics = self.client, self.informers, self.clock, self.metrics
+        gates = self.settings.gates
+        self.job_controller = JobController(
+            client,
+            informers,
+            self._recorder("job-controller"),
+            clock=clock,
+            metrics=metrics,
+            settings=JobSettings.under(
+                gates, default_failed_pods_limit=self.settings.default_failed_pods_limit
+            ),
+        )
+        cronjobs = CronJobController(
+            client,
+            informers,
+            self._recorder("cronjob-controller"),
+            clock=clock,
+            metrics=metrics,
+        )
+        ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
+        garbage = GarbageCollector(
+            client, informers, self._recorder("garbage-collector-controller")
+        )
+        pod_gc = PodGarbageCollector(client, informers, clock=clock, metrics=metrics)
+        namespaces = NamespaceController(client, informers, root_ca=root_ca)
+        expiry = EventExpiry(client, clock=clock)
+        self._parts += [
+            part.run()
+            for part in (
+                self.job_controller, cronjobs, ttl, garbage, pod_gc, namespaces, expiry,
+                expiry.informer,
+            )
+        ]  # fmt: skip
+
+    def _recorder(self, component: str) -> EventRecorder:
+        recorder = EventRecorder(self.client, component, self.clock)
+        self._parts.append(recorder.run())
+        return recorder
 
     @classmethod
-    async def start(cls, settings: Settings, world: World | None = None) -> Self:
+    async def start(
+        cls, settings: Settings, world: World | None = None, *, root_ca: str = ""
+    ) -> Self:
         """Everything is running when this returns. Raises CannotOpen with one clear line."""
         world = world or World()
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         store = await LogStore.open(
             settings.data_dir / "onejob.db", clock=world.clock, committer=world.committer
         )
-        plane = cls(settings, world, store)
+        plane = cls(settings, world, store, root_ca)
         await bootstrap(plane.client)
         await plane.informers.start()
         plane._tasks = [asyncio.create_task(part) for part in plane._parts]
