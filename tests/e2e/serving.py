@@ -1,0 +1,117 @@
+"""`onejob serve` as a real process, and kubectl against it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+KUBECTL = shutil.which("kubectl")
+
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
+
+_READY_SECONDS = 60.0
+
+
+@dataclass
+class Server:
+    """A served data directory. It may be killed and started again; its Pods live on."""
+
+    data_dir: Path
+    arguments: tuple[str, ...] = ()
+    process: "subprocess.Popen[bytes] | None" = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.data_dir / "kubeconfig"
+
+    def start(self) -> None:
+        log = (self.data_dir / "serve.log").open("ab")
+        self.kubeconfig.unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "onejob", "serve", "--data-dir", str(self.data_dir)),
+                *("--listen", "127.0.0.1:0", *self.arguments),
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **self.environment},
+        )
+        log.close()
+        give_up = time.monotonic() + _READY_SECONDS
+        while not self.kubeconfig.exists():
+            if self.process.poll() is not None or time.monotonic() > give_up:
+                raise AssertionError(f"the server did not start:\n{self.log}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """As if the power of this one process were cut."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+    @property
+    def log(self) -> str:
+        return (self.data_dir / "serve.log").read_text(errors="replace")
+
+    def kubectl(self, *arguments: str, stdin: str = "", fails: bool = False) -> str:
+        """What kubectl prints; its exit code must be as expected."""
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={
+                **os.environ,
+                **self.environment,
+                "KUBECONFIG": str(self.kubeconfig),
+                "HOME": str(self.data_dir),
+            },
+            check=False,
+        )
+        printed = done.stdout + done.stderr
+        assert (done.returncode != 0) == fails, f"kubectl {' '.join(arguments)}:\n{printed}"
+        return printed
+
+
+@contextmanager
+def a_server(data_dir: Path, *arguments: str) -> Iterator[Server]:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    server = Server(data_dir, arguments)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        end_supervisors(data_dir)
+
+
+def end_supervisors(data_dir: Path) -> None:
+    """Pods outlive a server on purpose; those of a test must not outlive the test."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"supervisor" in command and bytes(data_dir) in command:
+            try:
+                os.kill(int(entry.name), signal.SIGTERM)
+            except ProcessLookupError:
+                continue
