@@ -392,7 +392,10 @@ def _within(part: Any, whole: Any) -> bool:
         return isinstance(whole, dict) and all(
             name in whole and _within(item, whole[name]) for name, item in part.items()
         )
-    if isinstance(part, list) and part and isinstance(part[0], dict):
+    if not part:
+        # To state an empty keyed list says nothing about the items of others.
+        return True
+    if isinstance(part, list) and isinstance(part[0], dict):
         key = "name" if "name" in part[0] else "containerPort"
         by_key = {item[key]: item for item in whole}
         return all(_within(item, by_key.get(item[key])) for item in part)

@@ -3,8 +3,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from onejob.api.field_sets import decode_fields, encode_fields, render_field
+from onejob.api.field_sets import (
+    add_fields,
+    check_encoding,
+    decode_fields,
+    encode_fields,
+    remove_fields,
+    render_field,
+)
 from onejob.api.managed_fields import MAX_UPDATE_ENTRIES, track_update
 from onejob.api.schema import load_schema
 
@@ -246,7 +255,7 @@ def test_field_sets_survive_their_encoding() -> None:
 @pytest.mark.parametrize("broken", [[], {"x": {}}, {"f:a": 1}, {"f:a": {"f:b": []}}])
 def test_broken_encodings_are_refused(broken: Any) -> None:
     with pytest.raises(ValueError, match=r"fieldsV1|path element"):
-        decode_fields(broken)
+        check_encoding(broken)
 
 
 @pytest.mark.parametrize(
@@ -264,3 +273,18 @@ def test_broken_encodings_are_refused(broken: Any) -> None:
 )
 def test_fields_are_named_as_conflicts_name_them(path: tuple[str, ...], text: str) -> None:
     assert render_field(path) == text
+
+
+_paths = st.lists(st.sampled_from(["f:a", "f:b", "f:c"]), min_size=1, max_size=3).map(tuple)
+_sets: Any = st.frozensets(_paths, max_size=6)
+
+
+@given(_sets, _sets)
+def test_encoded_sets_are_sets(a: Any, b: Any) -> None:
+    encoded = encode_fields(a)
+    before = copy.deepcopy(encoded)
+    assert decode_fields(encoded) == a
+    assert decode_fields(add_fields(encoded, b)) == a | b
+    assert add_fields(encoded, b) == encode_fields(a | b)
+    assert remove_fields(encoded, b) == encode_fields(a - b)
+    assert encoded == before

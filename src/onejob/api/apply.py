@@ -17,15 +17,17 @@ from onejob.api.field_sets import (
     FieldPath,
     FieldSet,
     compare,
+    encode_fields,
     fields_of,
-    is_inside,
     item_element,
+    remove_fields,
     render_field,
     with_parents,
 )
 from onejob.api.managed_fields import (
     SERVER_FIELDS,
     Entry,
+    all_fields,
     read_entries,
     reset_fields,
     skeleton,
@@ -58,10 +60,8 @@ def apply(
     wanted = _applicable(applied, type_, subresource)
     _check_keys(wanted, type_, "")
     entries = _entries_of(live, type_, now, subresource)
-    own = Entry(
-        manager, "Apply", type_.api_version, subresource, stamp(now),
-        _owned(wanted, type_, subresource),
-    )  # fmt: skip
+    stated = fields_of(wanted, type_) - SERVER_FIELDS
+    own = Entry(manager, "Apply", type_.api_version, subresource, stamp(now), encode_fields(stated))
     previous = next((entry for entry in entries if entry.identity == own.identity), None)
     others = [entry for entry in entries if entry is not previous]
 
@@ -69,15 +69,18 @@ def apply(
     base["metadata"] = {k: v for k, v in base["metadata"].items() if k != "managedFields"}
     merged: Document = _merge(base, wanted, type_)
     if previous is not None:
-        owned_by_any = with_parents(own.fields.union(*(entry.fields for entry in others)))
+        owned_by_any = with_parents(stated.union(*(entry.fields for entry in others)))
         _remove(merged, previous.fields - owned_by_any, type_)
     changes = compare(base, merged, type_).without(reset_fields(type_, subresource))
     changed = frozenset(changes.added | changes.modified)
     conflicts = _conflicts(others, changed)
     if conflicts and not force and not _left_by_kubectl(conflicts, manager, live, type_):
         raise _conflict(conflicts)
-    others = [replace(entry, fields=entry.fields - changed - changes.removed) for entry in others]
-    if previous is not None and changes.same and previous.fields == own.fields:
+    others = [
+        replace(entry, encoded=remove_fields(entry.encoded, changed | changes.removed))
+        for entry in others
+    ]
+    if previous is not None and changes.same and previous.encoded == own.encoded:
         own = previous
     result = merged if live is not None else copy.deepcopy(wanted)
     _refresh_last_applied(result, applied, manager)
@@ -97,10 +100,6 @@ def _applicable(applied: Document, type_: ObjectShape, subresource: str) -> Docu
     return wanted
 
 
-def _owned(wanted: Document, type_: ObjectShape, subresource: str) -> FieldSet:
-    return fields_of(wanted, type_) - SERVER_FIELDS
-
-
 def _entries_of(
     live: Document | None, type_: ObjectShape, now: datetime, subresource: str
 ) -> list[Entry]:
@@ -109,12 +108,7 @@ def _entries_of(
     entries = read_entries(live)
     if entries:
         return entries
-    changes = compare(skeleton(type_), live, type_).without(reset_fields(type_, subresource))
-    found = frozenset(
-        path
-        for path in changes.added | changes.modified
-        if path not in SERVER_FIELDS and not is_inside(path, [("f:metadata", "f:managedFields")])
-    )
+    found = all_fields(live, type_, subresource)
     return [Entry(_BEFORE_FIRST_APPLY, "Update", type_.api_version, subresource, stamp(now), found)]
 
 

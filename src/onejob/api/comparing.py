@@ -13,6 +13,8 @@ def semantically_equal(a: Any, b: Any, type_: Shape | None = None) -> bool:
 
 
 def _equal(a: Any, b: Any, shape: Shape) -> bool:
+    if a == b:
+        return True
     if a.__class__ is dict and b.__class__ is dict:
         return _equal_objects(a, b, shape)
     if a.__class__ is list and b.__class__ is list:
@@ -20,10 +22,7 @@ def _equal(a: Any, b: Any, shape: Shape) -> bool:
         return len(a) == len(b) and all(_equal(x, y, items) for x, y in zip(a, b, strict=True))
     if a is None or b is None:
         return _is_nothing(a) and _is_nothing(b)
-    if isinstance(shape, QuantityShape):
-        return _equal_quantities(a, b)
-    # JSON tells true from 1, Python does not.
-    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
+    return isinstance(shape, QuantityShape) and _equal_quantities(a, b)
 
 
 def _equal_objects(a: dict[str, Any], b: dict[str, Any], shape: Shape) -> bool:
@@ -43,5 +42,5 @@ def _is_nothing(value: Any) -> bool:
 def _equal_quantities(a: Any, b: Any) -> bool:
     try:
         return same_quantity(a, b)
-    except (BadQuantity, TypeError):
-        return bool(a == b)
+    except BadQuantity:
+        return False

@@ -5,17 +5,20 @@ a field or a key of a map, `k:<keys>` for an item of a keyed list, `v:<value>` f
 set. What the schema calls atomic has no fields inside.
 """
 
+import copy
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from onejob.api.shapes import ListShape, MapShape, ObjectShape, Shape, StringShape
 
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[FieldPath]
-
-NO_FIELDS: Final[FieldSet] = frozenset()
+#: A set of fields as documents hold it.
+FieldsV1: TypeAlias = dict[str, Any]
 
 
 class _Missing:
@@ -73,6 +76,8 @@ def compare(old: Any, new: Any, shape: Shape) -> Comparison:
 
 
 def _compare(old: Any, new: Any, shape: Shape, path: FieldPath, found: Comparison) -> None:
+    if old == new:
+        return
     before = _child_map(old, shape)
     after = _child_map(new, shape)
     if not before and not after:
@@ -81,7 +86,7 @@ def _compare(old: Any, new: Any, shape: Shape, path: FieldPath, found: Compariso
             found.added.add(path)
         elif new is _MISSING:
             found.removed.add(path)
-        elif old != new:
+        else:
             found.modified.add(path)
         return
     for element in before.keys() | after.keys():
@@ -137,7 +142,7 @@ def key_element(item: Any, shape: ListShape) -> str | None:
         keys[key] = item.get(key, default)
     if None in keys.values():
         return None
-    return "k:" + json.dumps(keys, sort_keys=True, separators=(",", ":"))
+    return "k:" + msgspec.json.encode(keys, order="sorted").decode()
 
 
 def item_element(item: Any, shape: ListShape) -> str | None:
@@ -146,7 +151,7 @@ def item_element(item: Any, shape: ListShape) -> str | None:
 
 
 def _value_element(item: Any) -> str:
-    return "v:" + json.dumps(item, sort_keys=True, separators=(",", ":"))
+    return "v:" + msgspec.json.encode(item, order="sorted").decode()
 
 
 def is_inside(path: FieldPath, prefixes: Iterable[FieldPath]) -> bool:
@@ -158,39 +163,110 @@ def with_parents(fields: Iterable[FieldPath]) -> set[FieldPath]:
     return {path[:length] for path in fields for length in range(1, len(path) + 1)}
 
 
-def encode_fields(fields: FieldSet) -> dict[str, Any]:
-    """As `fieldsV1`: nested objects, `.` marking a field that is in the set besides its parts."""
-    root: dict[str, Any] = {}
+def encode_fields(fields: Iterable[FieldPath]) -> FieldsV1:
+    """As `fieldsV1`: nested objects; an empty one is a field of the set, and so is one that holds
+    `.` besides its parts."""
+    root: FieldsV1 = {}
     for path in sorted(fields):
-        node = root
-        for element in path:
-            node = node.setdefault(element, {})
-        node["."] = {}
-    _drop_lone_dots(root)
+        _insert(root, path)
     return root
 
 
-def _drop_lone_dots(node: dict[str, Any]) -> None:
-    for child in node.values():
-        if len(child) == 1 and "." in child:
+def encode_all(value: Any, shape: Shape, known: Any = _MISSING) -> FieldsV1:
+    """All fields of `value` that are not in `known`, encoded: what `compare` finds added, but
+    for a new object, where this is the greater part of the work."""
+    node: FieldsV1 = {}
+    children = _children(value, shape) if value else None
+    for element, child, inner in children or ():
+        present = known.get(element[2:], _MISSING) if isinstance(known, dict) else _MISSING
+        if present is _MISSING:
+            node[element] = encode_all(child, inner)
+        elif child != present:
+            parts = encode_all(child, inner, present)
+            # An object that was there and got nothing new is not new.
+            if parts or not isinstance(child, dict):
+                node[element] = parts
+    if node and known is _MISSING:
+        node["."] = {}
+    return node
+
+
+def add_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
+    added: FieldsV1 = copy.deepcopy(encoded)
+    for path in fields:
+        _insert(added, path)
+    return added
+
+
+def _insert(root: FieldsV1, path: FieldPath) -> None:
+    node = root
+    for depth, element in enumerate(path):
+        child = node.get(element)
+        if child is None:
+            child = node[element] = {}
+        elif not child and depth < len(path) - 1:
+            # So far a field without parts; from now on one with parts.
+            child["."] = {}
+        node = child
+    if node:
+        node["."] = {}
+
+
+def remove_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
+    """Takes exactly these fields out, not what is inside them."""
+    present = [path for path in fields if _contains(encoded, path)]
+    if not present:
+        return encoded
+    remaining: FieldsV1 = copy.deepcopy(encoded)
+    for path in present:
+        _delete(remaining, path)
+    return remaining
+
+
+def _contains(encoded: FieldsV1, path: FieldPath) -> bool:
+    node: Any = encoded
+    for element in path:
+        node = node.get(element)
+        if node is None:
+            return False
+    return not node or "." in node
+
+
+def _delete(node: FieldsV1, path: FieldPath) -> None:
+    element, *rest = path
+    child = node[element]
+    if rest:
+        _delete(child, tuple(rest))
+        if child.keys() == {"."}:
             child.clear()
-        else:
-            _drop_lone_dots(child)
+        elif not child:
+            # It was there only for the sake of its parts.
+            del node[element]
+    elif child:
+        del child["."]
+    else:
+        del node[element]
 
 
-def decode_fields(node: Any) -> FieldSet:
+def check_encoding(node: Any) -> None:
     """Raises ValueError for what is not `fieldsV1`."""
-    return frozenset(_decode(node, ()))
-
-
-def _decode(node: Any, path: FieldPath) -> Iterator[FieldPath]:
     if not isinstance(node, dict):
         raise ValueError("fieldsV1 holds something else than objects")
     for element, child in node.items():
+        if element[:2] not in ("f:", "k:", "v:", "i:", "."):
+            raise ValueError(f"unknown path element {element}")
+        if child != {}:
+            check_encoding(child)
+
+
+def decode_fields(encoded: FieldsV1) -> FieldSet:
+    return frozenset(_decode(encoded, ()))
+
+
+def _decode(node: FieldsV1, path: FieldPath) -> Iterator[FieldPath]:
+    for element, child in node.items():
         if element == ".":
             yield path
-        elif element[:2] not in ("f:", "k:", "v:", "i:"):
-            raise ValueError(f"unknown path element {element}")
         elif child == {}:
             yield (*path, element)
         else:

@@ -8,12 +8,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from onejob.api.field_sets import (
-    NO_FIELDS,
     FieldPath,
     FieldSet,
+    FieldsV1,
+    add_fields,
+    check_encoding,
     compare,
     decode_fields,
+    encode_all,
     encode_fields,
+    remove_fields,
 )
 from onejob.api.shapes import ObjectShape
 from onejob.api.strategy import Document
@@ -52,7 +56,12 @@ class Entry:
     api_version: str
     subresource: str
     time: str
-    fields: FieldSet
+    #: Never changed in place: documents share it.
+    encoded: FieldsV1
+
+    @property
+    def fields(self) -> FieldSet:
+        return decode_fields(self.encoded)
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
@@ -69,7 +78,7 @@ class Entry:
         if self.time:
             doc["time"] = self.time
         doc["fieldsType"] = "FieldsV1"
-        doc["fieldsV1"] = encode_fields(self.fields)
+        doc["fieldsV1"] = self.encoded
         if self.subresource:
             doc["subresource"] = self.subresource
         return doc
@@ -86,39 +95,47 @@ def track_update(
     """Bring `new`'s managedFields up to date after a create (`old` is None) or an update: what
     changed now belongs to `manager`, what is gone to nobody. An object without managedFields
     gets none by an update: it is tracked from its first apply on."""
+    own = Entry(manager, "Update", type_.api_version, subresource, stamp(now), {})
+    if old is None:
+        write_entries(new, [replace(own, encoded=all_fields(new, type_, subresource))])
+        return
     entries = _starting_point(old, new)
-    if not entries and old is not None:
+    if not entries:
         write_entries(new, [])
         return
-    before = skeleton(type_)
-    if old is not None:
-        before |= {**old, "metadata": _without_entries(old)}
+    before = skeleton(type_) | {**old, "metadata": _without_entries(old)}
     after = {**new, "metadata": _without_entries(new)}
     changes = compare(before, after, type_).without(reset_fields(type_, subresource))
-    taken = frozenset((changes.added | changes.modified) - SERVER_FIELDS)
-    entries = [replace(entry, fields=entry.fields - taken - changes.removed) for entry in entries]
-    if taken:
-        own = Entry(manager, "Update", type_.api_version, subresource, stamp(now), taken)
-        entries = _with_own(entries, own)
-    write_entries(new, _capped(entries))
+    taken = (changes.added | changes.modified) - SERVER_FIELDS
+    lost = taken | changes.removed
+    entries = [replace(entry, encoded=remove_fields(entry.encoded, lost)) for entry in entries]
+    write_entries(new, _capped(_with_own(entries, own, taken) if taken else entries))
 
 
-def _with_own(entries: list[Entry], own: Entry) -> list[Entry]:
+def all_fields(doc: Document, type_: ObjectShape, subresource: str) -> FieldsV1:
+    """Everything in `doc` that can be owned from this endpoint."""
+    ignored = {*SERVER_FIELDS, *reset_fields(type_, subresource)}
+    ownable = {name: item for name, item in doc.items() if (f"f:{name}",) not in ignored}
+    ownable["metadata"] = {
+        name: item
+        for name, item in doc.get("metadata", {}).items()
+        if ("f:metadata", f"f:{name}") not in ignored
+    }
+    return encode_all(ownable, type_, skeleton(type_))
+
+
+def _with_own(entries: list[Entry], own: Entry, taken: set[FieldPath]) -> list[Entry]:
     kept = [entry for entry in entries if entry.identity != own.identity]
-    previous = (entry.fields for entry in entries if entry.identity == own.identity)
-    return [*kept, replace(own, fields=own.fields.union(*previous))]
+    previous = next((e.encoded for e in entries if e.identity == own.identity), {})
+    return [*kept, replace(own, encoded=add_fields(previous, taken))]
 
 
-def _starting_point(old: Document | None, new: Document) -> list[Entry]:
+def _starting_point(old: Document, new: Document) -> list[Entry]:
     """Clients may edit managedFields, and reset them with one empty entry. What cannot be read
     counts as not sent."""
-    sent = new.get("metadata", {}).get("managedFields")
-    if old is not None and sent == [{}]:
+    if new.get("metadata", {}).get("managedFields") == [{}]:
         return []
-    entries = read_entries(new)
-    if not entries and old is not None:
-        entries = read_entries(old)
-    return entries
+    return read_entries(new) or read_entries(old)
 
 
 def read_entries(doc: Document) -> list[Entry]:
@@ -132,13 +149,15 @@ def read_entries(doc: Document) -> list[Entry]:
 def _entry(item: Any) -> Entry:
     if item.get("operation") not in ("Apply", "Update"):
         raise ValueError("neither Apply nor Update")
+    encoded = item.get("fieldsV1") or {}
+    check_encoding(encoded)
     return Entry(
         item.get("manager", ""),
         item["operation"],
         item.get("apiVersion", ""),
         item.get("subresource", ""),
         item.get("time", ""),
-        decode_fields(item.get("fieldsV1") or {}),
+        encoded,
     )
 
 
@@ -147,7 +166,7 @@ def write_entries(doc: Document, entries: list[Entry]) -> None:
     documents = [
         entry.document()
         for entry in sorted(entries, key=lambda e: (e.operation, e.time, *e.identity))
-        if entry.fields
+        if entry.encoded
     ]
     if documents:
         doc["metadata"]["managedFields"] = documents
@@ -157,7 +176,7 @@ def write_entries(doc: Document, entries: list[Entry]) -> None:
 
 def _capped(entries: list[Entry]) -> list[Entry]:
     updates = sorted(
-        (entry for entry in entries if entry.operation == "Update" and entry.fields),
+        (entry for entry in entries if entry.operation == "Update" and entry.encoded),
         key=lambda entry: entry.time,
     )
     surplus = len(updates) - MAX_UPDATE_ENTRIES
@@ -169,7 +188,7 @@ def _capped(entries: list[Entry]) -> list[Entry]:
         folded[-1],
         manager=_ANCIENT,
         subresource="",
-        fields=NO_FIELDS.union(*(entry.fields for entry in folded)),
+        encoded=encode_fields({path for entry in folded for path in entry.fields}),
     )
     return [*(entry for entry in entries if entry not in folded), ancient]
 
