@@ -20,8 +20,9 @@ from onejob.api.authorization import AllowAuthenticated
 from onejob.api.certificates import Certificates, ensure_certificates, server_names
 from onejob.api.http import ApiApp
 from onejob.api.kubeconfig_writer import write_kubeconfig
+from onejob.api.openapi import OpenApiDocuments
 from onejob.api.requests import WriteOptions
-from onejob.api.server_pages import OpenApi
+from onejob.api.schema import load_schema
 from onejob.api.service import Service
 from onejob.api.serving import ApiServer
 from onejob.client.base import Client, Create
@@ -34,7 +35,6 @@ from onejob.metrics import Metrics
 from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 
-RELEASE = "v1.37.0"
 NAMESPACE = "default"
 
 
@@ -80,9 +80,7 @@ async def running(
 
 
 @asynccontextmanager
-async def running_http(
-    directory: Path, *, openapi: OpenApi | None = None, **options: Any
-) -> AsyncIterator[HttpPlane]:
+async def running_http(directory: Path, **options: Any) -> AsyncIterator[HttpPlane]:
     """`options` are those of `running`; sources of logs and sessions go to the application."""
     sources = {name: options.pop(name) for name in ("logs", "sessions") if name in options}
     async with running(directory, **options) as plane:
@@ -96,8 +94,8 @@ async def running_http(
             plane.service,
             authenticator=TokenAuthenticator({token: ADMIN}),
             authorizer=AllowAuthenticated(),
-            openapi=openapi or NoOpenApi(),
-            release=RELEASE,
+            openapi=OpenApiDocuments(load_schema()),
+            release=load_schema().release,
             rng=Random(2),
             metrics=metrics,
             **sources,
@@ -126,16 +124,6 @@ async def running_http(
         finally:
             await http.close()
             await server.stop()
-
-
-class NoOpenApi:
-    """For those who do not care."""
-
-    def root(self) -> bytes:
-        return b'{"paths":{}}'
-
-    def document(self, path: str) -> tuple[bytes, str] | None:
-        return None
 
 
 async def ensure_namespace(client: Client, name: str) -> None:

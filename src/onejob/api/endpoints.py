@@ -1,9 +1,9 @@
 """The verbs over HTTP: a request becomes options and a body, an outcome becomes an answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -50,9 +50,13 @@ from onejob.objects.pod import read_pod
 if TYPE_CHECKING:
     from onejob.api.service import Service
 
+T = TypeVar("T")
+
 _TEXT: Final = b"text/plain"
 _POD: Final = BY_RESOURCE[PODS]
 _REVIEW_GROUPS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
+#: How long a log may keep us from saying that there is one.
+_LOG_PATIENCE_SECONDS: Final = 0.25
 _WATCH_SECONDS: Final = (1800, 3600)
 #: How many objects are looked at, or events joined, before others get a turn.
 _TURN: Final = 500
@@ -140,7 +144,8 @@ class Endpoints:
             # Nothing has run yet, so there is nothing to read.
             return Answer(200, b"", _TEXT)
         pieces = await self._logs.logs(target.namespace, target.name, container, options)
-        return Answer(200, pieces, _TEXT, endless=options.follow)
+        first_piece = await _begun(pieces, _LOG_PATIENCE_SECONDS)
+        return Answer(200, _resumed(first_piece, pieces), _TEXT, endless=options.follow)
 
     async def _watch(self, request: Request, target: Target) -> Answer:
         options = watch_options(request.query, self._rng.randint(*_WATCH_SECONDS))
@@ -148,17 +153,9 @@ class Endpoints:
         require_form(representation, target.kind, is_list=False)
         render = _EventLines(self._service, target.kind, representation, request)
         batches = self._service.watch(target.kind, target.namespace, options)
-        first_batch = asyncio.ensure_future(anext(batches, None))
-        try:
-            # A watch that is refused is refused at once; then the answer is that error. All
-            # others get their headers now, not with the first event.
-            for _ in range(2):
-                await asyncio.sleep(0)
-                if first_batch.done():
-                    first_batch.result()
-        except BaseException:
-            first_batch.cancel()
-            raise
+        # A watch that is refused is refused at once; then the answer is that error. All others
+        # get their headers now, not with the first event.
+        first_batch = await _begun(batches, 0)
         return Answer(200, _watch_lines(batches, first_batch, render), endless=True)
 
     # --- writing --------------------------------------------------------------------------
@@ -332,6 +329,42 @@ class _EventLines:
         return watch_line(event.type, self.render(event.document))
 
 
+async def _begun(items: AsyncIterator[T], patience_seconds: float) -> "asyncio.Future[T | None]":
+    """The first item on its way, None being the end. If it fails soon, that is raised here,
+    while there is still time to answer with an error."""
+    first_item = asyncio.ensure_future(anext(items, None))
+    try:
+        # What fails without waiting for anything has failed after two turns.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        if patience_seconds and not first_item.done():
+            await asyncio.wait((first_item,), timeout=patience_seconds)
+    except BaseException:
+        first_item.cancel()
+        raise
+    if first_item.done():
+        first_item.result()
+    return first_item
+
+
+async def _resumed(
+    first_item: "asyncio.Future[bytes | None]", items: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    try:
+        item = await first_item
+        while item is not None:
+            yield item
+            item = await anext(items, None)
+    finally:
+        first_item.cancel()
+        await _close(items)
+
+
+async def _close(items: AsyncIterator[object]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()
+
+
 async def _watch_lines(
     batches: AsyncIterator[Sequence[ServedEvent]],
     first_batch: "asyncio.Future[Sequence[ServedEvent] | None]",
@@ -353,9 +386,7 @@ async def _watch_lines(
             yield watch_line("ERROR", body)
     finally:
         first_batch.cancel()
-        close = getattr(batches, "aclose", None)
-        if close is not None:
-            await close()
+        await _close(batches)
 
 
 def _decode_object(body: bytes, request: Request) -> tuple[Document, Sequence[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from onejob.api.errors import Expired, InternalError, Timeout
+from onejob.api.errors import BadRequest, Expired, InternalError, Timeout
 from onejob.api.pod_streams import LogOptions
 from onejob.api.requests import DeleteOptions, ServedEvent, User
 from onejob.objects.meta import Key
@@ -664,6 +664,27 @@ def test_logs_are_text(tmp_path: Path) -> None:
 
     with_server(ScriptedService({"p": pod("c")}), tmp_path, test, logs=logs)
     assert logs.asked == [("default", "p", "c", LogOptions(timestamps=True, tail_lines=5))]
+
+
+class RefusedLogs:
+    """Learns only after a while that there is no log."""
+
+    async def logs(self, *_: Any) -> AsyncIterator[bytes]:
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        await asyncio.sleep(0.01)
+        raise BadRequest('container "c" in pod "p" is waiting to start: ContainerCreating')
+        yield b""
+
+
+def test_a_log_that_does_not_exist_is_an_error_answer(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        reply = await wire.call("GET", f"{LOG}?follow=true")
+        assert reply.code == 400
+        assert "is waiting to start" in reply.json()["message"]
+
+    with_server(ScriptedService({"p": pod("c")}), tmp_path, test, logs=RefusedLogs())
 
 
 def test_followed_logs_end_with_the_server(tmp_path: Path) -> None:
