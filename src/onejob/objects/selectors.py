@@ -97,8 +97,6 @@ def parse_label_selector(text: str) -> LabelMatcher:
 def parse_field_selector(text: str) -> FieldSelector:
     terms = []
     for piece in _split_unescaped(text):
-        if not piece:
-            continue
         found = _FIELD_OPERATOR.search(piece)
         if found is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{piece}'")
@@ -261,7 +259,7 @@ _FIELD_OPERATOR: Final = re.compile("!=|==?")
 
 
 def _split_unescaped(text: str) -> list[str]:
-    """At commas that no backslash protects."""
+    """At commas that no backslash protects; nothing between two commas is no piece."""
     return re.findall(r"(?:\\.|[^,\\])+|\\$", text, re.DOTALL)
 
 

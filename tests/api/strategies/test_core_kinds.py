@@ -140,12 +140,82 @@ def test_services_are_defaulted_and_validated() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        (
+            {"type": "Magic", "ports": [{"port": 1}]},
+            'type: Unsupported value: "Magic": supported values: "ClusterIP", "ExternalName", '
+            '"LoadBalancer", "NodePort"',
+        ),
+        ({"type": "ExternalName"}, "externalName: Required value"),
+        ({"ports": [{"port": 1}, {"port": 2, "name": "b"}]}, "ports[0].name: Required value"),
+        (
+            {"ports": [{"port": 1, "name": "b"}, {"port": 2, "name": "b"}]},
+            'ports[1].name: Duplicate value: "b"',
+        ),
+        (
+            {"ports": [{"port": 1, "targetPort": "8-"}]},
+            'ports[0].targetPort: Invalid value: "8-": must contain at least one letter (a-z)',
+        ),
+    ],
+)
+def test_rules_of_services(spec: dict[str, Any], error: str) -> None:
+    assert create(strategy("services"), a_doc(spec=spec))[1][0] == f"spec.{error}"
+
+
+def test_a_headless_service_needs_no_ports() -> None:
+    service = strategy("services")
+    stored = created(service, a_doc(spec={"clusterIP": "None"}))
+    assert changed(service, stored, spec={"type": "Magic", "clusterIP": "None"}) != []
+    assert service.selectable_fields(stored) == {
+        "spec.clusterIP": "None",
+        "spec.type": "ClusterIP",
+    }
+
+
+def test_taints_have_known_effects() -> None:
+    node = created(NODE, a_doc("n", ""))
+    taints = {"taints": [{"key": "a", "effect": "Scare"}]}
+    assert changed(NODE, node, spec=taints) == [
+        'spec.taints[0].effect: Unsupported value: "Scare": supported values: "NoSchedule", '
+        '"PreferNoSchedule", "NoExecute"'
+    ]
+
+
+def test_large_secrets_are_refused() -> None:
+    secret = a_doc(data={"k": "A" * (4 * (1024 * 1024 // 3 + 1))})
+    assert create(SECRET, secret)[1] == ["data: Too long: may not be more than 1048576 bytes"]
+
+
 def test_leases_last() -> None:
     lease = strategy("leases.coordination.k8s.io")
     assert create(lease, a_doc(spec={"leaseDurationSeconds": 15}))[1] == []
     assert create(lease, a_doc(spec={"leaseDurationSeconds": 0}))[1] == [
         "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"
     ]
+    stored = created(lease, a_doc(spec={}))
+    assert changed(lease, stored, spec={"leaseTransitions": -1}) == [
+        "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0"
+    ]
+    assert not lease.unconditional_update
+
+
+def test_metadata_of_every_kind_is_checked_on_updates_too() -> None:
+    stored = created(CONFIG_MAP, a_doc())
+    metadata = {**stored["metadata"], "name": "y", "finalizers": ["orphan", "foregroundDeletion"]}
+    assert changed(CONFIG_MAP, stored, metadata=metadata) == [
+        'metadata.name: Invalid value: "y": field is immutable',
+        'metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: '
+        "finalizer orphan and foregroundDeletion cannot be both set",
+    ]
+
+
+def test_a_generated_name_is_judged_by_its_prefix_too() -> None:
+    doc = a_doc()
+    doc["metadata"]["generateName"] = "UP-"
+    errors = create(CONFIG_MAP, doc)[1]
+    assert [error.split(": ")[0] for error in errors] == ["metadata.generateName"]
 
 
 def test_objects_belong_into_namespaces_or_not() -> None:
@@ -223,6 +293,15 @@ def test_events_translate_both_ways_without_loss() -> None:
     assert other["note"] == "m"
     assert other["deprecatedCount"] == 2
     assert to_core(other) == core
+
+
+def test_new_style_events_are_selected_by_their_own_words() -> None:
+    new_style = strategy("events.events.k8s.io")
+    fields = new_style.selectable_fields(a_doc(regarding=INVOLVED, reportingController="c"))
+    assert fields["regarding.name"] == "j"
+    assert fields["reportingController"] == "c"
+    assert new_style.field_label_error("regarding.name") is None
+    assert new_style.field_label_error("involvedObject.name") is not None
 
 
 def test_new_style_events_must_say_who_and_when() -> None:
