@@ -51,9 +51,10 @@ class Quantity:
         return -(-self.nanos // _NANO)
 
     def __str__(self) -> str:
-        exact, rest = divmod(self.nanos, _NANO)
-        if self.format == "binary" and rest == 0 and abs(exact) >= 1024:
-            return _binary_text(exact)
+        units, rest = divmod(self.nanos, 1024 * _NANO)
+        # Without a binary suffix the text would read back as decimal, so it is written so.
+        if self.format == "binary" and units and not rest:
+            return _binary_text(units)
         return _decimal_text(self.nanos, self.format == "exponent")
 
 
@@ -123,12 +124,12 @@ def _bounded(numerator: int, denominator: int) -> int:
     return -nanos if numerator < 0 else nanos
 
 
-def _binary_text(value: int) -> str:
-    power = 0
-    while value % 1024 == 0 and power < 6:
-        value //= 1024
+def _binary_text(kibi: int) -> str:
+    power = 1
+    while kibi % 1024 == 0 and power < 6:
+        kibi //= 1024
         power += 1
-    return f"{value}{_BINARY_SUFFIX[power]}" if power else str(value)
+    return f"{kibi}{_BINARY_SUFFIX[power]}"
 
 
 def _decimal_text(nanos: int, with_exponent: bool) -> str:
