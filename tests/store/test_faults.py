@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -220,6 +221,7 @@ def test_no_failing_write_or_sync_loses_what_was_acknowledged(
             directory = tmp_path / f"{at}-{name}"
             after_power_loss(disk.journal, directory, keep)
             run_virtual(_check(directory / "db", disk.journal))
+            shutil.rmtree(directory)
         if not failed:
             assert at > 30
             return
@@ -315,6 +317,22 @@ def test_the_writing_thread_reports_a_failed_sync_too(tmp_path: Path) -> None:
             await store.close()
 
     asyncio.run(main())
+
+
+def test_an_object_that_cannot_be_read_back_is_an_error_of_the_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "db") as store:
+            await write(store, pod("a"), "x", cold=True)
+            store._reader._connection.set_authorizer(lambda *_: apsw.SQLITE_DENY)
+            with pytest.raises(StoreFailed, match="cannot be read"):
+                store.get(pod("a"))
+            with pytest.raises(StoreFailed, match="cannot be read"):
+                store.list("pods")
+            assert not store.failed.done(), "what was written is still safe"
+            store._reader._connection.set_authorizer(None)
+            assert store.get(pod("a")) is not None
+
+    run_virtual(main())
 
 
 def test_a_failing_checkpoint_stops_the_store_but_a_full_disk_only_delays_it(

@@ -124,6 +124,25 @@ def test_more_paged_lists_than_are_followed_still_show_their_moments(tmp_path: P
     run_virtual(main())
 
 
+def test_a_snapshot_too_different_to_follow_is_rebuilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.store.snapshots.MOST_DIFFERENCES", 3)
+
+    async def main() -> None:
+        async with a_store(tmp_path / "db") as store:
+            await _fill(store)
+            whole = [(s.key.namespace, s.key.name, s.value) for s in store.list("pods").items]
+            first = store.list("pods", limit=1)
+            for place in "abc":
+                await delete(store, pod("2", place))
+                await write(store, pod("3", place), "changed")
+            assert not store._listing.snapshots
+            assert _walk(store, 2, after=first.next_after, at=first.revision) == whole[1:]
+
+    run_virtual(main())
+
+
 def test_a_snapshot_that_is_compacted_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_store(tmp_path / "db", limits=Limits(history_changes=32)) as store:

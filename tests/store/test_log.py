@@ -180,6 +180,26 @@ def test_a_closed_store_refuses_writes_and_watches(tmp_path: Path) -> None:
     run_virtual(main())
 
 
+def test_closing_that_is_cancelled_leaves_nobody_waiting(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await LogStore.open(
+            tmp_path / "db", clock=virtual_clock(), committer=LoopCommitter(latency_seconds=10)
+        )
+        waiter = asyncio.ensure_future(write(store, pod("a"), ""))
+        await settle()
+        closing = asyncio.ensure_future(store.close())
+        await settle()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(StoreClosed):
+            await waiter
+        async with a_store(tmp_path / "db") as again:
+            assert again.revision == 1
+
+    run_virtual(main())
+
+
 def test_a_cold_object_is_read_written_and_deleted_like_any_other(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_store(tmp_path / "db") as store:

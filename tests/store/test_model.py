@@ -30,6 +30,7 @@ from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 from onejob.store.writer import Done, Job
 from onejob.virtual_time import VirtualTimeLoop, virtual_clock
+from tests.store.support import memory_directory
 
 T = TypeVar("T")
 
@@ -153,7 +154,7 @@ class SteppedCommitter:
 class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.directory = tempfile.TemporaryDirectory()
+        self.directory = tempfile.TemporaryDirectory(dir=memory_directory())
         self.path = Path(self.directory.name) / "db"
         self.runner = asyncio.Runner(loop_factory=VirtualTimeLoop)
         self.model = Model()

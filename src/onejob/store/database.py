@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from onejob.objects.meta import Key
-from onejob.store.base import CannotOpen, Change, CorruptStore, StoreLocked
+from onejob.store.base import CannotOpen, Change, CorruptStore, StoreFailed, StoreLocked
 from onejob.store.limits import MIB
 from onejob.store.migrations import migrate, refuse_foreign
 
@@ -143,18 +143,16 @@ class Reader:
 
     def value(self, revision: int) -> bytes:
         """The document of a version that is still kept."""
-        value = self._connection.execute(
-            "SELECT value FROM log WHERE revision = ?", (revision,)
-        ).get
-        assert isinstance(value, bytes), f"revision {revision} is not in the log"
+        ((value,),) = self._select("SELECT value FROM log WHERE revision = ?", revision)
+        assert isinstance(value, bytes), f"revision {revision} is a deletion"
         return value
 
     def values(self, revisions: Sequence[int]) -> Mapping[int, bytes]:
         """The documents of many versions; a third of the time that one by one would take."""
-        rows: list[Any] = self._connection.execute(
+        rows = self._select(
             "SELECT revision, value FROM log WHERE revision IN (SELECT value FROM json_each(?))",
-            (str(list(revisions)),),
-        ).fetchall()
+            str(list(revisions)),
+        )
         assert len(rows) == len(revisions), "versions are missing in the log"
         return dict(rows)
 
@@ -162,33 +160,51 @@ class Reader:
         self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
     ) -> tuple[list[Change], int]:
         """Changes in (after, upto], and how far they reach: less than `upto` if they are big."""
-        found: list[Change] = []
+        sizes = self._select(
+            "SELECT new.revision, ifnull(length(new.value), 0) + ifnull(length(old.value), 0)"
+            f" FROM {_CHANGES} ORDER BY new.revision",
+            after, upto, resource, namespace,
+        )  # fmt: skip
         size = 0
-        cursor: Any = self._connection.execute(
-            "SELECT new.revision, new.namespace, new.name, new.cold, new.value,"
-            " ifnull(new.previous, 0), old.value"
-            " FROM log AS new LEFT JOIN log AS old ON old.revision = new.previous"
-            " WHERE new.revision > ?1 AND new.revision <= ?2 AND new.resource = ?3"
-            " AND (?4 = '' OR new.namespace = ?4) ORDER BY new.revision",
-            (after, upto, resource, namespace),
-        )
-        for revision, place, name, cold, value, previous_revision, previous in cursor:
-            key = Key(resource, place, name)
-            found.append(Change(key, revision, value, previous, previous_revision, bool(cold)))
-            size += len(value or b"") + len(previous or b"")
+        for revision, more in sizes:
+            size += more
             if size >= most_bytes:
-                cursor.close(True)
-                return found, revision
-        return found, upto
+                upto = revision
+                break
+        rows = self._select(
+            "SELECT new.revision, new.namespace, new.name, new.cold, new.value,"
+            f" ifnull(new.previous, 0), old.value FROM {_CHANGES} ORDER BY new.revision",
+            after, upto, resource, namespace,
+        )  # fmt: skip
+        changes = [
+            Change(
+                Key(resource, place, name), revision, value, previous, previous_revision, bool(cold)
+            )
+            for revision, place, name, cold, value, previous_revision, previous in rows
+        ]
+        return changes, upto
 
     def superseded(self, resource: str, *, after: int, upto: int) -> Sequence[tuple[str, str, int]]:
         """Namespace, name and replaced revision (0: none) of each change in (after, upto]."""
-        rows: list[Any] = self._connection.execute(
+        return self._select(
             "SELECT namespace, name, ifnull(previous, 0) FROM log"
             " WHERE revision > ? AND revision <= ? AND resource = ? ORDER BY revision",
-            (after, upto, resource),
-        ).fetchall()
-        return rows
+            after, upto, resource,
+        )  # fmt: skip
+
+    def _select(self, statement: str, *values: str | int) -> list[Any]:
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except apsw.Error as error:
+            raise StoreFailed(f"{self._path} cannot be read: {error}") from error
+
+
+#: Changes of a resource in an interval, with what they replaced.
+_CHANGES = (
+    "log AS new LEFT JOIN log AS old ON old.revision = new.previous"
+    " WHERE new.revision > ?1 AND new.revision <= ?2 AND new.resource = ?3"
+    " AND (?4 = '' OR new.namespace = ?4)"
+)
 
 
 @contextmanager

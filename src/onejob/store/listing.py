@@ -27,7 +27,7 @@ class Listing:
     ) -> Page:
         """`at` is a kept revision; `revision` is the newest."""
         snapshot = None if at == revision else self._snapshot(resource, at, revision)
-        if snapshot is None or snapshot.is_now:
+        if snapshot is None or not snapshot.differences:
             page = self._page_now(resource, namespace, limit, after, at)
         else:
             page = self._page_then(snapshot, namespace, limit, after)

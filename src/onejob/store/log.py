@@ -111,6 +111,8 @@ class LogStore:
         #: The last cold version read: who reads one usually writes it next.
         self._last_cold: Stored | None = None
         self._closed = False
+        #: Past the point where commits are waited for; they are not if `close` is cancelled.
+        self._stopped = False
         self._failure: StoreFailed | None = None
         #: Done, with the failure as its result, when the store can no longer be trusted: the
         #: process should stop, and start again from what is on disk.
@@ -223,10 +225,13 @@ class LogStore:
             if self._groups:
                 await self.durable(self._staged_revision)
         finally:
+            self._stopped = True
             self._upkeep.stop()
             self._fanout.end()
             self._committer.stop()
             self._database.close(tidy=self._failure is None)
+            for group in self._groups:
+                group.settle(StoreClosed("the store was closed before this was acknowledged"))
 
     def _warm(self, key: Key, held: Held | None) -> Stored | None:
         if not isinstance(held, int):
@@ -267,6 +272,8 @@ class LogStore:
         self._upkeep.committing(len(group.changes))
 
     def _on_commit(self, error: StoreError | None) -> None:
+        if self._stopped:
+            return
         self._committing = False
         if error is not None:
             self._roll_back(error)

@@ -14,6 +14,8 @@ from onejob.store.contents import Contents, SortedNames
 
 #: Paged lists that are followed at the same time; an older one is rebuilt from the log.
 FOLLOWED = 8
+#: A snapshot that differs from now in more objects than this is not kept in memory.
+MOST_DIFFERENCES = 50_000
 
 
 class Snapshot:
@@ -23,10 +25,7 @@ class Snapshot:
         #: Namespace -> name -> the revision then, 0 if the object did not exist.
         self._then: dict[str, dict[str, int]] = {}
         self._existed: dict[str, SortedNames] = {}
-
-    @property
-    def is_now(self) -> bool:
-        return not self._then
+        self.differences = 0
 
     def note(self, namespace: str, name: str, replaced: int) -> None:
         """An object changed; `replaced` is the revision before the change, 0 for none. Must be
@@ -35,6 +34,7 @@ class Snapshot:
         if name in then:
             return
         then[name] = replaced
+        self.differences += 1
         if replaced:
             self._existed.setdefault(namespace, SortedNames()).add(name)
 
@@ -102,10 +102,12 @@ class Snapshots:
                 self.drop(resource, at)
 
     def note(self, change: Change) -> None:
-        for snapshot in self._followed.values():
-            if snapshot.resource == change.key.resource:
-                key = change.key
+        key = change.key
+        for snapshot in tuple(self._followed.values()):
+            if snapshot.resource == key.resource:
                 snapshot.note(key.namespace, key.name, change.previous_revision)
+                if snapshot.differences > MOST_DIFFERENCES:
+                    self.drop(snapshot.resource, snapshot.at)
 
     def __bool__(self) -> bool:
         return bool(self._followed)
