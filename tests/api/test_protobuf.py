@@ -166,6 +166,17 @@ def test_an_eviction_as_drain_sends_it() -> None:
     }
 
 
+def test_delete_options_come_under_the_group_of_what_is_deleted() -> None:
+    raw = message((1, 0), (2, message((1, "u"))), (4, "Background"))
+    assert decode_protobuf(body("batch/v1", "DeleteOptions", raw)) == {
+        "apiVersion": "batch/v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": "u"},
+        "propagationPolicy": "Background",
+    }
+
+
 def test_fields_that_are_not_known_are_skipped() -> None:
     raw = message((99, "x"), (98, 5)) + b"\xa9\x06" + b"12345678" + b"\xad\x06" + b"1234"
     document = decode_protobuf(body("v1", "ConfigMap", raw))

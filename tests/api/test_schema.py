@@ -41,6 +41,10 @@ def test_unknown_kinds_are_told_apart() -> None:
         SCHEMA.kind("batch/v2", "Job")
 
 
+def test_delete_options_belong_to_every_group() -> None:
+    assert SCHEMA.kind("batch/v1", "DeleteOptions") is SCHEMA.kind("v1", "DeleteOptions")
+
+
 def test_the_shapes_name_the_release_they_come_from() -> None:
     major, minor, patch = SCHEMA.release.removeprefix("v").split(".")
     assert (int(major), int(minor) >= 37, patch.isdigit()) == (1, True, True)

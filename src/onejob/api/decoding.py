@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from onejob.api.errors import BadRequest, RequestTooLarge, UnsupportedMediaType
+from onejob.api.shapes import json_type
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -49,7 +50,7 @@ def decode_body(body: bytes, content_type: str) -> Decoded:
             )
 
 
-#: Media type -> (`patch_type` of `Service.patch`, decoder).
+#: Media type -> `patch_type` of `Service.patch`.
 _PATCHES: Final = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -70,10 +71,12 @@ def decode_patch(body: bytes, content_type: str) -> tuple[str, Decoded]:
         )
     _check_size(body)
     decoded = decode_yaml(body) if patch_type == "apply" else decode_json(body)
-    if patch_type == "json" and not isinstance(decoded.document, list):
-        raise BadRequest("error decoding patch: json: cannot unmarshal object into a patch list")
-    if patch_type != "json" and not isinstance(decoded.document, dict):
-        raise BadRequest("error decoding patch: the patch must be an object")
+    wanted, go_name = (
+        (list, "jsonpatch.Patch") if patch_type == "json" else (dict, "map[string]interface {}")
+    )
+    if not isinstance(decoded.document, wanted):
+        found = json_type(decoded.document)
+        raise BadRequest(f"json: cannot unmarshal {found} into Go value of type {go_name}")
     return patch_type, decoded
 
 

@@ -118,12 +118,12 @@ class Schema:
 
     def kind(self, api_version: str, kind: str) -> Type:
         """Raises KeyError for a kind that is not served."""
-        shape = self._reference(self._names[api_version, kind])
+        shape = self._reference(self._names[_home(api_version, kind), kind])
         assert isinstance(shape, ObjectShape), f"{api_version} {kind} is no object"
         return shape
 
     def knows(self, api_version: str, kind: str) -> bool:
-        return (api_version, kind) in self._names
+        return (_home(api_version, kind), kind) in self._names
 
     def normalise(self, doc: Document, type_: Type) -> list[str]:
         return normalise(doc, type_)
@@ -179,6 +179,11 @@ class Schema:
                 return MapShape(self._shape(prop.values), atomic=prop.map_type == "atomic")
             case _:
                 return ANYTHING
+
+
+def _home(api_version: str, kind: str) -> str:
+    """Go clients send DeleteOptions under the group of the object to delete."""
+    return "v1" if kind == "DeleteOptions" else api_version
 
 
 @lru_cache(maxsize=1)
