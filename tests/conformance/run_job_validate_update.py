@@ -16,7 +16,6 @@ def run_case(case: Case) -> Verdict:
     match case["function"]:
         case "ValidateJobUpdate":
             options = JobOptions(
-                prefixed_labels=opts.get("RequirePrefixedLabels", False),
                 mutable_scheduling=opts.get("AllowMutableSchedulingDirectives", False),
                 mutable_resources=opts.get("AllowMutablePodResources", False),
                 tolerate_bad_selector_values=opts.get("AllowInvalidLabelValueInSelector", False),

@@ -42,6 +42,7 @@ from onejob.objects.selectors import (
         ("a>5", {"a": "6"}, True),
         ("a > 5", {"a": "5"}, False),
         ("a<5", {"a": "-1"}, True),
+        ("a<5", {"a": "5"}, False),
         ("a<5", {"a": "x"}, False),
         ("a<5", {}, False),
         ("a=1,b=2", {"a": "1", "b": "2"}, True),

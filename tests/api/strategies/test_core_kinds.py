@@ -81,6 +81,7 @@ def test_an_update_of_a_namespace_cannot_touch_its_finalizers() -> None:
             {"data": {"k": "x"}, "binaryData": {"k": "eA=="}},
             ['data[k]: Invalid value: "k": duplicate of key present in binaryData'],
         ),
+        ({"data": {"k": "x" * 1024 * 1024}}, []),
         (
             {"data": {"k": "x" * 1024 * 1024, "l": "x"}},
             ["data: Too long: may not be more than 1048576 bytes"],

@@ -232,6 +232,14 @@ PER_INDEX = {"completionMode": "Indexed", "completions": 5, "backoffLimitPerInde
             "must be empty for finished job",
         ),
         (
+            {"conditions": LOST, "startTime": START},
+            {"conditions": LOST, "startTime": START,
+             "uncountedTerminatedPods": {"failed": ["a"]}},
+            {},
+            'uncountedTerminatedPods: Invalid value: {"failed":["a"]}: '
+            "must be empty for finished job",
+        ),
+        (
             {},
             {"completedIndexes": "0"},
             {},

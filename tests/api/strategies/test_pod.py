@@ -164,6 +164,11 @@ def test_what_may_change(before: dict[str, Any], changes: dict[str, Any]) -> Non
         ),
         ({}, {"nodeSelector": {"a": "b"}}, f"{REFUSAL}  spec.nodeSelector: None -> {{'a': 'b'}}\n"),
         (
+            {"terminationGracePeriodSeconds": 0},
+            {"terminationGracePeriodSeconds": 1},
+            f"{REFUSAL}  spec.terminationGracePeriodSeconds: 0 -> 1\n",
+        ),
+        (
             {},
             {"terminationGracePeriodSeconds": 1},
             f"{REFUSAL}  spec.terminationGracePeriodSeconds: 30 -> 1\n",

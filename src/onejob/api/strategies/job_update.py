@@ -6,7 +6,6 @@ from typing import Any, Final
 from onejob.api.field_errors import FieldError, invalid
 from onejob.api.labels import validate_label_selector
 from onejob.api.strategies.job_validation import (
-    CONTROLLER_UID,
     JobOptions,
     validate_index_names,
     validate_job_spec,
@@ -25,10 +24,8 @@ _SCHEDULING_METADATA: Final = ("labels", "annotations")
 def update_options(old: Document, *, scheduling_gate: bool, resources_gate: bool) -> JobOptions:
     """What may be changed depends on the state the stored Job is in."""
     open_for_change = _open_for_change(old)
-    labels = old["spec"].get("template", {}).get("metadata", {}).get("labels", {})
     selector = old["spec"].get("selector")
     return JobOptions(
-        prefixed_labels=CONTROLLER_UID in labels,
         mutable_scheduling=open_for_change if scheduling_gate else _never_started(old),
         mutable_resources=resources_gate and open_for_change,
         tolerate_bad_selector_values=bool(

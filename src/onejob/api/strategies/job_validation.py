@@ -53,6 +53,7 @@ class JobOptions:
     """What depends on the feature gates and on the stored object."""
 
     #: New Jobs carry both forms of the generated labels; very old ones only the undomained.
+    #: Only looked at on create.
     prefixed_labels: bool = True
     #: Whether the parts of the template that steer scheduling may change.
     mutable_scheduling: bool = False
