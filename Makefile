@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format conformance cron-span sim bench e2e clean
+.PHONY: help setup run test lint types format conformance cron-span cron-soak sim bench e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ format: setup ## rewrite the sources in the project's style
 
 cron-span: setup ## every schedule in ten time zones, minute by minute over four years
 	$(BIN)/python -m tests.planning.cron_span
+
+cron-soak: setup ## a year of a thousand daily CronJobs in virtual time
+	$(BIN)/python -m tests.controllers.cron_soak $(SOAK)
 
 conformance: setup ## upstream's recorded behaviour, one line per file
 	$(BIN)/python -m tests.conformance

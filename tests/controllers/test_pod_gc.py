@@ -87,9 +87,9 @@ def test_a_deleted_pod_that_was_never_bound_goes(tmp_path: Path) -> None:
         async with a_house(tmp_path, "pod_gc") as house:
             key = await house.a_pod("pod", metadata={"finalizers": ["example.org/keep"]})
             await house.delete(key)
-            await asyncio.sleep(30)
+            await asyncio.sleep(300)
             assert (await house.get(key))["status"]["phase"] == "Failed"
-            assert removed(house, "unscheduled") >= 1
+            assert removed(house, "unscheduled") == 1, "once is enough"
 
     run_virtual(main())
 

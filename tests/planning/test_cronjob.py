@@ -353,6 +353,18 @@ def test_history_keeps_the_newest_of_each_outcome() -> None:
     assert plan_history(a_cronjob(), jobs) == ()
 
 
+def test_a_job_that_is_being_deleted_is_not_deleted_again_but_still_counts() -> None:
+    going = a_job("ok-1", "Complete", started="01:00")
+    metadata = msgspec.structs.replace(going.metadata, deletion_timestamp=at("11:00"))
+    jobs = (
+        msgspec.structs.replace(going, metadata=metadata),
+        a_job("ok-2", "Complete", started="02:00"),
+        a_job("ok-3", "Complete", started="03:00"),
+    )
+    limited = a_cronjob(successfulJobsHistoryLimit=1)
+    assert [job.metadata.name for job in plan_history(limited, jobs)] == ["ok-2"]
+
+
 def test_a_success_deleted_in_the_same_sync_still_counts() -> None:
     cronjob = a_cronjob(active=("a",), successfulJobsHistoryLimit=0)
     jobs = (a_job("a", "Complete", completed="10:00"),)

@@ -27,11 +27,13 @@ _BLOCKED_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
-class _Written:
-    """The newest revisions that syncs of a CronJob wrote."""
+class _Memory:
+    """What is remembered of a CronJob between syncs."""
 
-    cronjob: int = 0
-    job: int = 0
+    #: The newest revisions written for it and for its Jobs: do not plan on older caches.
+    cronjob_revision: int = 0
+    job_revision: int = 0
+    note: str = ""
 
 
 class CronJobController:
@@ -56,7 +58,7 @@ class CronJobController:
         self._local_zone = local_zone
         self._workers = workers
         self._queue: WorkQueue[Key] = WorkQueue()
-        self._written: dict[Key, _Written] = {}
+        self._memories: dict[Key, _Memory] = {}
         self._cronjobs.on_change(self._cronjobs_changed)
         self._jobs.on_change(self._jobs_changed)
 
@@ -68,6 +70,11 @@ class CronJobController:
     @property
     def idle(self) -> bool:
         return self._queue.idle
+
+    def note(self, key: Key) -> str:
+        """Why the last sync started nothing, for `onejob why`; empty if it did."""
+        memory = self._memories.get(key)
+        return memory.note if memory is not None else ""
 
     # --- what wakes it --------------------------------------------------------------------
 
@@ -101,7 +108,7 @@ class CronJobController:
             self._queue.add(cronjob.key)
 
     def _forget(self, key: Key) -> None:
-        self._written.pop(key, None)
+        self._memories.pop(key, None)
         self._metrics.drop("kube_cronjob_status_active", key.namespace, key.name)
 
     # --- the sync -------------------------------------------------------------------------
@@ -119,24 +126,26 @@ class CronJobController:
             self._clock.now(),
             local_zone=self._local_zone,
         )
-        written = self._written.setdefault(key, _Written())
-        written.job = max(written.job, synced.job_revision)
+        memory = self._memories.setdefault(key, _Memory())
+        memory.note = synced.note
+        memory.job_revision = max(memory.job_revision, synced.job_revision)
         for event in synced.events:
             self._tell(cronjob, event)
-        written.cronjob = max(written.cronjob, await write_status(self._client, synced))
+        written = await write_status(self._client, synced)
+        memory.cronjob_revision = max(memory.cronjob_revision, written)
         self._measure(synced)
         if synced.error is not None:
             raise Retry(synced.error)
         return _BLOCKED_SECONDS if synced.blocked else synced.look_again_seconds
 
     async def _catch_up(self, key: Key) -> None:
-        written = self._written.get(key)
-        if written is None:
+        memory = self._memories.get(key)
+        if memory is None:
             return
         try:
             async with asyncio.timeout(_CATCH_UP_SECONDS):
-                await self._cronjobs.reached(written.cronjob)
-                await self._jobs.reached(written.job)
+                await self._cronjobs.reached(memory.cronjob_revision)
+                await self._jobs.reached(memory.job_revision)
         except TimeoutError as late:
             raise Retry("the caches do not show our own writes yet") from late
 

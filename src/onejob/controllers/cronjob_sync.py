@@ -45,6 +45,8 @@ class Synced:
     job_revision: int
     #: The Job of the due slot exists but is not ours to record; only its end will help.
     blocked: bool
+    #: Why nothing was started, if nothing was.
+    note: str = ""
 
 
 async def sync_cronjob(
@@ -78,6 +80,7 @@ async def sync_cronjob(
         settlement.skew_seconds,
         hands.job_revision,
         _is_blocked(outcome, settlement),
+        plan.note,
     )
 
 
@@ -109,12 +112,11 @@ class _Hands:
         self.job_revision = 0
 
     async def delete_all(self, jobs: Sequence[Job]) -> tuple[Deleted, ...]:
-        doomed = [job for job in jobs if not job.metadata.deleting]
-        if not doomed:
+        if not jobs:
             return ()
-        ops = [Delete(job.key, "Background", uid=job.metadata.uid) for job in doomed]
+        ops = [Delete(job.key, "Background", uid=job.metadata.uid) for job in jobs]
         deleted = []
-        for job, result in zip(doomed, await self._client.write_many(ops), strict=True):
+        for job, result in zip(jobs, await self._client.write_many(ops), strict=True):
             error = str(result) if isinstance(result, ApiError) else None
             if not isinstance(result, ApiError):
                 self.job_revision = max(self.job_revision, result.revision)

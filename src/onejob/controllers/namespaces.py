@@ -1,7 +1,6 @@
 """Namespaces: what each must have while it lives, and emptying it when it is deleted."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -13,13 +12,17 @@ from onejob.informers.loop import Retry, work
 from onejob.informers.shared import AnyObject, SharedInformers
 from onejob.informers.workqueue import WorkQueue
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key, Meta
-
-SERVICE_ACCOUNT = "default"
-ROOT_CA = "kube-root-ca.crt"
+from onejob.planning.namespaces import (
+    ROOT_CA,
+    SERVICE_ACCOUNT,
+    finalized,
+    root_ca_map,
+    root_ca_repair,
+    service_account,
+)
 
 _ACCOUNTS = "serviceaccounts"
 _CONFIG_MAPS = "configmaps"
-_FINALIZER = "kubernetes"
 _PAGE = 500
 #: How soon to look again whether what was deleted is gone: Pods need time to stop.
 _LOOK_AGAIN_SECONDS = 1.0
@@ -88,15 +91,10 @@ class NamespaceController:
     # --- living ---------------------------------------------------------------------------
 
     async def _furnish(self, namespace: str) -> None:
-        account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace},
-        }
         results = await self._client.write_many(
             [
-                Create(_ACCOUNTS, namespace, msgspec.json.encode(account)),
-                Create(_CONFIG_MAPS, namespace, msgspec.json.encode(self._root_ca_map(namespace))),
+                Create(_ACCOUNTS, namespace, service_account(namespace)),
+                Create(_CONFIG_MAPS, namespace, root_ca_map(namespace, self._root_ca)),
             ]
         )
         for result in results:
@@ -106,30 +104,15 @@ class NamespaceController:
             ):
                 raise Retry(f"{namespace} could not be furnished: {result}")
         if isinstance(results[1], AlreadyExists):
-            await self._renew_root_ca(namespace)
+            await self._repair_root_ca(Key(_CONFIG_MAPS, namespace, ROOT_CA))
 
-    async def _renew_root_ca(self, namespace: str) -> None:
-        key = Key(_CONFIG_MAPS, namespace, ROOT_CA)
+    async def _repair_root_ca(self, key: Key) -> None:
         try:
-            stored: dict[str, Any] = msgspec.json.decode(await self._client.get(key))
-            if stored.get("data") != {"ca.crt": self._root_ca}:
-                body = [{"op": "add", "path": "/data", "value": {"ca.crt": self._root_ca}}]
-                await self._client.write(Patch(key, msgspec.json.encode(body), "json"))
+            repair = root_ca_repair(await self._client.get(key), self._root_ca)
+            if repair is not None:
+                await self._client.write(Patch(key, repair, "json"))
         except NotFound:
             return
-
-    def _root_ca_map(self, namespace: str) -> dict[str, object]:
-        description = "The certificate authority of this API server, for its clients in Pods."
-        return {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": ROOT_CA,
-                "namespace": namespace,
-                "annotations": {"kubernetes.io/description": description},
-            },
-            "data": {"ca.crt": self._root_ca},
-        }
 
     # --- dying ----------------------------------------------------------------------------
 
@@ -167,12 +150,9 @@ class NamespaceController:
         return gone
 
     async def _finalize(self, name: str, document: bytes) -> None:
-        namespace: dict[str, Any] = msgspec.json.decode(document)
-        spec = namespace.setdefault("spec", {})
-        spec["finalizers"] = [item for item in spec.get("finalizers", []) if item != _FINALIZER]
         try:
             await self._client.write(
-                Replace(Key(NAMESPACES, "", name), msgspec.json.encode(namespace), "finalize")
+                Replace(Key(NAMESPACES, "", name), finalized(document), "finalize")
             )
         except NotFound:
             return

@@ -120,10 +120,11 @@ def plan_history(cronjob: CronJob, jobs: Iterable[Job]) -> tuple[Job, ...]:
     for job in sorted(jobs, key=by_start_time):
         if condition := job.finished_condition:
             finished[condition.type].append(job)
-    return (
+    excess = (
         *_excess(finished["Complete"], cronjob.spec.successful_jobs_history_limit),
         *_excess(finished["Failed"], cronjob.spec.failed_jobs_history_limit),
     )
+    return tuple(job for job in excess if not job.metadata.deleting)
 
 
 def by_start_time(job: Job) -> tuple[bool, datetime, str]:

@@ -39,8 +39,8 @@ class Ended:
 
 
 def ended(pod: Pod) -> Ended | None:
-    """The memory of a Pod that has ended; None if it has not."""
-    if pod.phase in ("Pending", "Running", "Unknown", ""):
+    """The memory of a Pod that has ended; None if it has not, or is on its way out already."""
+    if pod.phase in ("Pending", "Running", "Unknown", "") or pod.metadata.deleting:
         return None
     return Ended(
         pod.key,
@@ -72,7 +72,7 @@ def too_many_ended(pods: Mapping[Key, Ended], limit: int) -> Iterator[Removal]:
 def stuck(pods: Iterable[Pod], out_of_service_nodes: AbstractSet[str]) -> Iterator[Removal]:
     """Pods being deleted that no node will ever report on."""
     for pod in pods:
-        if not pod.metadata.deleting:
+        if not pod.metadata.deleting or _is_done(pod):
             continue
         if not pod.spec.node_name:
             yield _removal(pod, "unscheduled")
@@ -90,6 +90,11 @@ def stranded(
     for old in ended_pods:
         if old.node in gone_nodes:
             yield Removal(old.key, old.uid, "orphaned", mark_failed=False)
+
+
+def _is_done(pod: Pod) -> bool:
+    """Whether all was done for the Pod that can be: only its finalizers hold it."""
+    return pod.terminal and pod.metadata.deletion_grace_period_seconds == 0
 
 
 def _removal(pod: Pod, reason: Reason) -> Removal:

@@ -32,8 +32,8 @@ def time_zone_error(name: str) -> str | None:
 
 
 def load_time_zone(name: str) -> tzinfo:
-    """The zone of a name that `time_zone_error` accepts."""
-    return UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
+    """The zone of a name that `time_zone_error` accepts. `Local` is told in UTC."""
+    return UTC if name in ("UTC", "Local") else zoneinfo.ZoneInfo(name)
 
 
 @dataclass(frozen=True, slots=True)
