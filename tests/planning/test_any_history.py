@@ -65,6 +65,14 @@ class AnyHistory(RuleBasedStateMachine):
         self.driver.observe()
 
     @rule()
+    def observe_only_the_job(self) -> None:
+        self.driver.observe_job()
+
+    @rule()
+    def observe_only_the_pods(self) -> None:
+        self.driver.observe_pods()
+
+    @rule()
     def restart(self) -> None:
         self.driver.restart()
 

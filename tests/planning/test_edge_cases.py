@@ -76,9 +76,11 @@ def test_edge_09_a_suspended_job_with_nothing_to_do_completes_unstarted() -> Non
     assert settlement.write.status.start_time is None
 
 
-def test_a_job_that_turns_out_done_while_suspended_gets_a_start_time_back() -> None:
-    suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
-    job = a_job(suspend=True, status={"conditions": [suspended]})
+@pytest.mark.parametrize("conditions", [[], [{"type": "Suspended", "status": "True"}]])
+def test_edge_09_a_job_found_done_while_suspended_gets_the_start_time_it_lacks(
+    conditions: list[dict[str, str]],
+) -> None:
+    job = a_job(suspend=True, status={"conditions": conditions})
     _, _, settlement = sync(job, some_pods("S"))
     assert settlement.write is not None
     assert settlement.write.finishes

@@ -109,6 +109,9 @@ class Server:
         before = self.job["status"]
         after = merge(before, body["status"])
         check_status(self.job, before, after)
+        if {"Complete", "Failed"} & set(_true_conditions(after)):
+            running = self.pods_in("Pending", "Running")
+            assert not running, f"called finished while these run: {running}"
         verdicts = {"SuccessCriteriaMet", "FailureTarget"} & set(_true_conditions(after))
         if verdicts and self.size_at_verdict is None:
             self.size_at_verdict = self.job["spec"].get("completions")
@@ -214,7 +217,8 @@ class Driver:
     calls: int = 0
     _job: Document = field(init=False)
     _pods: dict[str, Document] = field(init=False)
-    _seen: int = field(init=False)
+    _job_seen: int = field(init=False)
+    _pods_seen: int = field(init=False)
     _views: dict[tuple[str, str], Pod] = field(default_factory=dict)
     _written: int = 0
     _removing: set[str] = field(default_factory=set)
@@ -235,10 +239,17 @@ class Driver:
         self.observe()
 
     def observe(self) -> None:
-        """Let the watches catch up."""
+        """Let both watches catch up."""
+        self.observe_job()
+        self.observe_pods()
+
+    def observe_job(self) -> None:
         self._job = self.server.job
+        self._job_seen = self.server.revision
+
+    def observe_pods(self) -> None:
         self._pods = dict(self.server.pods)
-        self._seen = self.server.revision
+        self._pods_seen = self.server.revision
         self._removing = {
             uid
             for uid in self._removing
@@ -250,7 +261,7 @@ class Driver:
         return read_job(msgspec.json.encode(self._job))
 
     def plan(self) -> Plan:
-        caught_up = self._seen >= self._written
+        caught_up = min(self._job_seen, self._pods_seen) >= self._written
         observed = Observed(
             caught_up=caught_up,
             removing=frozenset(self._removing),

@@ -106,7 +106,7 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
     events: tuple[Event, ...] = ()
     if plan.pods_managed and fate is None:
         status, events = _with_suspension(plan, status)
-    if fate is not None and _lost_its_start(job, status):
+    if fate is not None and _never_started(job, status):
         status = msgspec.structs.replace(status, start_time=whole_second(plan.now))
     if plan.settings.lifecycle_events and _starts(job.status.start_time, status.start_time):
         events = (*events, STARTED)
@@ -180,14 +180,11 @@ def _with_suspension(plan: Plan, status: JobStatus) -> tuple[JobStatus, tuple[Ev
     return status, (event,)
 
 
-def _lost_its_start(job: Job, status: JobStatus) -> bool:
-    """Suspending took the start time; but a Job that then turns out to be done must have one,
-    or the API refuses to call it finished (unless it had nothing to do)."""
-    return (
-        status.start_time is None
-        and job.condition_is_true(SUSPENDED)
-        and not (job.spec.suspend and job.spec.completions == 0)
-    )
+def _never_started(job: Job, status: JobStatus) -> bool:
+    """A Job may be suspended before its start is recorded, or lose it to suspension, and then
+    turn out to be done. Without a start time the API refuses to call it finished, but for one
+    that was suspended and had nothing to do."""
+    return status.start_time is None and not (job.spec.suspend and job.spec.completions == 0)
 
 
 def _starts(before: datetime | None, after: datetime | None) -> bool:
