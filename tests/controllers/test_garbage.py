@@ -4,9 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from onejob.client.base import Propagation
+from onejob.api.service import Service
+from onejob.client.base import Delete, Op, Patch, Propagation, Written
+from onejob.client.events import EventRecorder
+from onejob.client.local import LocalClient
+from onejob.controllers.garbage import GarbageCollector
+from onejob.informers.shared import SharedInformers
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import TEMPLATE, House, a_house
@@ -311,5 +317,51 @@ def test_nothing_is_remembered_of_what_is_gone(tmp_path: Path) -> None:
             await house.delete(job, "Background")
             await asyncio.sleep(1)
             assert len(house.garbage) == before
+
+    run_virtual(main())
+
+
+class Meddling(LocalClient):
+    """Before the first deletion, somebody else changes the object."""
+
+    def __init__(self, service: Service, change: dict[str, Any]) -> None:
+        super().__init__(service)
+        self._change: dict[str, Any] | None = change
+        self.deletions: list[Delete] = []
+
+    async def write(self, op: Op) -> Written:
+        if isinstance(op, Delete):
+            self.deletions.append(op)
+            if self._change is not None:
+                body, self._change = msgspec.json.encode(self._change), None
+                await super().write(Patch(op.key, body, "merge"))
+        return await super().write(op)
+
+
+@pytest.mark.parametrize(
+    ("change", "survives", "tries"),
+    [
+        ({"metadata": {"labels": {"a": "b"}}}, False, 2),
+        ({"metadata": {"ownerReferences": None}}, True, 1),
+    ],
+)
+def test_a_change_just_before_the_deletion_matters_only_if_it_is_about_owners(
+    tmp_path: Path, change: dict[str, Any], survives: bool, tries: int
+) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path) as house:
+            client = Meddling(house.cluster.service, change)
+            informers = SharedInformers(client)
+            recorder = EventRecorder(client, "test", house.clock)
+            collector = GarbageCollector(client, informers, recorder)
+            await informers.start()
+            running = asyncio.create_task(collector.run())
+            child = await a_config_map(house, "child", ownerReferences=[absent()])
+            await asyncio.sleep(10)
+            assert await house.exists(child) is survives
+            assert len(client.deletions) == tries
+            assert all(deletion.uid for deletion in client.deletions)
+            running.cancel()
+            await informers.stop()
 
     run_virtual(main())

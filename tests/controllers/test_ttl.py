@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from onejob.client.local import LocalClient
+from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
+from onejob.informers.shared import SharedInformers
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import House, a_house
@@ -236,5 +239,61 @@ def test_a_backlog_is_deleted_without_holding_up_others(tmp_path: Path) -> None:
             assert turns >= 50, "at least one turn in forty deletions"
             await asyncio.sleep(1)
             assert await house.names(JOBS) == []
+
+    run_virtual(main())
+
+
+class CountingReads(LocalClient):
+    """Counts the objects that are read one by one."""
+
+    reads = 0
+
+    async def get(self, key: Key) -> bytes:
+        self.reads += 1
+        return await super().get(key)
+
+
+def test_jobs_that_wait_are_not_looked_at_until_their_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path) as house:
+            await house.many_finished_jobs(
+                [f"job-{number}" for number in range(500)], ttlSecondsAfterFinished=86400
+            )
+            client = CountingReads(house.cluster.service)
+            informers = SharedInformers(client)
+            controller = TtlController(
+                client,
+                informers,
+                clock=house.clock,
+                metrics=house.metrics,
+                gates=FeatureGates(),
+            )
+            await informers.start()
+            running = asyncio.create_task(controller.run())
+            await asyncio.sleep(86390)
+            assert len(controller) == 500
+            assert client.reads == 0
+            await asyncio.sleep(20)
+            assert client.reads == 500
+            running.cancel()
+            await informers.stop()
+
+    run_virtual(main())
+
+
+def test_a_job_that_does_not_say_when_it_finished_waits_until_it_does(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            key = await house.a_job("job", ttlSecondsAfterFinished=10)
+            ending = house.ending()
+            for condition in ending["status"]["conditions"]:
+                del condition["lastTransitionTime"]
+            await house.patch(key, ending, "status")
+            await asyncio.sleep(3600)
+            assert await house.exists(key)
+            conditions = house.ending()["status"]["conditions"]
+            await house.patch(key, {"status": {"conditions": conditions}}, "status")
+            await asyncio.sleep(11)
+            assert not await house.exists(key)
 
     run_virtual(main())
