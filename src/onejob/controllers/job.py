@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from onejob.api.errors import Invalid, NotFound
-from onejob.client.base import Client, Patch
+from onejob.client.base import Client, Patch, Selection
 from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
 from onejob.controllers.job_effects import change_pods, remove_finalizers
@@ -23,8 +23,8 @@ from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
 from onejob.metrics import Metrics
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import JOBS, Key
-from onejob.objects.pod import Pod
+from onejob.objects.meta import JOBS, PODS, Key
+from onejob.objects.pod import Pod, read_pod
 from onejob.planning.claiming import (
     adoption_patch,
     as_adopted,
@@ -185,6 +185,8 @@ class JobController:
         if job is None:
             return None
         memory = self._memories.of(job.metadata.uid)
+        if memory.uncertain:
+            await self._find_out(job, memory)
         await self._catch_up(memory)
         job = self._jobs.cache.get(key)
         if job is None:
@@ -200,6 +202,9 @@ class JobController:
             memory.notes = plan.notes
             await self._carry_out(plan, memory)
             result = "success"
+        except OSError as lost:
+            memory.uncertain = True
+            raise Retry(f"the server could not be reached: {lost}") from lost
         finally:
             if plan is not None and plan.skipped is None:
                 self._measure(plan, result, self._clock.monotonic() - started)
@@ -215,6 +220,16 @@ class JobController:
         except TimeoutError as late:
             self._metrics.count("job_controller_stale_sync_skips_total", "batch", "jobs")
             raise Retry("the caches do not show our own writes yet") from late
+
+    async def _find_out(self, job: Job, memory: Memory) -> None:
+        """The answer to a write was lost. Ask the server itself what there is, and plan only
+        once the cache shows as much: otherwise a Pod could be created twice."""
+        listing = await self._client.list(Selection(PODS, job.metadata.namespace))
+        for document in listing.documents:
+            pod = read_pod(document)
+            if _job_uid(pod) == job.metadata.uid:
+                memory.pod_revision = max(memory.pod_revision, pod.metadata.revision)
+        memory.uncertain = False
 
     async def _claim(self, job: Job, memory: Memory) -> None:
         """Adopt Pods that match and nobody controls; let go of those that no longer match."""

@@ -135,7 +135,9 @@ async def _create(
                 memory.pod_revision = max(memory.pod_revision, result.revision)
                 tally.created += 1
                 tell(pod_created(_name(result.document)))
-            elif not _namespace_is_ending(result):
+                continue
+            _note_refusal(result, memory)
+            if not _namespace_is_ending(result):
                 tally.create_failures += 1
                 tally.fail(str(result))
                 tell(pod_create_failed(str(result)))
@@ -151,7 +153,14 @@ def _succeeded(result: Result, memory: Memory) -> bool:
     if isinstance(result, Written):
         memory.pod_revision = max(memory.pod_revision, result.revision)
         return True
+    _note_refusal(result, memory)
     return isinstance(result, NotFound)
+
+
+def _note_refusal(error: ApiError, memory: Memory) -> None:
+    """A server that says no has not written; one that fails may have."""
+    if error.code >= 500:
+        memory.uncertain = True
 
 
 def _namespace_is_ending(error: ApiError) -> bool:

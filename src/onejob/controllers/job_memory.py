@@ -22,6 +22,8 @@ class Memory:
     #: The newest revisions written for the Job and for its Pods: do not plan on older caches.
     job_revision: int = 0
     pod_revision: int = 0
+    #: The answer to a write of a Pod was lost: it may have happened, at a revision unknown.
+    uncertain: bool = False
     #: How many Pods were last created at once without an error.
     trusted_batch: int = 1
     #: What the last plan said about itself, for `onejob why`.

@@ -55,7 +55,7 @@ class Crashed(BaseException):
 
 
 class CountingClient:
-    """Counts write calls, and dies after a given one: the write happens, its answer is lost."""
+    """Counts writes, and dies after a given one: the write happens, its answer is lost."""
 
     def __init__(self, inner: Client, *, dies_after: int | None = None) -> None:
         self._inner = inner
@@ -106,7 +106,9 @@ class ScriptedNode:
     script: Script
     runs_seconds: float = 1.0
     started: list[str] = field(default_factory=list)
+    #: How each Pod ended, or will end.
     exits: dict[str, int] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
 
     async def run(self) -> None:
         listing = await self.client.list(Selection(PODS))
@@ -149,8 +151,11 @@ class ScriptedNode:
         task.add_done_callback(lambda done: done.result())
 
     async def _end(self, pod: Pod, code: int) -> None:
-        if pod.metadata.deleting:
-            self.exits[pod.metadata.uid] = code
+        """Only once: a Pod that has ended never ends otherwise."""
+        if pod.metadata.uid in self._ended:
+            return
+        self._ended.add(pod.metadata.uid)
+        self.exits[pod.metadata.uid] = code
         finished = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         terminated = {
             "exitCode": code,
