@@ -176,7 +176,7 @@ def test_yaml_that_is_no_single_json_like_document_is_a_bad_request(body: bytes)
 def test_a_small_body_cannot_become_a_huge_document() -> None:
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
-    with pytest.raises(BadRequest, match="excessive aliasing"):
+    with pytest.raises(BadRequest, match="more than 100000 values"):
         decode_body("\n".join(lines).encode(), YAML)
 
 

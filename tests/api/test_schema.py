@@ -4,7 +4,13 @@ from typing import Any
 import pytest
 
 from onejob.api.kinds import KINDS
-from onejob.api.schema import WrongShape, load_schema, normalise, strict_error
+from onejob.api.schema import (
+    WrongShape,
+    all_problems,
+    load_schema,
+    normalise,
+    strict_error,
+)
 from onejob.api.shapes import ListShape, ObjectShape
 
 SCHEMA = load_schema()
@@ -82,6 +88,18 @@ def test_unknown_fields_are_dropped_and_named_in_document_order() -> None:
         'unknown field "zzz"',
     ]
     assert pod == expected
+
+
+def test_duplicates_inside_unknown_fields_do_not_count() -> None:
+    unknown = ['unknown field "spec.foo"', 'unknown field "x"']
+    duplicates = [
+        'duplicate field "spec.foo"',
+        'duplicate field "spec.foo.a"',
+        'duplicate field "spec.foo[0].a"',
+        'duplicate field "spec.fooBar"',
+        'line 3: key "a" already set in map',
+    ]
+    assert all_problems(unknown, duplicates) == [*unknown, *duplicates[3:]]
 
 
 def test_strict_validation_lists_all_problems() -> None:

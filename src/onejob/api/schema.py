@@ -59,6 +59,20 @@ def normalise(doc: Document, type_: Type) -> list[str]:
     return problems
 
 
+def all_problems(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:
+    """Everything to report about a body. What is inside an unknown field is not looked at, so
+    duplicates there do not count."""
+    ignored = tuple(text.removeprefix('unknown field "').removesuffix('"') for text in unknown)
+    kept = [
+        text
+        for text in duplicates
+        if not any(
+            text.startswith(f'duplicate field "{path}{end}') for path in ignored for end in '."['
+        )
+    ]
+    return [*unknown, *kept]
+
+
 def strict_error(type_: Type, problems: Sequence[str]) -> BadRequest:
     """The answer to problems under `fieldValidation=Strict`."""
     return WrongShape(type_, strict_text(problems))

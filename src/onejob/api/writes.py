@@ -39,7 +39,7 @@ from onejob.api.metadata import (
 )
 from onejob.api.patching import json_patch, merge_patch
 from onejob.api.requests import DeleteOptions, Outcome, WriteOptions
-from onejob.api.schema import Schema, Type
+from onejob.api.schema import Schema, Type, WrongShape, all_problems
 from onejob.api.strategic_merge import strategic_merge
 from onejob.api.strategy import Document, Strategy
 from onejob.clock import Clock
@@ -399,7 +399,7 @@ class Writes:
         """Prune the body to the schema; what was wrong becomes an error, warnings or nothing."""
         if options.trusted:
             return []
-        found = [*problems, *self.schema.normalise(body, self._type(kind))]
+        found = all_problems(self.schema.normalise(body, self._type(kind)), problems)
         return _judge(
             found,
             options,
@@ -415,10 +415,10 @@ class Writes:
         if options.trusted:
             return []
         try:
-            found = [*problems, *self.schema.normalise(new, self._type(kind))]
-        except BadRequest as wrong_type:
+            found = all_problems(self.schema.normalise(new, self._type(kind)), problems)
+        except WrongShape as wrong_type:
             # A patch is fine by itself; what it makes of the object is not: hence 422.
-            raise _invalid_patch(kind, wrong_type.message) from wrong_type
+            raise _invalid_patch(kind, wrong_type.problem) from wrong_type
         return _judge(
             found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
         )
