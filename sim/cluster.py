@@ -6,7 +6,7 @@ the Job's status says with what really happened.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +70,7 @@ class CountingClient:
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
         return await self._inner.list(what, limit=limit, token=token)
 
-    def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
+    def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
         return self._inner.watch(what, after=after)
 
     async def write(self, op: Op) -> Written:

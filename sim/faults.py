@@ -1,7 +1,7 @@
 """A client that does to a controller what networks, restarts and caches do to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
@@ -48,8 +48,10 @@ class FaultyClient:
         self._maybe_refuse()
         return await self._inner.list(what, limit=limit, token=token)
 
-    async def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
-        async with aclosing(self._inner.watch(what, after=after)) as batches:  # type: ignore[type-var]
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        async with aclosing(self._inner.watch(what, after=after)) as batches:
             async for batch in batches:
                 if self._happens(self._faults.late_batch):
                     await asyncio.sleep(self._rng.random() * self._faults.longest_delay_seconds)

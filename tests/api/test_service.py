@@ -677,3 +677,41 @@ def test_a_watch_from_the_forgotten_past_is_expired(tmp_path: Path) -> None:
         assert gone.message == f"too old resource version: 2 ({service.store.compacted})"
 
     served(tmp_path, test)
+
+
+# --- kinds with two names -----------------------------------------------------------------
+
+
+def test_events_are_the_same_objects_under_both_of_their_names(tmp_path: Path) -> None:
+    async def test(service: Service) -> None:
+        core, other = BY_RESOURCE["events"], BY_RESOURCE["events.events.k8s.io"]
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": "e", "namespace": "default"},
+            "regarding": {"kind": "Job", "name": "j", "namespace": "default"},
+            "note": "it happened",
+            "reason": "Because",
+            "action": "Do",
+            "type": "Normal",
+            "reportingController": "example.com/c",
+            "reportingInstance": "c-1",
+            "eventTime": "2026-01-01T12:00:00.000000Z",
+        }
+        start = str(service.store.revision)
+        created = read((await service.create(other, "default", dict(body), PERSON)).document)
+        assert created["note"] == "it happened"
+        assert created["apiVersion"] == "events.k8s.io/v1"
+        seen = read(await service.get(core, "default", "e"))
+        assert seen["message"] == "it happened"
+        assert seen["involvedObject"]["name"] == "j"
+        assert seen["apiVersion"] == "v1"
+        patch = {"note": "again", "series": {"count": 2}}
+        patched = await service.patch(other, "default", "e", "merge", patch, PERSON)
+        assert read(patched.document)["note"] == "again"
+        listed = await service.list(other, "default", ListOptions())
+        assert [read(document)["note"] for document in listed.documents] == ["again"]
+        events = await collect(service, WatchOptions(resource_version=start), 2, other)
+        assert [read(event.document)["note"] for event in events] == ["it happened", "again"]
+
+    served(tmp_path, test)

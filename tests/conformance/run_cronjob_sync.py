@@ -1,7 +1,7 @@
 """Replays upstream's CronJob syncs through the real sync on a recording client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -279,7 +279,7 @@ class RecordingClient:
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
         raise AssertionError("a CronJob sync does not list")
 
-    def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
+    def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
         raise AssertionError("a CronJob sync does not watch")
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ _decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).deco
 
 
 class _LabelsMeta(msgspec.Struct):
-    labels: dict[str, str] = {}  # noqa: RUF012  (msgspec copies defaults)
+    labels: dict[str, str] = {}
 
 
 class _Labels(msgspec.Struct):
@@ -105,7 +105,7 @@ class Reading:
 
     async def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
-    ) -> AsyncIterator[Sequence[ServedEvent]]:
+    ) -> AsyncGenerator[Sequence[ServedEvent], None]:
         matches, only_name = self._matcher(
             kind, namespace, options.label_selector, options.field_selector
         )
@@ -131,8 +131,8 @@ class Reading:
         async with aclosing(
             _live(changes, kind, matches, only_name, options.allow_bookmarks, deadline, self.store)
         ) as live:
-            async for events in live:
-                yield events
+            async for changed in live:
+                yield changed
 
     async def _starting_point(
         self, kind: Kind, namespace: str, options: WatchOptions
@@ -224,7 +224,7 @@ async def _live(
     bookmarks: bool,
     deadline: float | None,
     store: Store,
-) -> AsyncIterator[Sequence[ServedEvent]]:
+) -> AsyncGenerator[Sequence[ServedEvent], None]:
     loop = asyncio.get_running_loop()
     next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else None
     try:

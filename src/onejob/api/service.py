@@ -4,7 +4,7 @@ HTTP (`onejob.api.http`) and the in-process client (`onejob.client.local`) both 
 Failures are raised as `onejob.api.errors.ApiError`. A write returns once it is on disk.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from random import Random
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 
 from onejob.api.errors import InternalError, not_found
 from onejob.api.kinds import KINDS, Kind
+from onejob.api.other_names import OtherNames
 from onejob.api.pod_subresources import bind, evict
 from onejob.api.reading import Reading
 from onejob.api.requests import (
@@ -49,6 +50,7 @@ class Service:
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         self.writes = Writes(store, strategies, load_schema(), clock, rng)
         self._reading = Reading(store, strategies)
+        self._other_names = OtherNames(self)
 
     async def create(
         self,
@@ -62,6 +64,8 @@ class Service:
         problems: Sequence[str] = (),
     ) -> Outcome:
         """POST. `name` and `subresource` for pods/binding and pods/eviction."""
+        if kind.stored_as:
+            return await self._other_names.create(kind, namespace, body, options)
         match subresource:
             case "binding":
                 outcome = bind(self.writes, namespace, name, body, options)
@@ -75,20 +79,25 @@ class Service:
         return await self._durable(outcome)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
+        if kind.stored_as:
+            return await self._other_names.get(kind, namespace, name)
         stored = self.store.get(Key(kind.storage, namespace, name))
         if stored is None:
             raise not_found(kind.resource, name)
         return stored.value
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
+        if kind.stored_as:
+            return await self._other_names.list(kind, namespace, options)
         return await self._reading.list(kind, namespace, options)
 
     def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
-    ) -> AsyncIterator[Sequence[ServedEvent]]:
+    ) -> AsyncGenerator[Sequence[ServedEvent], None]:
         """Batches of events. Raises Expired (before or between events) when the revision is
         too old; ends when the time is over. Close the iterator to end it early."""
-        return self._reading.watch(kind, namespace, options)
+        served = self._other_names if kind.stored_as else self._reading
+        return served.watch(kind, namespace, options)
 
     async def update(
         self,
@@ -101,6 +110,8 @@ class Service:
         subresource: str = "",
         problems: Sequence[str] = (),
     ) -> Outcome:
+        if kind.stored_as:
+            return await self._other_names.update(kind, namespace, name, body, options)
         outcome = self.writes.update(kind, namespace, name, body, options, subresource, problems)
         return await self._durable(outcome)
 
@@ -117,6 +128,8 @@ class Service:
         problems: Sequence[str] = (),
     ) -> Outcome:
         """`patch_type` is json, merge, strategic or apply; `body` the decoded patch."""
+        if kind.stored_as:
+            return await self._other_names.patch(kind, namespace, name, patch_type, body, options)
         outcome = self.writes.patch(
             kind, namespace, name, patch_type, body, options, subresource, problems
         )
@@ -137,6 +150,8 @@ class Service:
     async def delete_collection(
         self, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
     ) -> ListOutcome:
+        if kind.stored_as:
+            return await self._other_names.delete_collection(kind, namespace, selection, options)
         found = await self.list(kind, namespace, selection)
         documents = []
         newest = 0

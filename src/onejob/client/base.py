@@ -4,7 +4,7 @@ Documents cross it as bytes. Everything that uses the API, controllers and node 
 command line alike, knows only this module, so it runs unchanged against a real cluster.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -116,7 +116,7 @@ class Client(Protocol):
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing: ...
 
-    def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
+    def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
         """Changes after a revision, in batches. Closing the iterator ends the watch."""
 
     async def write(self, op: Op) -> Written:

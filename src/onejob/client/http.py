@@ -6,7 +6,7 @@ The only module that imports aiohttp.
 import asyncio
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -100,7 +100,9 @@ class HttpClient:
             found.metadata.continue_token,
         )
 
-    async def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         seconds = self._rng.randint(*_WATCH_SECONDS)
         request = watch_request(what, after, seconds)
         # The server ends the watch; if it is gone without a word, we do, a little later.

@@ -1,6 +1,6 @@
 """The client for those who live in the server's process: no transport, shared commits."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -61,10 +61,12 @@ class LocalClient:
         )
         return Listing(found.documents, found.revision, found.continue_token)
 
-    async def watch(self, what: Selection, *, after: int) -> AsyncIterator[Sequence[WatchEvent]]:
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         options = WatchOptions(what.labels, what.fields, str(after), allow_bookmarks=True)
         served = self._service.watch(BY_RESOURCE[what.resource], what.namespace, options)
-        async with aclosing(served) as batches:  # type: ignore[type-var]
+        async with aclosing(served) as batches:
             async for batch in batches:
                 yield [
                     WatchEvent(_event_type(event.type), event.key, event.revision, event.document)

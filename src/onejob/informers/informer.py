@@ -109,7 +109,7 @@ class Informer(Generic[V]):
     async def _watch(self, state: Watching) -> State:
         watching: State = state
         batches = self._client.watch(self._what, after=state.revision)
-        async with aclosing(batches) as events:  # type: ignore[type-var]
+        async with aclosing(batches) as events:
             async for batch in events:
                 self._apply(batch)
                 watching = step(watching, Events(batch))

@@ -1,7 +1,7 @@
 """A stand-in for the verbs, for what only transport decides: it says what it is told to say."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -60,7 +60,7 @@ class ScriptedService:
 
     async def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
-    ) -> AsyncIterator[Sequence[ServedEvent]]:
+    ) -> AsyncGenerator[Sequence[ServedEvent], None]:
         self._fail()
         self.seen.append(options)
         self.open_watches += 1
