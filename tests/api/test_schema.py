@@ -9,7 +9,6 @@ from onejob.api.schema import (
     all_problems,
     load_schema,
     normalise,
-    strict_error,
 )
 from onejob.api.shapes import ListShape, ObjectShape
 
@@ -100,15 +99,6 @@ def test_duplicates_inside_unknown_fields_do_not_count() -> None:
         'line 3: key "a" already set in map',
     ]
     assert all_problems(unknown, duplicates) == [*unknown, *duplicates[3:]]
-
-
-def test_strict_validation_lists_all_problems() -> None:
-    error = strict_error(JOB, ['unknown field "spec.foo"', 'duplicate field "spec.backoffLimit"'])
-    assert error.code == 400
-    assert error.message == (
-        'Job in version "v1" cannot be handled as a Job: strict decoding error: '
-        'unknown field "spec.foo", duplicate field "spec.backoffLimit"'
-    )
 
 
 @pytest.mark.parametrize(

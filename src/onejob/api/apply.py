@@ -6,16 +6,16 @@ changed without force. Pure: the result shares nothing with the arguments.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from onejob.api.errors import BadRequest, Conflict
+from onejob.api.apply_conflicts import FieldConflict, conflict_error, find_conflicts
+from onejob.api.errors import BadRequest
 from onejob.api.field_sets import (
     FieldPath,
-    FieldSet,
     compare,
     encode_fields,
     fields_of,
@@ -34,7 +34,7 @@ from onejob.api.managed_fields import (
     stamp,
     write_entries,
 )
-from onejob.api.shapes import ANYTHING, ListShape, MapShape, ObjectShape, Shape
+from onejob.api.shapes import ListShape, MapShape, ObjectShape, Shape, field_shape
 from onejob.api.strategy import Document
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -73,9 +73,9 @@ def apply(
         _remove(merged, previous.fields - owned_by_any, type_)
     changes = compare(base, merged, type_).without(reset_fields(type_, subresource))
     changed = frozenset(changes.added | changes.modified)
-    conflicts = _conflicts(others, changed)
+    conflicts = find_conflicts(others, changed)
     if conflicts and not force and not _left_by_kubectl(conflicts, manager, live, type_):
-        raise _conflict(conflicts)
+        raise conflict_error(conflicts)
     others = [
         replace(entry, encoded=remove_fields(entry.encoded, changed | changes.removed))
         for entry in others
@@ -105,7 +105,7 @@ def _entries_of(
 ) -> list[Entry]:
     if live is None:
         return []
-    entries = read_entries(live)
+    entries = read_entries(copy.deepcopy(live))
     if entries:
         return entries
     found = all_fields(live, type_, subresource)
@@ -116,10 +116,7 @@ def _check_keys(value: Any, shape: Shape, path: str) -> None:
     """Items of keyed lists must be told apart, or nothing could be merged into them."""
     if isinstance(value, dict):
         for name, item in value.items():
-            inner = shape.fields.get(name, ANYTHING) if isinstance(shape, ObjectShape) else ANYTHING
-            if isinstance(shape, MapShape):
-                inner = shape.values
-            _check_keys(item, inner, f"{path}.{name}")
+            _check_keys(item, field_shape(shape, name), f"{path}.{name}")
     elif isinstance(value, list) and isinstance(shape, ListShape):
         seen: set[str] = set()
         for index, item in enumerate(value):
@@ -141,27 +138,26 @@ def _check_keys(value: Any, shape: Shape, path: str) -> None:
 
 
 def _merge(live: Any, wanted: Any, shape: Shape) -> Any:
-    if isinstance(live, dict) and isinstance(wanted, dict):
-        if isinstance(shape, ObjectShape) and not shape.atomic:
-            return _merge_maps(live, wanted, shape.fields)
-        if isinstance(shape, MapShape) and not shape.atomic:
-            return _merge_maps(live, wanted, dict.fromkeys(wanted, shape.values))
-    if isinstance(live, list) and isinstance(wanted, list) and isinstance(shape, ListShape):
-        if shape.list_type == "atomic":
+    match live, wanted, shape:
+        case dict(), dict(), ObjectShape(atomic=False) | MapShape(atomic=False):
+            return _merge_maps(live, wanted, shape)
+        case list(), list(), ListShape(list_type="set" | "map"):
+            return _merge_lists(live, wanted, shape)
+        case _:
             return copy.deepcopy(wanted)
-        return _merge_lists(live, wanted, shape)
-    return copy.deepcopy(wanted)
 
 
-def _merge_maps(live: Document, wanted: Document, shapes: Any) -> Document:
-    merged = {name: copy.deepcopy(item) for name, item in live.items() if name not in wanted}
-    # In the order of the live document, new fields last.
-    return {
-        name: merged[name]
-        if name in merged
-        else _merge(live.get(name), wanted[name], shapes.get(name, ANYTHING))
-        for name in (*live, *(name for name in wanted if name not in live))
+def _merge_maps(live: Document, wanted: Document, shape: Shape) -> Document:
+    merged = {
+        name: _merge(item, wanted[name], field_shape(shape, name))
+        if name in wanted
+        else copy.deepcopy(item)
+        for name, item in live.items()
     }
+    for name, item in wanted.items():
+        if name not in live:
+            merged[name] = copy.deepcopy(item)
+    return merged
 
 
 def _merge_lists(live: list[Any], wanted: list[Any], shape: ListShape) -> list[Any]:
@@ -195,14 +191,11 @@ def _remove(value: Any, unwanted: frozenset[FieldPath], shape: Shape) -> None:
             name = element.removeprefix("f:")
             if name not in value:
                 continue
-            inner = shape.fields.get(name, ANYTHING) if isinstance(shape, ObjectShape) else ANYTHING
-            if isinstance(shape, MapShape):
-                inner = shape.values
             if () in paths:
                 del value[name]
                 continue
             full = bool(value[name])
-            _remove(value[name], frozenset(paths), inner)
+            _remove(value[name], frozenset(paths), field_shape(shape, name))
             if full and value[name] in ({}, []):
                 del value[name]
     elif isinstance(value, list) and isinstance(shape, ListShape):
@@ -216,31 +209,8 @@ def _remove(value: Any, unwanted: frozenset[FieldPath], shape: Shape) -> None:
         value[:] = kept
 
 
-@dataclass(frozen=True, slots=True)
-class _FieldConflict:
-    entry: Entry
-    path: FieldPath
-
-    @property
-    def owner(self) -> str:
-        text = msgspec.json.encode(self.entry.manager).decode()
-        if self.entry.subresource:
-            text += f' with subresource "{self.entry.subresource}"'
-        if self.entry.operation == "Update":
-            text += f" using {self.entry.api_version}"
-        return text
-
-
-def _conflicts(others: Sequence[Entry], changed: FieldSet) -> list[_FieldConflict]:
-    return [
-        _FieldConflict(entry, path)
-        for entry in sorted(others, key=lambda e: e.identity)
-        for path in sorted(entry.fields & changed)
-    ]
-
-
 def _left_by_kubectl(
-    conflicts: Sequence[_FieldConflict], manager: str, live: Document | None, type_: ObjectShape
+    conflicts: Sequence[FieldConflict], manager: str, live: Document | None, type_: ObjectShape
 ) -> bool:
     """Who moves from client-side to server-side apply may overwrite what the former had set:
     kubectl's annotation tells which fields these are."""
@@ -262,24 +232,3 @@ def _refresh_last_applied(result: Document, applied: Document, manager: str) -> 
     stated = copy.deepcopy(applied)
     stated.get("metadata", {}).get("annotations", {}).pop(LAST_APPLIED, None)
     annotations[LAST_APPLIED] = msgspec.json.encode(stated, order="sorted").decode() + "\n"
-
-
-def _conflict(conflicts: Sequence[_FieldConflict]) -> Conflict:
-    if len(conflicts) == 1:
-        only = conflicts[0]
-        text = f"1 conflict: conflict with {only.owner}: {render_field(only.path)}"
-    else:
-        lines: list[str] = []
-        for owner in dict.fromkeys(conflict.owner for conflict in conflicts):
-            lines.append(f"conflicts with {owner}:")
-            lines += [f"- {render_field(c.path)}" for c in conflicts if c.owner == owner]
-        text = f"{len(conflicts)} conflicts: " + "\n".join(lines)
-    causes = [
-        {
-            "reason": "FieldManagerConflict",
-            "message": f"conflict with {conflict.owner}",
-            "field": render_field(conflict.path),
-        }
-        for conflict in conflicts
-    ]
-    return Conflict(f"Apply failed with {text}", details={"causes": causes})

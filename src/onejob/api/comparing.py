@@ -3,7 +3,7 @@
 from typing import Any
 
 from onejob.api.quantity import BadQuantity, same_quantity
-from onejob.api.shapes import ANYTHING, ListShape, MapShape, ObjectShape, QuantityShape, Shape
+from onejob.api.shapes import ANYTHING, ListShape, QuantityShape, Shape, field_shape
 
 
 def semantically_equal(a: Any, b: Any, type_: Shape | None = None) -> bool:
@@ -26,13 +26,9 @@ def _equal(a: Any, b: Any, shape: Shape) -> bool:
 
 
 def _equal_objects(a: dict[str, Any], b: dict[str, Any], shape: Shape) -> bool:
-    if isinstance(shape, ObjectShape):
-        for name in a.keys() | b.keys():
-            if not _equal(a.get(name), b.get(name), shape.fields.get(name, ANYTHING)):
-                return False
-        return True
-    values = shape.values if isinstance(shape, MapShape) else ANYTHING
-    return all(_equal(a.get(name), b.get(name), values) for name in a.keys() | b.keys())
+    return all(
+        _equal(a.get(name), b.get(name), field_shape(shape, name)) for name in a.keys() | b.keys()
+    )
 
 
 def _is_nothing(value: Any) -> bool:

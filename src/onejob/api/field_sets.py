@@ -59,9 +59,9 @@ class Comparison:
         """Leaving out some fields and all inside them."""
         prefixes = tuple(ignored)
         return Comparison(
-            {path for path in self.added if not is_inside(path, prefixes)},
-            {path for path in self.modified if not is_inside(path, prefixes)},
-            {path for path in self.removed if not is_inside(path, prefixes)},
+            {path for path in self.added if not _is_inside(path, prefixes)},
+            {path for path in self.modified if not _is_inside(path, prefixes)},
+            {path for path in self.removed if not _is_inside(path, prefixes)},
         )
 
     @property
@@ -154,7 +154,7 @@ def _value_element(item: Any) -> str:
     return "v:" + msgspec.json.encode(item, order="sorted").decode()
 
 
-def is_inside(path: FieldPath, prefixes: Iterable[FieldPath]) -> bool:
+def _is_inside(path: FieldPath, prefixes: Iterable[FieldPath]) -> bool:
     return any(path[: len(prefix)] == prefix for prefix in prefixes)
 
 
@@ -193,7 +193,8 @@ def encode_all(value: Any, shape: Shape, known: Any = _MISSING) -> FieldsV1:
 
 def add_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
     added: FieldsV1 = copy.deepcopy(encoded)
-    for path in fields:
+    # Sorted, so that equal writes give equal bytes in every process.
+    for path in sorted(fields):
         _insert(added, path)
     return added
 

@@ -73,15 +73,6 @@ def all_problems(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]
     return [*unknown, *kept]
 
 
-def strict_error(type_: Type, problems: Sequence[str]) -> BadRequest:
-    """The answer to problems under `fieldValidation=Strict`."""
-    return WrongShape(type_, strict_text(problems))
-
-
-def strict_text(problems: Sequence[str]) -> str:
-    return "strict decoding error: " + ", ".join(problems)
-
-
 class _Property(msgspec.Struct, frozen=True):
     ref: str = msgspec.field(default="", name="$ref")
     type: str = ""

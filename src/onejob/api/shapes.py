@@ -312,6 +312,13 @@ class ObjectShape(Shape):
 ANYTHING: Final = Shape()
 
 
+def field_shape(shape: Shape, name: str) -> Shape:
+    """The shape of one field of an object, or of one value of a map."""
+    if isinstance(shape, ObjectShape):
+        return shape.fields.get(name, ANYTHING)
+    return shape.values if isinstance(shape, MapShape) else ANYTHING
+
+
 def render_path(path: Path) -> str:
     """`spec.containers[0].foo`"""
     segments: list[str] = []

@@ -8,7 +8,7 @@ import copy
 from typing import Any, Final
 
 from onejob.api.errors import BadRequest
-from onejob.api.shapes import ANYTHING, ListShape, MapShape, ObjectShape, Shape, json_type
+from onejob.api.shapes import ListShape, ObjectShape, Shape, field_shape, json_type
 from onejob.api.strategy import Document
 
 _PATCH: Final = "$patch"
@@ -36,14 +36,14 @@ def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
     _retain_keys(original, patch)
     removals = _take_directives(patch, _DELETE_FROM)
     for field, order in _take_directives(patch, _SET_ORDER).items():
-        shape_of_list = _field_shape(shape, field)
+        shape_of_list = field_shape(shape, field)
         if isinstance(shape_of_list, ListShape):
             _merge_in_order(original, patch, field, order, shape_of_list)
     for field, value in patch.items():
         if value is None:
             original.pop(field, None)
         elif not (field not in original and _is_deletion(value)):
-            known = _field_shape(shape, field)
+            known = field_shape(shape, field)
             original[field] = _merge_value(original.get(field), value, known)
     # Last, so that a field both extended and shortened comes out the same in any key order.
     for field, unwanted in removals.items():
@@ -210,9 +210,3 @@ def _unique(items: list[Any]) -> list[Any]:
 
 def _merges(shape: Shape) -> bool:
     return isinstance(shape, ListShape) and "merge" in shape.strategies
-
-
-def _field_shape(shape: Shape, field: str) -> Shape:
-    if isinstance(shape, ObjectShape):
-        return shape.fields.get(field, ANYTHING)
-    return shape.values if isinstance(shape, MapShape) else ANYTHING
