@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from onejob.planning.indexes import parse_indexes
+from onejob.planning.job import account
 from onejob.planning.names import INDEX_ANNOTATION
+from onejob.planning.plan import PodOutcomes
 from tests.planning.build import job_document
 from tests.planning.toy_cluster import Crash, Driver, Server, pass_time
 
@@ -166,9 +168,25 @@ class AnyHistory(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "server"):
             return
+        self._comes_to_rest()
         self._let_it_end()
         self._counters_are_exact()
         self._nothing_is_left_to_do()
+
+    def _comes_to_rest(self) -> None:
+        """Left alone, a Job soon has nothing more to do, and then plans nothing."""
+        self.driver.restart()
+        for _ in range(20):
+            before = self.server.revision
+            self.driver.sync()
+            self.driver.observe()
+            if self.server.revision == before:
+                break
+        plan = self.driver.plan()
+        assert (plan.deletions, plan.creations, plan.prunings) == ((), (), ())
+        if plan.skipped is None:
+            accounting = account(plan, PodOutcomes())
+            assert (accounting.write, accounting.removals) == (None, ())
 
     def _let_it_end(self) -> None:
         """No more trouble; a node on which everything succeeds."""

@@ -69,7 +69,7 @@ def route_pod_change(
         return PodRoute(tuple(concerned))
     if old is None or moved or old.metadata.labels != new.metadata.labels:
         concerned.extend(job.key for job in jobs_wanting(new, jobs))
-    return PodRoute(tuple(concerned), orphan=is_tracked(new))
+    return PodRoute(tuple(dict.fromkeys(concerned)), orphan=is_tracked(new))
 
 
 def jobs_wanting(pod: Pod, jobs: Iterable[Job]) -> list[Job]:

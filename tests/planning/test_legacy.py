@@ -1,0 +1,144 @@
+"""Jobs counted by the Pods that exist, under the gates of the tracking design's early days."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.gates import FeatureGates
+from onejob.planning.job import account
+from onejob.planning.legacy import DROP_ANNOTATION_PATCH
+from onejob.planning.managing import tracks_with_finalizers
+from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
+from onejob.planning.plan import PodOutcomes
+from onejob.planning.settings import Settings
+from tests.planning.build import a_job, a_pod, an_indexed_job, plan, some_pods, sync
+
+OFF = Settings(track_with_finalizers=False)
+BY_ANNOTATION = Settings(tracking_needs_annotation=True)
+
+
+@pytest.mark.parametrize(
+    ("gates", "annotation", "tracked"),
+    [
+        ({}, None, True),
+        ({}, TRACKING, True),
+        ({"JobTrackingWithFinalizers": False}, TRACKING, False),
+        ({"JobTrackingAnnotation": True}, None, False),
+        ({"JobTrackingAnnotation": True}, TRACKING, True),
+        ({"JobTrackingAnnotation": True}, TRACKING_AS_PROPOSED, True),
+        ({"JobTrackingAnnotation": True, "JobTrackingWithFinalizers": False}, TRACKING, False),
+    ],
+)
+def test_who_is_tracked_with_finalizers(
+    gates: dict[str, bool], annotation: str | None, tracked: bool
+) -> None:
+    job = a_job(metadata={"annotations": {annotation: ""} if annotation else {}})
+    assert tracks_with_finalizers(job, Settings.under(FeatureGates(gates))) == tracked
+
+
+def counted(phases: str, **fields: Any) -> tuple[int, int, int]:
+    _, accounting, _ = sync(a_job(completions=9, **fields), some_pods(phases), settings=OFF)
+    status = accounting.status
+    return status.succeeded, status.failed, status.active
+
+
+def test_counters_are_the_pods_there_are() -> None:
+    assert counted("S S F R", parallelism=1) == (2, 1, 1)
+
+
+def test_a_deleting_pod_has_not_failed() -> None:
+    job = a_job(completions=9)
+    pods = [a_pod("going", "R", deleting=True)]
+    planned, accounting, _ = sync(job, pods, settings=OFF)
+    assert accounting.status.failed == 0
+    assert len(planned.creations) == 1
+
+
+def test_finalizers_go_and_lists_are_cleared_in_one_write() -> None:
+    status = {"uncountedTerminatedPods": {"failed": ["x"]}}
+    planned, accounting, settlement = sync(
+        a_job(completions=9, status=status), some_pods("S R"), settings=OFF
+    )
+    assert planned.legacy
+    assert {removal.name for removal in accounting.removals} == {"pod-0", "pod-1"}
+    assert accounting.write is not None
+    assert accounting.write.status.uncounted_terminated_pods is None
+    assert settlement.write is None
+
+
+def test_a_forgotten_success_is_done_again_but_a_counter_the_api_guards_does_not_fall() -> None:
+    job = a_job(completions=3, parallelism=3, status={"succeeded": 2, "failed": 1})
+    planned, accounting, _ = sync(job, [], settings=OFF)
+    assert len(planned.creations) == 3
+    assert (accounting.status.succeeded, accounting.status.failed) == (2, 1)
+    unguarded = Settings(track_with_finalizers=False, respect_managed_by=False)
+    _, accounting, _ = sync(job, [], settings=unguarded)
+    assert (accounting.status.succeeded, accounting.status.failed) == (0, 0)
+
+
+def test_indexes_are_counted_from_the_pods_alone() -> None:
+    job = an_indexed_job(completions=5, parallelism=5, status={"completedIndexes": "4"})
+    pods = [a_pod("a", "S", index=1, tracked=False), a_pod("b", "R", index=2, tracked=False)]
+    planned, accounting, _ = sync(job, pods, settings=OFF)
+    assert accounting.status.completed_indexes == "1"
+    assert [seed.index for seed in planned.creations] == [0, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("stored", "active", "fails"),
+    [(1, "R", True), (2, "R", False), (1, "R R", False)],
+)
+def test_only_a_new_failure_not_yet_replaced_is_held_against_the_limit(
+    stored: int, active: str, fails: bool
+) -> None:
+    job = a_job(completions=9, parallelism=2, backoffLimit=1, status={"failed": stored})
+    planned = plan(job, some_pods(f"F F {active}", tracked=False), settings=OFF)
+    assert (planned.fate is not None) == fails
+
+
+def test_pods_stopped_by_failure_are_counted_at_once() -> None:
+    job = a_job(completions=9, parallelism=2, backoffLimit=0)
+    planned, accounting, settlement = sync(job, some_pods("F R", tracked=False), settings=OFF)
+    assert len(planned.deletions) == 1
+    assert accounting.write is not None
+    assert accounting.write.status.failed == 2
+    assert [c.type for c in accounting.write.status.conditions] == ["FailureTarget"]
+    assert not accounting.write.finishes
+    assert settlement.write is None
+
+
+def test_a_job_with_nothing_left_running_ends_in_one_write() -> None:
+    _, accounting, settlement = sync(a_job(), some_pods("S"), settings=OFF)
+    assert accounting.write is not None
+    assert accounting.write.finishes
+    types = [condition.type for condition in accounting.write.status.conditions]
+    assert types == ["SuccessCriteriaMet", "Complete"]
+    assert accounting.write.status.completion_time is not None
+    assert [e.reason for e in accounting.write.events] == ["JobStart", "Completed", "JobFinish"]
+    assert settlement.write is None
+
+
+def test_nothing_is_written_when_nothing_changed() -> None:
+    job = a_job(completions=9)
+    _, accounting, _ = sync(job, some_pods("R", tracked=False), settings=OFF)
+    again = msgspec.structs.replace(job, status=accounting.status)
+    _, second, _ = sync(again, some_pods("R", tracked=False), settings=OFF)
+    assert second.write is None
+    assert second.removals == ()
+
+
+def test_the_annotation_is_taken_off_a_job_that_is_no_longer_tracked() -> None:
+    annotated = {"annotations": {TRACKING: ""}}
+    assert plan(a_job(metadata=annotated), [], settings=OFF).drop_annotation
+    assert not plan(a_job(), [], settings=OFF).drop_annotation
+    assert not plan(a_job(metadata=annotated), [], settings=BY_ANNOTATION).drop_annotation
+    removed = msgspec.json.decode(DROP_ANNOTATION_PATCH)["metadata"]["annotations"]
+    assert removed == {TRACKING: None, TRACKING_AS_PROPOSED: None}
+
+
+def test_a_failed_deletion_keeps_the_verdict_back_here_too() -> None:
+    planned = plan(a_job(backoffLimit=0, parallelism=2), some_pods("F R"), settings=OFF)
+    accounting = account(planned, PodOutcomes(error="no"))
+    assert accounting.status.conditions == ()
+    assert accounting.error == "no"
