@@ -9,7 +9,7 @@ import msgspec
 
 from onejob.api.errors import Expired
 from onejob.cli.plain_display import Display, LogLine
-from onejob.cli.progress import JobProgress, RunProgress
+from onejob.cli.progress import EndedPod, JobProgress, RunProgress
 from onejob.client.base import Client, Selection, WatchEvent
 from onejob.clock import Clock
 from onejob.objects.job import read_job
@@ -49,8 +49,10 @@ class Follower:
         self._done = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        #: Each with the UID of the Job that it tells about.
-        self._log_tasks: dict[asyncio.Task[None], str] = {}
+        #: Each with the UIDs of the Job and of the Pod that it tells about.
+        self._log_tasks: dict[asyncio.Task[None], tuple[str, str]] = {}
+        #: Pods that failed while their last lines are still being shown, by UID.
+        self._untold: dict[str, tuple[JobProgress, EndedPod]] = {}
         self._told_ended: set[str] = set()
         self._followed: set[tuple[str, str, int]] = set()
 
@@ -95,7 +97,7 @@ class Follower:
 
     def _tell_ended(self, *, at_last: bool = False) -> None:
         """Once a Job is done and its Pods have said their last words."""
-        speaking = set(self._log_tasks.values())
+        speaking = {job for job, _ in self._log_tasks.values()}
         for uid, job in self._run.jobs.items():
             if job.done and uid not in self._told_ended:
                 quiet = _accounted_for(job) and uid not in speaking
@@ -143,9 +145,16 @@ class Follower:
         if progress is None:
             return
         change = progress.saw_pod(pod, self._clock.now(), deleted=event.type == "DELETED")
-        if change == "failed":
-            self._display.pod_failed(progress, progress.failures[-1])
         self._follow_logs(progress, event.document, pod)
+        if change == "failed":
+            self._untold[pod.metadata.uid] = (progress, progress.failures[-1])
+            self._tell_failed(pod.metadata.uid)
+
+    def _tell_failed(self, uid: str) -> None:
+        """After the Pod's own last words, which mostly say why."""
+        speaking = {pod for _, pod in self._log_tasks.values()}
+        if uid in self._untold and uid not in speaking:
+            self._display.pod_failed(*self._untold.pop(uid))
 
     def _warning(self, event: WatchEvent) -> None:
         told = _event_decoder.decode(event.document)
@@ -164,7 +173,7 @@ class Follower:
                 pieces = self._logs.follow(*key)
                 shown = status.name if several else ""
                 task = asyncio.create_task(self._show_log(pieces, pod.metadata.name, shown))
-                self._log_tasks[task] = job.job.metadata.uid
+                self._log_tasks[task] = (job.job.metadata.uid, pod.metadata.uid)
                 task.add_done_callback(self._log_ended)
 
     async def _show_log(self, pieces: AsyncIterator[bytes], pod: str, container: str) -> None:
@@ -177,7 +186,8 @@ class Follower:
             self._display.wrote([LogLine(pod, container, _text(rest))])
 
     def _log_ended(self, task: asyncio.Task[None]) -> None:
-        del self._log_tasks[task]
+        _, pod = self._log_tasks.pop(task)
+        self._tell_failed(pod)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
             self._done.set()

@@ -20,6 +20,7 @@ _LIVE_AFTER: Final = timedelta(seconds=0.4)
 #: Lines shown per redraw; more than that nobody reads, and `onejob logs` has them all.
 _LINES_PER_TICK: Final = 300
 _TITLE_WIDTH: Final = 28
+_BAR_WIDTH: Final = 40
 
 
 class LiveDisplay(PlainDisplay):
@@ -86,9 +87,9 @@ def draw_jobs(run: RunProgress, now: datetime, height: int) -> "RenderableType":
 
     unfinished = [job for job in run if not job.done]
     shown = unfinished[: max(1, height // 2)]
-    table = Table.grid(padding=(0, 1), expand=True)
+    table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True, max_width=_TITLE_WIDTH, overflow="ellipsis")
-    table.add_column(ratio=1, min_width=6)
+    table.add_column(min_width=6, max_width=_BAR_WIDTH)
     table.add_column(no_wrap=True)
     for job in shown:
         table.add_row(Text(job.title, style="bold"), _bar(job), _facts(job, now))

@@ -4,6 +4,7 @@ Whatever goes wrong ends here as one line on stderr and an exit code; a user nev
 traceback.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -110,10 +111,6 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return _complain(CommandError(message, f"see {command} --help"))
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Nobody reads on: `onejob get jobs | head`. Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
     except Exception as error:
         return _unexpected(error)
     return result if isinstance(result, int) else 0
@@ -124,6 +121,11 @@ def _unexpected(error: Exception) -> int:
 
     if isinstance(error, ApiError):
         return _complain(CommandError(error.message, exit_code=EXIT_FAILED))
+    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO):
+        from onejob.cli.terminal import leave_unread
+
+        leave_unread()
+        return EXIT_FAILED
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return _complain(CommandError(f"{place}{error.strerror}"))

@@ -5,6 +5,7 @@ gracefully first.
 """
 
 import asyncio
+import logging
 import os
 import secrets
 import shutil
@@ -26,7 +27,7 @@ from onejob.cli.progress import RunProgress
 from onejob.cli.run_plan import RunPlan
 from onejob.cli.runs import RanJob, Run, RunFolder, create_folder, new_run_id, prune
 from onejob.cli.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
-from onejob.cli.terminal import Terminal, terminal_of
+from onejob.cli.terminal import Terminal, leave_unread, terminal_of
 from onejob.client.base import Client, Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
@@ -98,6 +99,7 @@ class _Session:
 
     async def _run_in(self, path: Path, folder: RunFolder | None) -> int:
         self._stop.listen()
+        _log_to(path / "onejob.log")
         plane = await ControlPlane.start(self._settings(path))
         try:
             self._warn()
@@ -286,8 +288,18 @@ class _StopRequest:
     def _received(self, number: int) -> None:
         if self._asked.is_set():
             os._exit(128 + number)
+        if number == signal.SIGHUP:
+            leave_unread()
         self.signal = number
         self._asked.set()
+
+
+def _log_to(path: Path) -> None:
+    """What goes wrong inside is for a file: a user's screen shows the run. The file is made
+    when there is something to write."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().handlers = [handler]
 
 
 def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:

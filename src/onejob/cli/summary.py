@@ -39,7 +39,7 @@ def render_summary(
         lines.append(f"CPU time of all Jobs: {short_seconds(cpu_seconds)}")
     for job in run:
         lines.extend(_failures(job, last_lines, terminal))
-        lines.extend(_slowest(job, terminal))
+        lines.extend(_slowest(job))
     return "\n".join(lines) + "\n"
 
 
@@ -129,9 +129,9 @@ def _failures(
     return lines
 
 
-def _slowest(job: JobProgress, terminal: Terminal) -> list[str]:
+def _slowest(job: JobProgress) -> list[str]:
     if job.ended_pods < _SLOWEST_FROM:
         return []
-    pods = ", ".join(f"{pod.name} {short_seconds(pod.seconds)}" for pod in job.slowest)
     mean = short_seconds(job.pod_seconds / job.ended_pods)
-    return ["", f"Slowest pods of {job.title}: {pods} (mean {mean})"]
+    lines = ["", f"Slowest pods of {job.title} (mean {mean}):"]
+    return [*lines, *(f"  {pod.name} {short_seconds(pod.seconds)}" for pod in job.slowest)]

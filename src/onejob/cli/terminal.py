@@ -38,3 +38,12 @@ def terminal_of(stream: TextIO | None = None) -> Terminal:
     colour = interactive and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size((80, 24)).columns if interactive else UNLIMITED
     return Terminal(interactive, colour, width)
+
+
+def leave_unread() -> None:
+    """Nobody reads what we print any more (a closed terminal, a pipe whose reader left): from
+    now on printing goes nowhere, instead of failing at every turn and once more at exit."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)

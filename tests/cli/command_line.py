@@ -1,0 +1,64 @@
+"""The real command, as a user types it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+class CommandLine:
+    """Runs `onejob` in an environment of its own: nothing of this user's is seen or touched."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.data_dir = home / "state" / "onejob"
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": str(ROOT / "src"),
+        }
+
+    def arguments(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "onejob", *words]
+
+    def run(
+        self, *words: str, stdin: str = "", timeout: float = 60, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.arguments(*words),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**self.environment, **environment},
+            cwd=self.home,
+            check=False,
+        )
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        settings: dict[str, Any] = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "env": self.environment,
+            "cwd": self.home,
+        }
+        return subprocess.Popen(self.arguments(*words), **{**settings, **options})
+
+
+def job_yaml(name: str, script: str, *, spec: str = "", template: str = "") -> str:
+    """A Job that runs a shell script; `spec` and `template` are further lines of YAML."""
+    return (
+        f"apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}}}\nspec:\n"
+        + "".join(f"  {line}\n" for line in spec.splitlines())
+        + "  template:\n    spec:\n      restartPolicy: Never\n"
+        + "".join(f"      {line}\n" for line in template.splitlines())
+        + "      containers:\n      - name: main\n        image: busybox\n"
+        + f"        command: [sh, -c, {script!r}]\n"
+    )

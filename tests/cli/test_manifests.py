@@ -1,0 +1,221 @@
+"""Manifests as people write them, and what they are told when something is wrong."""
+
+import io
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from onejob.cli.errors import CommandError
+from onejob.cli.manifests import BadManifests, read_manifests, yaml_of
+from onejob.cli.run_plan import plan_run
+from onejob.gates import FeatureGates
+from tests.cli.build import NOON
+
+GOOD = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: main
+          image: busybox
+          command: [date]
+"""
+
+
+def problems_of(folder: Path, text: str) -> list[str]:
+    """What `onejob run` says about a file, without the file's own folder."""
+    file = folder / "job.yaml"
+    file.write_text(dedent(text))
+    with pytest.raises(CommandError) as caught:
+        plan_run(read_manifests([str(file)]), "default", FeatureGates(), NOON)
+    return [line.replace(f"{folder}/", "") for line in caught.value.lines]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: b\n  c: [d\n", "job.yaml: document 1, line 2: not YAML: mapping values"),
+        ("a: 1\na: 2\n", 'job.yaml: document 1, line 2: key "a" already set in map'),
+        ("- 1\n", "job.yaml: document 1, line 1: expected an object with apiVersion and kind"),
+        ("kind: Job\n", "job.yaml: document 1, line 1: apiVersion: expected a text such as"),
+        (
+            "apiVersion: batch/v1beta1\nkind: CronJob\n",
+            "job.yaml: document 1, line 1: apiVersion: CronJob is served as batch/v1, not",
+        ),
+        (
+            "apiVersion: batch/v1\nkind: Jobs\n",
+            "job.yaml: document 1, line 2: kind: onejob does not serve batch/v1 Jobs, did you "
+            "mean Job? (supported: ",
+        ),
+        (
+            "# empty\n---\napiVersion: apps/v1\nkind: Deployment\n",
+            "job.yaml: document 1, line 4: kind: onejob does not serve apps/v1 Deployment",
+        ),
+        (
+            GOOD.format(name="a") + "---\n" + GOOD.format(name="b").replace("spec:", "sepc:", 1),
+            "job.yaml: document 2, line 18: sepc: unknown field, did you mean spec?",
+        ),
+        (
+            GOOD.format(name="a").replace("spec:\n", "spec:\n  backofflimit: 3\n", 1),
+            "job.yaml: document 1, line 6: spec.backofflimit: unknown field, did you mean "
+            "backoffLimit?",
+        ),
+        (
+            GOOD.format(name="a").replace("spec:\n", "spec:\n  backoffLimit: '3'\n", 1),
+            'job.yaml: document 1, line 6: spec.backoffLimit: expected a whole number, found "3"',
+        ),
+        (
+            GOOD.format(name="a").replace("[date]", "date"),
+            "job.yaml: document 1, line 12: spec.template.spec.containers[0].command: expected a "
+            'list, found "date"',
+        ),
+        (
+            GOOD.format(name="y"),
+            "job.yaml: document 1, line 4: metadata.name: expected text (put it in quotes), "
+            "found true",
+        ),
+        (
+            GOOD.format(name="a").replace("Never", "Always"),
+            "job.yaml: document 1, line 8: spec.template.spec.restartPolicy: Required value",
+        ),
+        (
+            GOOD.format(name="a").replace("          image: busybox\n", ""),
+            "job.yaml: document 1, line 10: spec.template.spec.containers[0].image: Required",
+        ),
+        (
+            GOOD.format(name="a").replace("  name: a\n", "  labels: {}\n"),
+            "job.yaml: document 1, line 3: metadata.name: required",
+        ),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+            "job.yaml: document 1, line 2: kind: onejob run does not create a Pod; it takes Job",
+        ),
+        (
+            GOOD.format(name="a").replace("spec:\n", "spec:\n  suspend: true\n", 1),
+            "job.yaml: document 1, line 6: spec.suspend: a suspended Job would never end here",
+        ),
+        (
+            GOOD.format(name="a").replace("spec:\n", "spec:\n  managedBy: a.b/c\n", 1),
+            "job.yaml: document 1, line 6: spec.managedBy: nobody would run this Job here",
+        ),
+        (
+            GOOD.format(name="a").replace("spec:\n", "spec:\n  parallelism: 0\n", 1),
+            "job.yaml: document 1, line 6: spec.parallelism: no Pod would ever start",
+        ),
+        (GOOD.format(name="a") + "---\n" + GOOD.format(name="a"), "job/a is given twice"),
+        ("---\n# nothing\n", "no objects in job.yaml"),
+        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "job.yaml: there is no Job"),
+    ],
+)
+def test_a_problem_is_told_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
+    assert problems_of(tmp_path, text)[0].startswith(expected)
+
+
+def test_all_problems_of_all_documents_are_told_at_once(tmp_path: Path) -> None:
+    text = GOOD.format(name="a").replace("image", "imgae") + "---\n" + GOOD.format(name="B")
+    first, second = problems_of(tmp_path, text)
+    assert "document 1, line 11" in first
+    assert "did you mean image?" in first
+    assert "document 2, line 17: metadata.name: Invalid value" in second
+
+
+def test_items_of_a_list_are_objects_with_lines_of_their_own(tmp_path: Path) -> None:
+    text = """\
+        apiVersion: v1
+        kind: List
+        items:
+          - apiVersion: v1
+            kind: ConfigMap
+            metadata: {name: a}
+          - apiVersion: v1
+            kind: ConfigMap
+            metadata: {name: b}
+            daat: {}
+        """
+    (problem,) = problems_of(tmp_path, text)
+    assert problem == ("job.yaml: document 1, line 10: daat: unknown field, did you mean data?")
+
+
+def test_folders_files_and_stdin_are_read_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "b.yaml").write_text(GOOD.format(name="two"))
+    (tmp_path / "a.yml").write_text(GOOD.format(name="one"))
+    (tmp_path / "readme.txt").write_text("not a manifest")
+    stdin = io.TextIOWrapper(io.BytesIO(GOOD.format(name="three").encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    names = [manifest.name for manifest in read_manifests([str(tmp_path), "-"])]
+    assert names == ["one", "two", "three"]
+
+
+def test_a_file_may_start_and_end_with_a_boundary(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("---\n" + GOOD.format(name="a") + "---\n")
+    (manifest,) = read_manifests([str(file)])
+    assert manifest.number == 1
+    assert manifest.line_of("metadata.name") == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("missing.yaml", "No such file"), ("folder", "no .yaml, .yml, .json files in this folder")],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, source: str, expected: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CommandError, match=expected):
+        read_manifests([str(tmp_path / source)])
+
+
+def test_binary_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CommandError, match="not a text file"):
+        read_manifests([str(tmp_path / "x")])
+
+
+@pytest.mark.parametrize("text", ["y", "No", "1e3", "0o17", "007", "a\nb", "", " x ", "2026-01-01"])
+def test_texts_survive_a_way_through_yaml(tmp_path: Path, text: str) -> None:
+    document = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a"},
+        "data": {"key": text},
+    }
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml_of(document))
+    (manifest,) = read_manifests([str(file)])
+    assert manifest.document == document
+
+
+def test_a_run_creates_what_its_jobs_need_first(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: own}\n"
+    file.write_text(GOOD.format(name="a") + "---\n" + secret)
+    plan = plan_run(read_manifests([str(file)]), "batch", FeatureGates(), NOON)
+    created = [(item.resource, item.document["metadata"]["name"]) for item in plan.objects]
+    assert created == [
+        ("namespaces", "own"),
+        ("namespaces", "batch"),
+        ("secrets", "s"),
+        ("jobs.batch", "a"),
+    ]
+
+
+def test_a_cronjob_beside_a_job_is_left_out_with_a_notice(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    cron = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: tick}\n"
+    file.write_text(GOOD.format(name="a") + "---\n" + cron)
+    plan = plan_run(read_manifests([str(file)]), "default", FeatureGates(), NOON)
+    assert [item.resource for item in plan.objects] == ["jobs.batch"]
+    (notice,) = plan.notices
+    assert "cronjob/tick is left out" in notice
+    assert "onejob serve" in notice
+
+
+def test_bad_manifests_keep_every_line() -> None:
+    assert BadManifests(["a", "b"]).lines == ["a", "b"]

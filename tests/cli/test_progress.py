@@ -1,0 +1,148 @@
+"""How far a run is, seen through a handful of events."""
+
+from typing import Any
+
+import pytest
+
+from onejob.cli.progress import KEPT_FAILURES, JobProgress, RunProgress
+from tests.cli.build import NOON, a_job, a_pod, after, finished
+
+
+def follow(**spec: Any) -> JobProgress:
+    return RunProgress().expect(a_job(spec=spec), NOON)
+
+
+def saw(job: JobProgress, name: str, *phases: str, at: float = 0.0, **parts: Any) -> list[Any]:
+    """The changes that a Pod of that name makes by going through phases, a second each."""
+    codes = {"Succeeded": 0, "Failed": 3}
+    return [
+        job.saw_pod(
+            a_pod(name, phase, exit_code=codes.get(phase), ended_at=after(at + n), **parts),
+            after(at + n),
+            deleted=False,
+        )
+        for n, phase in enumerate(phases)
+    ]
+
+
+def test_a_pod_starts_runs_and_ends_once() -> None:
+    job = follow()
+    changes = saw(job, "pi-a", "Pending", "Running", "Succeeded", "Succeeded")
+    assert changes == ["started", None, "succeeded", None]
+    assert (job.pods, job.ended_pods, job.failed_pods) == (1, 1, 0)
+    assert job.slowest[0].seconds == 1.0
+
+
+def test_a_replacement_of_a_failed_pod_is_a_retry() -> None:
+    job = follow()
+    saw(job, "pi-a", "Running", "Failed")
+    saw(job, "pi-b", "Running", at=20)
+    assert (job.pods, job.retries) == (2, 1)
+    assert job.failures[0].exit_code == 3
+
+
+def test_a_restart_in_place_is_a_retry_too() -> None:
+    job = follow()
+    saw(job, "pi-a", "Running")
+    assert saw(job, "pi-a", "Running", restarts=2) == ["restarted"]
+    assert job.retries == 2
+
+
+def test_a_pod_that_was_deleted_is_stopped_not_failed() -> None:
+    job = follow()
+    saw(job, "pi-a", "Running")
+    assert saw(job, "pi-a", "Failed", deleted=True) == ["stopped"]
+    assert job.failed_pods == 0
+    assert job.failures[0].stopped
+
+
+def test_a_job_waits_ten_seconds_then_twenty() -> None:
+    job = follow(backoffLimit=6)
+    saw(job, "pi-a", "Failed")
+    assert job.retry_at(after(3)) == after(10)
+    saw(job, "pi-b", "Failed", at=12)
+    assert job.retry_at(after(13)) == after(32)
+    assert job.retry_at(after(40)) is None
+
+
+def test_nothing_is_retried_while_enough_pods_run() -> None:
+    job = follow(completions=2, parallelism=1)
+    saw(job, "pi-a", "Failed")
+    saw(job, "pi-b", "Running", at=1)
+    assert job.retry_at(after(2)) is None
+
+
+def test_a_job_that_is_bound_to_fail_shows_no_countdown() -> None:
+    job = follow()
+    saw(job, "pi-a", "Failed")
+    status = {"conditions": [{"type": "FailureTarget", "status": "True"}]}
+    job.saw_job(a_job(status=status), after(1), deleted=False)
+    assert job.retry_at(after(2)) is None
+
+
+def test_indexes_back_off_each_on_its_own() -> None:
+    job = follow(completions=2, parallelism=2, completionMode="Indexed", backoffLimitPerIndex=3)
+    saw(job, "pi-0", "Failed", index=0)
+    saw(job, "pi-1", "Failed", index=1, at=4)
+    assert job.retry_at(after(5)) == after(10)
+    saw(job, "pi-2", "Succeeded", index=0, at=10)
+    assert job.retry_at(after(11)) == after(14)
+
+
+def test_rate_and_time_left_follow_the_successes() -> None:
+    job = follow(completions=100, parallelism=10)
+    job.saw_job(
+        a_job(spec={"completions": 100}, status={"succeeded": 20}), after(10), deleted=False
+    )
+    assert job.rate(after(10)) == pytest.approx(2.0)
+    assert job.seconds_left(after(10)) == pytest.approx(40.0)
+
+
+def test_a_rate_forgets_what_was_long_ago() -> None:
+    job = follow(completions=1000)
+    for second in range(0, 120, 10):
+        succeeded = 0 if second < 60 else (second - 50) * 2
+        status = {"succeeded": succeeded}
+        job.saw_job(a_job(spec={"completions": 1000}, status=status), after(second), deleted=False)
+    assert job.rate(after(110)) == pytest.approx(2.0)
+
+
+def test_a_work_queue_has_no_time_left_to_tell() -> None:
+    job = RunProgress().expect(a_job(spec={"completions": None}), NOON)
+    assert job.goal is None
+    assert job.seconds_left(after(5)) is None
+
+
+def test_a_job_is_done_when_it_is_finished_or_gone() -> None:
+    run = RunProgress()
+    first, second = run.expect(a_job("a"), NOON), run.expect(a_job("b"), NOON)
+    first.saw_job(a_job("a", status=finished("Complete", "x")), after(2), deleted=False)
+    assert (first.done, run.done) == (True, False)
+    second.saw_job(a_job("b"), after(3), deleted=True)
+    assert run.done
+    assert (first.outcome, second.outcome) == ("Complete", "Deleted")
+    assert not run.all_complete
+    assert first.wall_seconds(after(60)) == 2.0
+
+
+def test_a_finished_job_that_is_deleted_keeps_its_outcome() -> None:
+    job = follow()
+    document = a_job(status=finished("Complete", "x"))
+    job.saw_job(document, after(1), deleted=False)
+    job.saw_job(document, after(2), deleted=True)
+    assert job.outcome == "Complete"
+
+
+def test_only_the_last_failures_are_kept_of_many() -> None:
+    job = follow(completions=100, parallelism=100)
+    for number in range(KEPT_FAILURES + 5):
+        saw(job, f"pi-{number}", "Failed")
+    assert job.failed_pods == KEPT_FAILURES + 5
+    assert [pod.name for pod in job.failures] == [f"pi-{n}" for n in range(5, KEPT_FAILURES + 5)]
+
+
+def test_pods_of_others_are_nobodys() -> None:
+    run = RunProgress()
+    run.expect(a_job("pi"), NOON)
+    assert run.of_pod(a_pod(job="other")) is None
+    assert run.of_pod(a_pod(job="pi")) is not None

@@ -1,0 +1,322 @@
+"""`onejob run` as a whole: real processes, real exit codes, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import CommandLine, job_yaml
+
+
+def write(onejob: CommandLine, name: str, text: str) -> str:
+    (onejob.home / name).write_text(text)
+    return name
+
+
+def await_line(process: subprocess.Popen[str], needle: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if needle in line:
+            return
+    pytest.fail(f"the command ended without saying {needle!r}")
+
+
+def running(word: str) -> bool:
+    """Whether some process was started with that word."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def gone_soon(word: str) -> bool:
+    for _ in range(100):
+        if not running(word):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_job_runs_to_the_end_with_its_logs_and_a_summary(onejob: CommandLine) -> None:
+    file = write(onejob, "job.yaml", job_yaml("hello", "echo Hello from $HOSTNAME"))
+    done = onejob.run("run", file)
+    assert done.returncode == 0, done.stderr
+    assert "job/hello: started (1 completion)" in done.stdout
+    assert "] Hello from hello-" in done.stdout
+    assert "job/hello: Complete in " in done.stdout
+    assert "JOB     STATUS     PODS   RETRIES   WALL" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_failed_job_exits_with_one_and_shows_the_last_words(onejob: CommandLine) -> None:
+    script = "echo getting there; echo no space left >&2; exit 3"
+    file = write(onejob, "job.yaml", job_yaml("bad", script, spec="backoffLimit: 0"))
+    done = onejob.run("run", file)
+    assert done.returncode == 1
+    assert "failed: exit code 3" in done.stdout
+    assert "job/bad: Failed in" in done.stdout
+    assert "BackoffLimitExceeded" in done.stdout
+    assert "    | no space left\n" in done.stdout
+    assert "onejob why job/bad" in done.stdout
+
+
+def test_the_exit_code_of_the_container_on_request(onejob: CommandLine) -> None:
+    done = onejob.run("run", "--exit-code", "--retries", "0", "--", "sh", "-c", "exit 7")
+    assert done.returncode == 7
+    many = onejob.run("run", "--exit-code", "--completions", "2", "--", "true")
+    assert many.returncode == 2
+    assert many.stderr == "error: --exit-code needs a single Job with a single Pod\n"
+
+
+def test_a_command_without_yaml_gets_indexes_and_variables(onejob: CommandLine) -> None:
+    done = onejob.run(
+        *("run", "--name", "each", "--indexed", "--completions", "3", "--parallelism", "3"),
+        *("--env", "WORD=hi", "--", "sh", "-c", "echo $WORD $JOB_COMPLETION_INDEX"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert {f"hi {index}" for index in range(3)} <= {
+        line.partition("] ")[2] for line in done.stdout.splitlines()
+    }
+
+
+def test_a_run_starts_where_the_caller_is(onejob: CommandLine) -> None:
+    done = onejob.run("run", "--", "pwd")
+    assert str(onejob.home) in done.stdout
+
+
+def test_dry_run_prints_the_yaml_and_starts_nothing(onejob: CommandLine) -> None:
+    done = onejob.run(
+        "run", "--dry-run=client", "-o", "yaml", "--retries", "2", "--", "make", "-j2"
+    )
+    assert done.returncode == 0
+    assert "backoffLimit: 2\n" in done.stdout
+    assert not onejob.data_dir.exists()
+    again = onejob.run("run", "--dry-run=client", "-", stdin=done.stdout)
+    assert again.stdout == "job/make would be created (dry run)\n"
+
+
+def test_bad_input_is_one_line_exit_two_and_nothing_started(onejob: CommandLine) -> None:
+    text = job_yaml("x", "true").replace("containers", "contaners")
+    file = write(onejob, "job.yaml", text)
+    done = onejob.run("run", file)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "error: job.yaml: document 1, line 8: spec.template.spec.contaners: unknown field, "
+        "did you mean containers?\n"
+    )
+    assert not onejob.data_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run"], "error: nothing to run (give a file, or -- and a command)"),
+        (["run", "--"], "error: there is no command after --"),
+        (["run", "a.yaml", "--", "true"], "error: give files or a command, not both"),
+        (["run", "nowhere.yaml"], "error: nowhere.yaml: No such file or directory"),
+        (["run", "--name", "x", "a.yaml"], "error: --name describes a command"),
+        (["run", "--timeout", "soon", "a.yaml"], "'soon' is not a duration such as 90s"),
+        (["run", "--feature-gates", "X=true", "--", "true"], "unknown feature gate 'X'"),
+        (["run", "--image-map", "x", "--", "true"], "error: --image-map x: expected IMAGE=COMMAND"),
+        (["runn"], "error: there is no command 'runn' (did you mean `onejob run`?)"),
+        (["run", "--nope"], "No such option"),
+        (["serve", "--listen", "here"], "error: --listen here: expected HOST:PORT"),
+        (["get"], "error: what? name a kind of object"),
+        (["get", "jbos"], "error: onejob serves no 'jbos' (did you mean jobs?)"),
+        (["delete", "job/x"], "(start one: onejob serve)"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_two(
+    onejob: CommandLine, words: list[str], expected: str
+) -> None:
+    done = onejob.run(*words)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: ")
+
+
+def test_json_is_alone_on_stdout(onejob: CommandLine) -> None:
+    write(onejob, "a.yaml", job_yaml("good", "echo fine"))
+    write(onejob, "b.yaml", job_yaml("bad", "exit 2", spec="backoffLimit: 0"))
+    done = onejob.run("run", "-o", "json", "a.yaml", "b.yaml")
+    assert done.returncode == 1
+    result = json.loads(done.stdout)
+    assert (result["outcome"], result["exitCode"]) == ("Failed", 1)
+    outcomes = {job["name"]: (job["outcome"], job["pods"]) for job in result["jobs"]}
+    assert outcomes == {"good": ("Complete", 1), "bad": ("Failed", 1)}
+    assert result["jobs"][1]["failedPods"][0]["exitCode"] == 2
+    assert "] fine" in done.stderr
+
+
+def test_quiet_says_nothing_of_success_and_little_of_failure(onejob: CommandLine) -> None:
+    assert onejob.run("run", "-q", "--", "echo", "hi").stdout == ""
+    failed = onejob.run("run", "-q", "--retries", "0", "--", "sh", "-c", "echo oh; exit 1")
+    assert failed.stdout == ""
+    assert "| oh" in failed.stderr
+
+
+def test_a_run_is_found_again_by_its_jobs_name(onejob: CommandLine) -> None:
+    write(onejob, "job.yaml", job_yaml("found", "echo here I am"))
+    assert onejob.run("run", "-n", "batch", "job.yaml").returncode == 0
+    assert onejob.run("logs", "job/found").stdout == "here I am\n"
+    table = onejob.run("get", "jobs").stdout
+    assert table.splitlines()[1].split()[:3] == ["found", "Complete", "1/1"]
+    assert onejob.run("wait", "job/found").returncode == 0
+    assert "is Complete" in onejob.run("why", "job/found").stdout
+    assert "Pods Statuses:    0 Active (0 Ready) / 1 Succeeded / 0 Failed" in (
+        onejob.run("describe", "job/found").stdout
+    )
+    refused = onejob.run("logs", "job/found", "-n", "elsewhere")
+    assert refused.returncode == 1
+
+
+def test_the_newest_of_several_runs_is_the_one_that_is_meant(onejob: CommandLine) -> None:
+    for word in ("old", "new"):
+        assert onejob.run("run", "--name", "same", "--", "echo", word).returncode == 0
+        # Runs are sorted by the second in which they started.
+        time.sleep(1.1)
+    assert onejob.run("logs", "job/same").stdout == "new\n"
+    assert len(onejob.run("get", "jobs", "--no-headers").stdout.splitlines()) == 2
+
+
+def test_an_ephemeral_run_leaves_nothing(onejob: CommandLine) -> None:
+    scratch = onejob.home / "tmp"
+    scratch.mkdir()
+    done = onejob.run("run", "--ephemeral", "--", "true", TMPDIR=str(scratch))
+    assert done.returncode == 0, done.stderr
+    assert not onejob.data_dir.exists()
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_same_file_runs_twice_at_once(onejob: CommandLine) -> None:
+    file = write(onejob, "job.yaml", job_yaml("twin", "sleep 0.3; echo done"))
+    both = [onejob.start("run", file) for _ in range(2)]
+    for process in both:
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        assert "] done" in output
+
+
+def test_interrupting_stops_the_pods_gracefully(onejob: CommandLine) -> None:
+    mark = f"onejob-test-{os.getpid()}-int"
+    script = (
+        f"trap 'echo saying goodbye; exit 0' TERM; echo up; exec -a x sleep 60 & : {mark}; wait"
+    )
+    file = write(onejob, "job.yaml", job_yaml("long", script.replace("exec -a x ", "")))
+    process = onejob.start("run", file)
+    await_line(process, "] up")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopping all Pods" in output
+    assert "saying goodbye" in onejob.run("logs", "job/long").stdout
+
+
+def test_a_closed_terminal_ends_the_run_and_its_pods(onejob: CommandLine) -> None:
+    word = f"3{os.getpid() % 10000:04}.25"
+    file = write(onejob, "job.yaml", job_yaml("long", f"echo up; exec sleep {word}"))
+    master, slave = os.openpty()
+    process = onejob.start(
+        *("run", "--plain", file),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env={**onejob.environment, "NO_COLOR": "1"},
+    )
+    os.close(slave)
+    seen = b""
+    while b"] up" not in seen and process.poll() is None:
+        seen += os.read(master, 4096)
+    assert running(word)
+    os.close(master)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 129
+    assert gone_soon(word)
+
+
+def test_a_killed_run_takes_its_pods_along(onejob: CommandLine) -> None:
+    word = f"4{os.getpid() % 10000:04}.25"
+    file = write(onejob, "job.yaml", job_yaml("long", f"echo up; exec sleep {word}"))
+    process = onejob.start("run", file)
+    await_line(process, "] up")
+    process.kill()
+    process.communicate(timeout=60)
+    assert gone_soon(word)
+
+
+def test_a_reader_that_goes_away_is_no_crash(onejob: CommandLine) -> None:
+    script = "for i in $(seq 200); do echo line $i; sleep 0.02; done"
+    process = onejob.start("run", "--", "sh", "-c", script)
+    await_line(process, "line 1")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.wait(60) != 0
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_a_run_that_takes_too_long_is_stopped(onejob: CommandLine) -> None:
+    done = onejob.run("run", "--timeout", "1s", "--", "sleep", "60")
+    assert done.returncode == 1
+    assert "timed out after 1s" in done.stdout
+
+
+def test_an_image_without_a_command_fails_with_a_way_out(onejob: CommandLine) -> None:
+    text = job_yaml("bare", "true", spec="backoffLimit: 0").replace("busybox", "example.org/tool:1")
+    text = "\n".join(line for line in text.splitlines() if "command:" not in line)
+    write(onejob, "job.yaml", text)
+    done = onejob.run("run", "job.yaml")
+    assert done.returncode == 1
+    assert "--runtime podman" in done.stdout
+    mapped = onejob.run("run", "--image-map", "example.org/tool=echo mapped", "job.yaml")
+    assert mapped.returncode == 0
+    assert "] mapped" in mapped.stdout
+
+
+def test_a_kubeconfig_of_the_user_is_never_touched(onejob: CommandLine) -> None:
+    folder = onejob.home / ".kube"
+    folder.mkdir()
+    poison = "this is no kubeconfig: ["
+    (folder / "config").write_text(poison)
+    (onejob.home / "other").write_text(poison)
+    other = str(onejob.home / "other")
+    assert onejob.run("run", "--", "true", KUBECONFIG=other).returncode == 0
+    assert onejob.run("get", "jobs", KUBECONFIG=other).returncode == 0
+    assert onejob.run("delete", "job/x", KUBECONFIG=other).returncode == 2
+    assert (folder / "config").read_text() == poison
+    assert (onejob.home / "other").read_text() == poison
+
+
+def test_a_data_dir_that_cannot_be_written_is_named(onejob: CommandLine) -> None:
+    (onejob.home / "file").write_text("in the way")
+    place = onejob.home / "file" / "state"
+    done = onejob.run("run", "--data-dir", str(place), "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: cannot keep state in {place}: ")
+    assert "--data-dir" in done.stderr
+
+
+def test_pods_see_only_what_they_are_given_of_the_environment(onejob: CommandLine) -> None:
+    hidden = onejob.run("run", "--", "env", SECRET_WORD="x", SHOWN="y")
+    assert "SECRET_WORD" not in hidden.stdout
+    passed = onejob.run("run", "--pass-env", "SHOWN", "--", "env", SECRET_WORD="x", SHOWN="y")
+    assert "] SHOWN=y" in passed.stdout
+    assert "SECRET_WORD" not in passed.stdout
+
+
+def test_the_simulated_runtime_starts_no_process(onejob: CommandLine) -> None:
+    word = f"5{os.getpid() % 10000:04}.25"
+    done = onejob.run("run", "--runtime", "simulated", "--", "sleep", word)
+    assert done.returncode == 0, done.stderr
+    assert "Complete" in done.stdout
