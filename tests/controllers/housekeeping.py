@@ -1,7 +1,7 @@
 """The controllers that keep house, on the real store and API, in virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from onejob.api.errors import ApiError, NotFound
-from onejob.client.base import Create, Delete, Patch, Propagation, Selection
+from onejob.api.service import Service
+from onejob.client.base import Create, Delete, Patch, Propagation, Selection, WatchEvent
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
@@ -26,7 +27,7 @@ from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
-from tests.controllers.cluster import Cluster, Script, a_cluster
+from sim.cluster import Cluster, Script, a_cluster
 
 ROOT_CA = "-----BEGIN CERTIFICATE-----\nof this server\n-----END CERTIFICATE-----\n"
 
@@ -44,6 +45,23 @@ class SettableClock(LoopClock):
 
     def set_by(self, jump: timedelta) -> None:
         self.epoch += jump
+
+
+class LateWatch(LocalClient):
+    """Tells of the changes of one resource only after a while, as a busy network would."""
+
+    def __init__(self, service: Service, resource: str, seconds: float) -> None:
+        super().__init__(service)
+        self._resource = resource
+        self._seconds = seconds
+
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        async for batch in super().watch(what, after=after):
+            if what.resource == self._resource:
+                await asyncio.sleep(self._seconds)
+            yield batch
 
 
 @dataclass
@@ -163,15 +181,17 @@ async def a_house(
     gates: FeatureGates | None = None,
     script: Script | None = None,
     terminated_limit: int = 12500,
+    client_of: Callable[[Service], LocalClient] = LocalClient,
 ) -> AsyncIterator[House]:
-    """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, events, jobs."""
+    """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, events, jobs. The controllers use
+    the client that `client_of` makes."""
     gates = gates or FeatureGates()
     async with a_cluster(folder, gates=gates) as cluster:
         clock = SettableClock(asyncio.get_running_loop(), cluster.clock.epoch)
-        client, metrics = cluster.client, cluster.metrics
+        client, metrics = client_of(cluster.service), cluster.metrics
         informers = SharedInformers(client)
         recorder = EventRecorder(client, "test", clock)
-        house = House(cluster, client, clock, metrics, informers)
+        house = House(cluster, cluster.client, clock, metrics, informers)
         runs = [recorder.run]
         if "cronjobs" in which:
             house.cronjobs = CronJobController(

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from onejob.api.errors import ApiError
+from onejob.api.service import Service
+from onejob.client.base import Op, Written
 from onejob.objects.meta import CRONJOBS, JOBS, Key
 from onejob.virtual_time import run_virtual
-from tests.controllers.housekeeping import TEMPLATE, House, a_house
+from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
 
 NOON_MINUTES = 29454480  # of 2026-01-01T12:00Z since 1970
 
@@ -264,5 +267,37 @@ def test_a_restart_between_creation_and_record_does_not_create_twice(tmp_path: P
             assert [reference["name"] for reference in status["active"]] == [job(1)]
             assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
             assert "SuccessfulCreate" not in await house.reasons()
+
+    run_virtual(main())
+
+
+class CountsRefusals(LateWatch):
+    """Tells of CronJobs late, and counts the writes that are refused."""
+
+    refusals = 0
+
+    async def write(self, op: Op) -> Written:
+        try:
+            return await super().write(op)
+        except ApiError:
+            self.refusals += 1
+            raise
+
+
+def test_a_sync_waits_for_its_own_writes_instead_of_conflicting_with_them(tmp_path: Path) -> None:
+    clients: list[CountsRefusals] = []
+
+    def late(service: Service) -> CountsRefusals:
+        clients.append(CountsRefusals(service, CRONJOBS, 0.2))
+        return clients[0]
+
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs", client_of=late) as house:
+            key = await a_cronjob(house)
+            await asyncio.sleep(60.35)
+            await house.finish(Key(JOBS, "default", job(1)))
+            await asyncio.sleep(1)
+            assert "active" not in (await house.get(key))["status"]
+            assert clients[0].refusals == 0
 
     run_virtual(main())

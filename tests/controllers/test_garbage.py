@@ -9,13 +9,10 @@ import pytest
 
 from onejob.api.service import Service
 from onejob.client.base import Delete, Op, Patch, Propagation, Written
-from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
-from onejob.controllers.garbage import GarbageCollector
-from onejob.informers.shared import SharedInformers
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
-from tests.controllers.housekeeping import TEMPLATE, House, a_house
+from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
 
 CONFIG_MAPS = "configmaps"
 
@@ -245,6 +242,22 @@ def test_orphans_stay_without_their_reference(tmp_path: Path) -> None:
     run_virtual(main())
 
 
+def test_a_dependent_that_is_noticed_late_is_orphaned_all_the_same(tmp_path: Path) -> None:
+    def late(service: Service) -> LateWatch:
+        return LateWatch(service, CONFIG_MAPS, 0.05)
+
+    async def main() -> None:
+        async with a_house(tmp_path, "garbage", client_of=late) as house:
+            job = await house.a_job("job")
+            child = await a_config_map(house, "child", job)
+            await house.delete(job, "Orphan")
+            await asyncio.sleep(60)
+            assert not await house.exists(job)
+            assert "ownerReferences" not in (await house.get(child))["metadata"]
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize(
     ("propagation", "pods_left"), [("", 2), ("Background", 0), ("Foreground", 0), ("Orphan", 2)]
 )
@@ -348,20 +361,18 @@ class Meddling(LocalClient):
 def test_a_change_just_before_the_deletion_matters_only_if_it_is_about_owners(
     tmp_path: Path, change: dict[str, Any], survives: bool, tries: int
 ) -> None:
+    clients: list[Meddling] = []
+
+    def meddling(service: Service) -> Meddling:
+        clients.append(Meddling(service, change))
+        return clients[0]
+
     async def main() -> None:
-        async with a_house(tmp_path) as house:
-            client = Meddling(house.cluster.service, change)
-            informers = SharedInformers(client)
-            recorder = EventRecorder(client, "test", house.clock)
-            collector = GarbageCollector(client, informers, recorder)
-            await informers.start()
-            running = asyncio.create_task(collector.run())
+        async with a_house(tmp_path, "garbage", client_of=meddling) as house:
             child = await a_config_map(house, "child", ownerReferences=[absent()])
             await asyncio.sleep(10)
             assert await house.exists(child) is survives
-            assert len(client.deletions) == tries
-            assert all(deletion.uid for deletion in client.deletions)
-            running.cancel()
-            await informers.stop()
+            assert len(clients[0].deletions) == tries
+            assert all(deletion.uid for deletion in clients[0].deletions)
 
     run_virtual(main())

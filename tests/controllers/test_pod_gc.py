@@ -1,10 +1,14 @@
 """Pod GC on the real store and API, in virtual time."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onejob.client.base import Bind
+from onejob.api.errors import TooManyRequests
+from onejob.api.service import Service
+from onejob.client.base import Bind, Op, Patch, Result
+from onejob.client.local import LocalClient
 from onejob.objects.meta import NODES, PODS, Key
 from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import House, a_house
@@ -107,5 +111,39 @@ def test_deleted_pods_on_a_node_out_of_service_go_by_force(tmp_path: Path) -> No
             await asyncio.sleep(30)
             assert await house.names(PODS) == ["not-deleted", "on-fine"]
             assert removed(house, "out-of-service") == 1
+
+    run_virtual(main())
+
+
+class RefusesStatus(LocalClient):
+    """Refuses to say that a Pod failed, as an overloaded server would."""
+
+    refusing = True
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        if self.refusing and any(isinstance(op, Patch) for op in ops):
+            return [TooManyRequests("later") for _ in ops]
+        return await super().write_many(ops)
+
+
+def test_a_pod_whose_end_cannot_be_told_is_not_deleted_before_it_can(tmp_path: Path) -> None:
+    clients: list[RefusesStatus] = []
+
+    def refusing(service: Service) -> RefusesStatus:
+        clients.append(RefusesStatus(service))
+        return clients[0]
+
+    async def main() -> None:
+        async with a_house(tmp_path, "pod_gc", client_of=refusing) as house:
+            node = await a_node(house, "node")
+            await a_bound_pod(house, "pod", "node")
+            await house.delete(node)
+            await asyncio.sleep(200)
+            assert await house.names(PODS) == ["pod"]
+            name = "pod_gc_collector_force_delete_pod_errors_total"
+            assert house.metrics.value(name, "default", "orphaned") > 0
+            clients[0].refusing = False
+            await asyncio.sleep(30)
+            assert await house.names(PODS) == []
 
     run_virtual(main())

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from onejob.api.service import Service
 from onejob.client.local import LocalClient
-from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
-from onejob.informers.shared import SharedInformers
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
-from tests.controllers.housekeeping import House, a_house
+from tests.controllers.housekeeping import House, LateWatch, a_house
 
 
 async def a_finished_job(house: House, name: str = "job", **spec: Any) -> Key:
@@ -254,29 +253,40 @@ class CountingReads(LocalClient):
 
 
 def test_jobs_that_wait_are_not_looked_at_until_their_time(tmp_path: Path) -> None:
+    clients: list[CountingReads] = []
+
+    def counting(service: Service) -> CountingReads:
+        clients.append(CountingReads(service))
+        return clients[0]
+
     async def main() -> None:
-        async with a_house(tmp_path) as house:
+        async with a_house(tmp_path, "ttl", client_of=counting) as house:
             await house.many_finished_jobs(
                 [f"job-{number}" for number in range(500)], ttlSecondsAfterFinished=86400
             )
-            client = CountingReads(house.cluster.service)
-            informers = SharedInformers(client)
-            controller = TtlController(
-                client,
-                informers,
-                clock=house.clock,
-                metrics=house.metrics,
-                gates=FeatureGates(),
-            )
-            await informers.start()
-            running = asyncio.create_task(controller.run())
             await asyncio.sleep(86390)
-            assert len(controller) == 500
-            assert client.reads == 0
+            assert house.ttl is not None
+            assert len(house.ttl) == 500
+            assert clients[0].reads == 0
             await asyncio.sleep(20)
-            assert client.reads == 500
-            running.cancel()
-            await informers.stop()
+            assert clients[0].reads == 500
+
+    run_virtual(main())
+
+
+def test_a_ttl_raised_at_the_last_moment_is_seen_by_the_final_look(tmp_path: Path) -> None:
+    def late(service: Service) -> LateWatch:
+        return LateWatch(service, JOBS, 0.5)
+
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage", client_of=late) as house:
+            key = await a_finished_job(house, ttlSecondsAfterFinished=10)
+            await asyncio.sleep(9.9)
+            await house.patch(key, {"spec": {"ttlSecondsAfterFinished": 100}})
+            await asyncio.sleep(80)
+            assert await house.exists(key)
+            await asyncio.sleep(20)
+            assert not await house.exists(key)
 
     run_virtual(main())
 
