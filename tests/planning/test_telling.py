@@ -195,6 +195,18 @@ def test_notes_say_what_is_waited_for() -> None:
     assert "2 failure(s)" in note.text
 
 
+def test_notes_say_which_index_waits_and_what_holds_replacements_up() -> None:
+    job = an_indexed_job(completions=2, parallelism=1, backoffLimitPerIndex=3, status=STARTED)
+    (note,) = plan(job, [a_pod("bad", "F", index=0, ended_at=NOON)]).notes
+    assert note.kind == "index-backoff"
+    assert note.text.startswith("index 0 waits")
+    ending = [a_pod("slow", "R", deleting=True)]
+    (note,) = plan(a_job(podReplacementPolicy="Failed"), ending).notes
+    assert (note.kind, note.until) == ("waiting-for-pods", None)
+    (note,) = plan(a_job(parallelism=0), []).notes
+    assert note.kind == "no-parallelism"
+
+
 def test_the_earliest_reason_to_look_again_wins() -> None:
     observed = Observed(backoff=BackoffRecord(2, NOON))
     for deadline, expected in ((5, 5), (300, 20)):

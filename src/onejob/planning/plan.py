@@ -25,11 +25,11 @@ NoteKind: TypeAlias = Literal[
     "catching-up",
     "being-deleted",
     "suspended",
+    "no-parallelism",
     "backoff",
     "index-backoff",
     "deadline",
     "failure-policy",
-    "success-policy",
     "fate",
     "waiting-for-pods",
 ]

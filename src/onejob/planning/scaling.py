@@ -8,9 +8,16 @@ from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.backoff import BackoffRecord, backoff_policy
 from onejob.planning.counting import Census, Tally
-from onejob.planning.indexes import first_pending
+from onejob.planning.indexes import NO_INDEXES, first_pending
 from onejob.planning.per_index import due_indexes, next_failure_counts
-from onejob.planning.plan import CreationReason, Note, PodDeletion, PodSeed, SyncAction
+from onejob.planning.plan import (
+    CreationReason,
+    Note,
+    NoteKind,
+    PodDeletion,
+    PodSeed,
+    SyncAction,
+)
 from onejob.planning.pod_facts import completion_index, is_tracked, sidecar_names
 from onejob.planning.settings import Settings
 
@@ -49,10 +56,10 @@ def change_pods(
     if surplus:
         return PodChanges(deletions=deletions(surplus, census), action="pods_deleted")
     missing = wanted - tally.active
-    if replaces_only_failed(job):
-        missing -= tally.terminating
-    if missing <= 0:
-        return PodChanges()
+    ending = tally.terminating if replaces_only_failed(job) else 0
+    if missing <= ending:
+        return PodChanges(notes=_idle_notes(job, missing, ending))
+    missing -= ending
     return _start_pods(job, census, tally, backoff, now, settings, missing)
 
 
@@ -145,24 +152,35 @@ def _start_pods(
     if not per_index:
         wait = policy.remaining(backoff.failures_since_success, backoff.last_failure_at, now)
         if wait:
-            return _waiting(wait, now, f"{backoff.failures_since_success} failure(s) in a row")
+            story = f"waits after {backoff.failures_since_success} failure(s) in a row"
+            return _waiting("backoff", story, now, wait)
     missing = min(missing, settings.max_pod_changes)
     if not job.indexed:
         seeds: tuple[PodSeed, ...] = (PodSeed(),) * missing
     else:
         indexes: Sequence[int] = _indexes_to_start(job, census, tally, missing)
         if per_index:
-            indexes, wait = due_indexes(indexes, tally.retained, policy, now)
+            pending = indexes
+            indexes, wait = due_indexes(pending, tally.retained, policy, now)
             if wait:
-                return _waiting(wait, now, "every index that could start failed before")
+                story = f"index {NO_INDEXES.with_indexes(pending)} waits: it failed before"
+                return _waiting("index-backoff", story, now, wait)
         seeds = tuple(_seed(job, index, tally) for index in indexes)
     return PodChanges(creations=seeds, reason=_creation_reason(job, tally), action="pods_created")
 
 
-def _waiting(wait: timedelta, now: datetime, why: str) -> PodChanges:
-    until = now + max(wait, _SHORTEST_WAIT)
-    note = Note("backoff", f"waits before replacing failed Pods: {why}", until)
+def _waiting(kind: NoteKind, story: str, now: datetime, wait: timedelta) -> PodChanges:
+    note = Note(kind, story, now + max(wait, _SHORTEST_WAIT))
     return PodChanges(action="pods_created", notes=(note,))
+
+
+def _idle_notes(job: Job, missing: int, ending: int) -> tuple[Note, ...]:
+    if missing > 0:
+        story = f"{ending} Pod(s) must end before others take their place"
+        return (Note("waiting-for-pods", story),)
+    if job.spec.parallelism == 0:
+        return (Note("no-parallelism", "parallelism is 0: no Pod is started"),)
+    return ()
 
 
 def _indexes_to_start(job: Job, census: Census, tally: Tally, count: int) -> list[int]:
