@@ -120,7 +120,7 @@ async def read(client: Client, key: Key) -> dict[str, Any]:
 async def collect(client: Client, what: Selection, after: int, count: int) -> Sequence[WatchEvent]:
     """The first events of a watch, bookmarks aside."""
     found: list[WatchEvent] = []
-    async with asyncio.timeout(10), aclosing(client.watch(what, after=after)) as batches:  # type: ignore[type-var]
+    async with asyncio.timeout(10), aclosing(client.watch(what, after=after)) as batches:
         async for batch in batches:
             found += [event for event in batch if event.type != "BOOKMARK"]
             if len(found) >= count:

@@ -2,12 +2,12 @@
 
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from onejob.api.errors import Unauthorized
+from onejob.api.errors import BadRequest, Unauthorized
 from onejob.api.private_files import write_private
 from onejob.api.requests import User
 
@@ -80,6 +80,38 @@ def identify(authenticator: Authenticator, credentials: Credentials) -> User:
     if credentials.bearer_token:
         raise Unauthorized("Unauthorized")
     return ANONYMOUS
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """Whom a request asks to be instead (`kubectl --as`)."""
+
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+
+    def as_user(self) -> User:
+        groups = dict.fromkeys((*self.groups, AUTHENTICATED_GROUP))
+        return User(self.user, self.uid, tuple(groups))
+
+
+def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:
+    """None if nobody is named. Naming a group without a user is a BadRequest."""
+    found = [
+        (name, value.decode("utf-8", "replace"))
+        for name, value in headers
+        if name.startswith(b"impersonate-")
+    ]
+    if not found:
+        return None
+    user = next((value for name, value in found if name == b"impersonate-user"), "")
+    if not user:
+        raise BadRequest("requested something without impersonating a user")
+    return Impersonation(
+        user,
+        next((value for name, value in found if name == b"impersonate-uid"), ""),
+        tuple(value for name, value in found if name == b"impersonate-group"),
+    )
 
 
 def read_bearer_token(header: bytes) -> str:

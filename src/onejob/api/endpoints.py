@@ -1,19 +1,19 @@
 """The verbs over HTTP: a request becomes options and a body, an outcome becomes an answer."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from onejob.api.answers import Answer, Header, error_answer, warning_headers
+from onejob.api.answers import Answer, Header, warning_headers
 from onejob.api.authorization import Authorizer
 from onejob.api.decoding import decode_body, decode_patch
-from onejob.api.errors import ApiError, BadRequest
+from onejob.api.errors import BadRequest
 from onejob.api.incoming import Request
 from onejob.api.kinds import BY_RESOURCE, Kind
-from onejob.api.negotiation import Representation, negotiate
+from onejob.api.negotiation import negotiate
 from onejob.api.pod_streams import LogSource, choose_container, is_scheduled, log_options
 from onejob.api.query import (
     delete_options_from_body,
@@ -29,28 +29,18 @@ from onejob.api.representations import (
     is_status,
     joined,
     list_pieces,
-    metadata_only,
     require_form,
-    watch_line,
 )
-from onejob.api.requests import DeleteOptions, ListOptions, ListOutcome, Outcome, ServedEvent
+from onejob.api.requests import DeleteOptions, ListOptions, ListOutcome, Outcome
 from onejob.api.reviews import review
 from onejob.api.routing import Target
+from onejob.api.service import Service
 from onejob.api.strategy import Document
-from onejob.api.tables import (
-    bookmark_table,
-    object_table,
-    parse_include_object,
-    table_pieces,
-)
+from onejob.api.streams import Rendering, begun, resumed, watch_lines
+from onejob.api.tables import parse_include_object, table_pieces
 from onejob.objects.job import read_job
 from onejob.objects.meta import PODS
 from onejob.objects.pod import read_pod
-
-if TYPE_CHECKING:
-    from onejob.api.service import Service
-
-T = TypeVar("T")
 
 _TEXT: Final = b"text/plain"
 _POD: Final = BY_RESOURCE[PODS]
@@ -58,7 +48,7 @@ _REVIEW_GROUPS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.i
 #: How long a log may keep us from saying that there is one.
 _LOG_PATIENCE_SECONDS: Final = 0.25
 _WATCH_SECONDS: Final = (1800, 3600)
-#: How many objects are looked at, or events joined, before others get a turn.
+#: How many objects are looked at before others get a turn.
 _TURN: Final = 500
 
 _ORPHANS_WARNING: Final = (
@@ -70,7 +60,7 @@ _ORPHANS_WARNING: Final = (
 class Endpoints:
     def __init__(
         self,
-        service: "Service",
+        service: Service,
         *,
         authorizer: Authorizer,
         rng: Random,
@@ -144,19 +134,19 @@ class Endpoints:
             # Nothing has run yet, so there is nothing to read.
             return Answer(200, b"", _TEXT)
         pieces = await self._logs.logs(target.namespace, target.name, container, options)
-        first_piece = await _begun(pieces, _LOG_PATIENCE_SECONDS)
-        return Answer(200, _resumed(first_piece, pieces), _TEXT, endless=options.follow)
+        first_piece = await begun(pieces, _LOG_PATIENCE_SECONDS)
+        return Answer(200, resumed(first_piece, pieces), _TEXT, endless=options.follow)
 
     async def _watch(self, request: Request, target: Target) -> Answer:
         options = watch_options(request.query, self._rng.randint(*_WATCH_SECONDS))
         representation = negotiate(request.header(b"accept"), watch=True)
         require_form(representation, target.kind, is_list=False)
-        render = _EventLines(self._service, target.kind, representation, request)
+        render = Rendering(self._service, target.kind, representation, request)
         batches = self._service.watch(target.kind, target.namespace, options)
         # A watch that is refused is refused at once; then the answer is that error. All others
         # get their headers now, not with the first event.
-        first_batch = await _begun(batches, 0)
-        return Answer(200, _watch_lines(batches, first_batch, render), endless=True)
+        first_batch = await begun(batches, 0)
+        return Answer(200, watch_lines(batches, first_batch, render), endless=True)
 
     # --- writing --------------------------------------------------------------------------
 
@@ -187,6 +177,7 @@ class Endpoints:
             request.query, request.user, request.header(b"user-agent"), "UpdateOptions"
         )
         body, problems = await self._document(request)
+        _require_name(body, target.name)
         outcome = await self._service.update(
             target.kind,
             target.namespace,
@@ -207,6 +198,8 @@ class Endpoints:
             "PatchOptions",
             patch_type=patch_type,
         )
+        if patch_type == "apply":
+            _require_kind(patch.document)
         outcome = await self._service.patch(
             target.kind,
             target.namespace,
@@ -267,7 +260,7 @@ class Endpoints:
         document = outcome.document
         if representation.form and not is_status(document):
             require_form(representation, kind, is_list=False)
-            document = _EventLines(self._service, kind, representation, request).render(document)
+            document = Rendering(self._service, kind, representation, request).render(document)
         if representation.media == "yaml":
             document = await as_yaml(document)
         headers = warning_headers((*outcome.warnings, *extra_warnings))
@@ -299,98 +292,30 @@ class Endpoints:
         return Answer(200, in_turns(start + following, pieces), headers=headers)
 
 
-class _EventLines:
-    """Renders documents in the form that one client asked for."""
-
-    def __init__(
-        self, service: "Service", kind: Kind, representation: Representation, request: Request
-    ) -> None:
-        self._strategy = service.strategies[kind.resource]
-        self._clock = service.clock
-        self._form = representation.form
-        self._include = parse_include_object(first(request.query, "includeObject"))
-        self._columns_sent = False
-
-    def render(self, document: bytes) -> bytes:
-        if self._form == "Table":
-            with_columns, self._columns_sent = not self._columns_sent, True
-            return object_table(
-                document,
-                self._strategy,
-                self._include,
-                self._clock.now(),
-                with_columns=with_columns,
-            )
-        return metadata_only(document) if self._form else document
-
-    def line(self, event: ServedEvent) -> bytes:
-        if event.type == "BOOKMARK" and self._form == "Table":
-            return watch_line(event.type, bookmark_table(event.document))
-        return watch_line(event.type, self.render(event.document))
-
-
-async def _begun(items: AsyncIterator[T], patience_seconds: float) -> "asyncio.Future[T | None]":
-    """The first item on its way, None being the end. If it fails soon, that is raised here,
-    while there is still time to answer with an error."""
-    first_item = asyncio.ensure_future(anext(items, None))
-    try:
-        # What fails without waiting for anything has failed after two turns.
-        for _ in range(2):
-            await asyncio.sleep(0)
-        if patience_seconds and not first_item.done():
-            await asyncio.wait((first_item,), timeout=patience_seconds)
-    except BaseException:
-        first_item.cancel()
-        raise
-    if first_item.done():
-        first_item.result()
-    return first_item
-
-
-async def _resumed(
-    first_item: "asyncio.Future[bytes | None]", items: AsyncIterator[bytes]
-) -> AsyncIterator[bytes]:
-    try:
-        item = await first_item
-        while item is not None:
-            yield item
-            item = await anext(items, None)
-    finally:
-        first_item.cancel()
-        await _close(items)
-
-
-async def _close(items: AsyncIterator[object]) -> None:
-    if isinstance(items, AsyncGenerator):
-        await items.aclose()
-
-
-async def _watch_lines(
-    batches: AsyncIterator[Sequence[ServedEvent]],
-    first_batch: "asyncio.Future[Sequence[ServedEvent] | None]",
-    lines: _EventLines,
-) -> AsyncIterator[bytes]:
-    """Event lines, one piece per batch. A failure is the last event: the headers are gone."""
-    try:
-        try:
-            events = await first_batch
-            while events is not None:
-                for start in range(0, len(events), _TURN):
-                    yield b"".join(map(lines.line, events[start : start + _TURN]))
-                    if start + _TURN < len(events):
-                        await asyncio.sleep(0)
-                events = await anext(batches, None)
-        except ApiError as error:
-            body = error_answer(error).body
-            assert isinstance(body, bytes)
-            yield watch_line("ERROR", body)
-    finally:
-        first_batch.cancel()
-        await _close(batches)
-
-
 def _decode_object(body: bytes, request: Request) -> tuple[Document, Sequence[str]]:
     document, problems = decode_body(body, request.header(b"content-type"))
     if not isinstance(document, dict):
         raise BadRequest("the body of the request must be an object")
     return document, problems
+
+
+def _require_name(body: Document, name: str) -> None:
+    """What replaces an object says which; asked before anybody looks whether it exists."""
+    metadata = body.get("metadata")
+    given = metadata.get("name") if isinstance(metadata, dict) else None
+    if not given:
+        raise BadRequest(
+            f"the name of the object ({name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
+    if given != name:
+        raise BadRequest(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
+
+
+def _require_kind(applied: Document) -> None:
+    """An apply is kept as it was sent, so it cannot leave to the URL what it is about."""
+    for field in ("apiVersion", "kind"):
+        if not applied.get(field):
+            raise BadRequest(f"an apply patch must say its {field}")

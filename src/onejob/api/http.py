@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,8 +22,10 @@ from onejob.api.authentication import (
     ANONYMOUS,
     Authenticator,
     Credentials,
+    Impersonation,
     identify,
     read_bearer_token,
+    read_impersonation,
 )
 from onejob.api.authorization import Attributes, Authorizer, require
 from onejob.api.delivery import Delivery
@@ -58,10 +60,8 @@ from onejob.api.server_pages import (
     openapi_answer,
     version_document,
 )
+from onejob.api.service import Service
 from onejob.metrics import Metrics
-
-if TYPE_CHECKING:
-    from onejob.api.service import Service
 
 Scope: TypeAlias = MutableMapping[str, Any]
 
@@ -81,7 +81,7 @@ class ApiApp:
 
     def __init__(
         self,
-        service: "Service",
+        service: Service,
         *,
         authenticator: Authenticator,
         authorizer: Authorizer,
@@ -207,7 +207,15 @@ class ApiApp:
         public = isinstance(place, ServerPath) and place.page in _PUBLIC_PAGES
         if user is ANONYMOUS and not public:
             raise Unauthorized("Unauthorized")
-        return user
+        other = read_impersonation(scope["headers"])
+        return user if other is None else self._impersonated(user, other)
+
+    def _impersonated(self, user: User, other: Impersonation) -> User:
+        """Being somebody else is a right of its own, for each of their names."""
+        for resource, name in (("users", other.user), *(("groups", g) for g in other.groups)):
+            wanted = Attributes("impersonate", "", "v1", resource, name=name)
+            require(self._authorizer, user, wanted)
+        return other.as_user()
 
     def _authorize(self, user: User, target: Target, verb: str) -> None:
         kind = target.kind

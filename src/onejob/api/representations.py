@@ -41,7 +41,7 @@ def list_item(document: bytes, kind: Kind) -> bytes:
     head = _item_head(kind)
     if document.startswith(head):
         return b"{" + document[len(head) :]
-    # Written in another order (or under the other name of its kind): take the long way.
+    # Written in another order: take the long way.
     decoded: dict[str, Any] = msgspec.json.decode(document)
     decoded.pop("apiVersion", None)
     decoded.pop("kind", None)

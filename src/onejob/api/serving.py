@@ -71,6 +71,8 @@ class ApiServer:
             lifespan="off",
             interface="asgi3",
             log_config=None,
+            # What clients do wrong is their business; what we do wrong is logged by the app.
+            log_level="error",
             access_log=False,
             proxy_headers=False,
             server_header=False,

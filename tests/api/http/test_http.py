@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,20 @@ def test_a_client_certificate_is_a_login(tmp_path: Path) -> None:
         }
 
     with_server(service, tmp_path, test)
+
+
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+def test_an_operator_may_be_somebody_else(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        headers = {"impersonate_user": "bob", "impersonate_group": "team-a"}
+        info = (await wire.call("POST", WHO, {}, **headers)).json()["status"]["userInfo"]
+        assert info == {"username": "bob", "groups": ["team-a", "system:authenticated"]}
+        assert (await wire.call("POST", WHO, {}, impersonate_group="team-a")).code == 400
+        assert (await wire.call("GET", "/version", token="", impersonate_user="bob")).code == 403
+
+    with_server(ScriptedService(), tmp_path, test)
 
 
 def make_client_certificate(wire: Wire, directory: Path) -> Path:
@@ -296,7 +310,7 @@ def test_patches_arrive_with_their_type(tmp_path: Path) -> None:
             ("application/json-patch+json", b'[{"op":"remove","path":"/a"}]'),
             ("application/merge-patch+json", b'{"a":null}'),
             ("application/strategic-merge-patch+json; charset=utf-8", b'{"a":1}'),
-            ("application/apply-patch+yaml", b"a: 2"),
+            ("application/apply-patch+yaml", b"{apiVersion: v1, kind: A}"),
         ]:
             target = f"{JOBS}/a?fieldManager=m"
             assert (await wire.call("PATCH", target, body, content_type=content_type)).code == 200
@@ -306,7 +320,7 @@ def test_patches_arrive_with_their_type(tmp_path: Path) -> None:
         ("json", [{"op": "remove", "path": "/a"}]),
         ("merge", {"a": None}),
         ("strategic", {"a": 1}),
-        ("apply", {"a": 2}),
+        ("apply", {"apiVersion": "v1", "kind": "A"}),
     ]
 
 
@@ -498,7 +512,7 @@ class FailsLater(ScriptedService):
         super().__init__()
         self.error = error
 
-    async def watch(self, *_: Any) -> AsyncIterator[list[ServedEvent]]:
+    async def watch(self, *_: Any) -> AsyncGenerator[list[ServedEvent], None]:
         yield [added("a")]
         await asyncio.sleep(0)
         raise self.error

@@ -1,0 +1,111 @@
+"""Streams that are answers: when they may start, what their lines are, how they end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Final, TypeVar
+
+from onejob.api.answers import error_answer
+from onejob.api.errors import ApiError
+from onejob.api.incoming import Request
+from onejob.api.kinds import Kind
+from onejob.api.negotiation import Representation
+from onejob.api.query import first
+from onejob.api.representations import metadata_only, watch_line
+from onejob.api.requests import ServedEvent
+from onejob.api.service import Service
+from onejob.api.tables import bookmark_table, object_table, parse_include_object
+
+T = TypeVar("T")
+
+#: How many events are joined before others get a turn.
+_TURN: Final = 500
+
+
+class Rendering:
+    """Documents and events in the form that one client asked for."""
+
+    def __init__(
+        self, service: Service, kind: Kind, representation: Representation, request: Request
+    ) -> None:
+        self._strategy = service.strategies[kind.resource]
+        self._clock = service.clock
+        self._form = representation.form
+        self._include = parse_include_object(first(request.query, "includeObject"))
+        self._columns_sent = False
+
+    def render(self, document: bytes) -> bytes:
+        if self._form == "Table":
+            with_columns, self._columns_sent = not self._columns_sent, True
+            return object_table(
+                document,
+                self._strategy,
+                self._include,
+                self._clock.now(),
+                with_columns=with_columns,
+            )
+        return metadata_only(document) if self._form else document
+
+    def line(self, event: ServedEvent) -> bytes:
+        if event.type == "BOOKMARK" and self._form == "Table":
+            return watch_line(event.type, bookmark_table(event.document))
+        return watch_line(event.type, self.render(event.document))
+
+
+async def begun(items: AsyncIterator[T], patience_seconds: float) -> "asyncio.Future[T | None]":
+    """The first item on its way, None being the end. If it fails soon, that is raised here,
+    while there is still time to answer with an error."""
+    first_item = asyncio.ensure_future(anext(items, None))
+    try:
+        # What fails without waiting for anything has failed after two turns.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        if patience_seconds and not first_item.done():
+            await asyncio.wait((first_item,), timeout=patience_seconds)
+    except BaseException:
+        first_item.cancel()
+        raise
+    if first_item.done():
+        first_item.result()
+    return first_item
+
+
+async def resumed(
+    first_item: "asyncio.Future[bytes | None]", items: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    try:
+        item = await first_item
+        while item is not None:
+            yield item
+            item = await anext(items, None)
+    finally:
+        first_item.cancel()
+        await _close(items)
+
+
+async def _close(items: AsyncIterator[object]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()
+
+
+async def watch_lines(
+    batches: AsyncIterator[Sequence[ServedEvent]],
+    first_batch: "asyncio.Future[Sequence[ServedEvent] | None]",
+    lines: Rendering,
+) -> AsyncIterator[bytes]:
+    """Event lines, one piece per batch. A failure is the last event: the headers are gone."""
+    try:
+        try:
+            events = await first_batch
+            while events is not None:
+                for start in range(0, len(events), _TURN):
+                    yield b"".join(map(lines.line, events[start : start + _TURN]))
+                    if start + _TURN < len(events):
+                        await asyncio.sleep(0)
+                events = await anext(batches, None)
+        except ApiError as error:
+            body = error_answer(error).body
+            assert isinstance(body, bytes)
+            yield watch_line("ERROR", body)
+    finally:
+        first_batch.cancel()
+        await _close(batches)

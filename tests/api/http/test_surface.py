@@ -1,0 +1,663 @@
+"""What clients observe, verb by verb, with the real service behind the socket."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.client.base import Bind
+from onejob.objects.meta import Key
+from tests.api.http.wire import Reply, Wire, closed, read_chunk, read_head, request_bytes
+from tests.harness import HttpPlane, running_http
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+CRONJOBS = "/apis/batch/v1/namespaces/default/cronjobs"
+PODS = "/api/v1/namespaces/default/pods"
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+MERGE = "application/merge-patch+json"
+
+
+class Api:
+    """One server, spoken to in documents."""
+
+    def __init__(self, plane: HttpPlane) -> None:
+        self.plane = plane
+        self._wire = Wire(plane.server, plane.metrics, plane.certificates)
+
+    async def call(self, method: str, target: str, body: Any = b"", **headers: str) -> Reply:
+        return await self._wire.call(method, target, body, token=self.plane.token, **headers)
+
+    async def ok(self, method: str, target: str, body: Any = b"", **headers: str) -> Any:
+        reply = await self.call(method, target, body, **headers)
+        assert reply.code in (200, 201), reply
+        return reply.json()
+
+    async def watch(self, target: str, **headers: str) -> "Watching":
+        reader, writer = await self._wire.connect()
+        writer.write(request_bytes("GET", target, token=self.plane.token, **headers))
+        code, _ = await read_head(reader)
+        assert code == 200
+        return Watching(reader, writer)
+
+
+class Watching:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._lines: list[bytes] = []
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(10):
+            while not self._lines:
+                self._lines = (await read_chunk(self._reader)).splitlines()
+        return json.loads(self._lines.pop(0))
+
+    async def close(self) -> None:
+        self._writer.close()
+        await closed(self._writer)
+
+
+def with_api(directory: Path, test: Callable[[Api], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with running_http(directory) as plane:
+            await test(Api(plane))
+
+    asyncio.run(run())
+
+
+def job(name: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "busybox", "command": ["true"]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": template, **spec},
+    }
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [{"name": "c", "image": "busybox"}]},
+    }
+
+
+def config(name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+# --- create -------------------------------------------------------------------------------
+
+
+def test_create_answers_with_the_object(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        reply = await api.call("POST", JOBS, job("a"))
+        assert reply.code == 201
+        metadata = reply.json()["metadata"]
+        assert metadata["namespace"] == "default"
+        assert metadata["generation"] == 1
+        assert metadata["resourceVersion"].isdigit()
+        assert list(reply.json())[:2] == ["apiVersion", "kind"]
+
+    with_api(tmp_path, test)
+
+
+def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        reply = await api.call("POST", f"{JOBS}?dryRun=All", job("a"))
+        assert reply.code == 201
+        assert reply.json()["metadata"]["uid"]
+        assert "resourceVersion" not in reply.json()["metadata"]
+        assert (await api.call("GET", f"{JOBS}/a")).code == 404
+        await api.ok("POST", JOBS, job("a"))
+        assert (await api.call("POST", f"{JOBS}?dryRun=All", job("a"))).code == 409
+
+    with_api(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "code", "message"),
+    [
+        (JOBS, {**job("a"), "metadata": {"name": "a", "namespace": "b"}}, 400, "the namespace of"),
+        (JOBS, {**job("a"), "kind": "Pod", "apiVersion": "v1"}, 400, ""),
+        (
+            "/apis/batch/v1/namespaces/nope/jobs",
+            job("a"),
+            404,
+            'namespaces "nope" not found',
+        ),
+        (JOBS, job("A_b"), 422, 'Job.batch "A_b" is invalid: metadata.name: Invalid value: "A_b"'),
+        (JOBS, job("a", parallelism="x"), 400, "cannot be handled as a Job"),
+        (
+            f"{JOBS}?fieldValidation=Strict",
+            job("a", foo=1),
+            400,
+            'Job in version "v1" cannot be handled as a Job: strict decoding error: '
+            'unknown field "spec.foo"',
+        ),
+    ],
+)
+def test_what_cannot_be_created_says_why(
+    tmp_path: Path, target: str, body: Any, code: int, message: str
+) -> None:
+    async def test(api: Api) -> None:
+        reply = await api.call("POST", target, body)
+        assert reply.code == code, reply
+        assert reply.json()["message"].startswith(message) or message in reply.json()["message"]
+
+    with_api(tmp_path, test)
+
+
+def test_unknown_and_duplicate_fields_are_warned_about(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        body = json.dumps(job("a", foo=1)).replace(
+            '"foo": 1', '"foo": 1, "suspend": true, "suspend": true'
+        )
+        reply = await api.call("POST", JOBS, body.encode(), content_type="application/json")
+        assert reply.code == 201
+        warnings = {value for name, value in reply.headers if name == "warning"}
+        assert warnings == {
+            '299 - "unknown field \\"spec.foo\\""',
+            '299 - "duplicate field \\"spec.suspend\\""',
+        }
+        assert "foo" not in reply.json()["spec"]
+        quiet = await api.call("POST", f"{JOBS}?fieldValidation=Ignore", job("b", foo=1))
+        assert quiet.header("warning") == ""
+
+    with_api(tmp_path, test)
+
+
+def test_bodies_may_be_yaml(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: 'yes'}\n"
+        made = await api.ok("POST", CONFIGS, body, content_type="application/yaml")
+        assert made["data"] == {"k": "yes"}
+        body = body.replace(b"name: a", b"name: y")
+        assert (await api.call("POST", CONFIGS, body, content_type="application/yaml")).code == 400
+
+    with_api(tmp_path, test)
+
+
+# --- lists --------------------------------------------------------------------------------
+
+
+def test_lists_page_and_count_what_remains(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        for number in range(5):
+            await api.ok("POST", CONFIGS, config(f"c{number}"))
+        first = await api.ok("GET", f"{CONFIGS}?limit=2")
+        assert [item["metadata"]["name"] for item in first["items"]] == ["c0", "c1"]
+        assert first["metadata"]["remainingItemCount"] == 3
+        assert "kind" not in first["items"][0]
+        token = first["metadata"]["continue"]
+        rest = await api.ok("GET", f"{CONFIGS}?limit=9&continue={token}")
+        assert [item["metadata"]["name"] for item in rest["items"]] == ["c2", "c3", "c4"]
+        assert rest["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
+
+    with_api(tmp_path, test)
+
+
+def test_lists_of_nothing_are_empty_and_have_a_revision(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        for path in (JOBS, "/apis/batch/v1/jobs", "/apis/batch/v1/namespaces/nope/jobs"):
+            empty = await api.ok("GET", path)
+            assert (empty["kind"], empty["apiVersion"], empty["items"]) == (
+                "JobList",
+                "batch/v1",
+                [],
+            )
+            assert int(empty["metadata"]["resourceVersion"]) > 0
+        assert (await api.ok("GET", "/apis/apps/v1/daemonsets"))["items"] == []
+
+    with_api(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        ("labelSelector=a+in+(b", 400, ""),
+        ("fieldSelector=x%3D1", 400, 'field label "x" not supported for Job'),
+        ("fieldSelector=junk", 400, "invalid selector: 'junk'; can't understand 'junk'"),
+        ("resourceVersion=abc", 400, ""),
+        ("continue=abc", 400, ""),
+        ("resourceVersion=99999", 504, "Too large resource version"),
+    ],
+)
+def test_lists_that_cannot_be_had(tmp_path: Path, query: str, code: int, message: str) -> None:
+    async def test(api: Api) -> None:
+        reply = await api.call("GET", f"{JOBS}?{query}")
+        assert reply.code == code
+        assert message in reply.json()["message"]
+        if code == 504:
+            assert reply.json()["details"]["retryAfterSeconds"] == 1
+            assert reply.header("retry-after") == "1"
+
+    with_api(tmp_path, test)
+
+
+def test_tables_have_the_columns_that_kubectl_prints(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", JOBS, job("a"))
+        table = await api.ok("GET", f"{JOBS}?limit=500", accept=TABLE)
+        columns = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
+        assert columns == [
+            ("Name", 0),
+            ("Status", 0),
+            ("Completions", 0),
+            ("Duration", 0),
+            ("Age", 0),
+            ("Containers", 1),
+            ("Images", 1),
+            ("Selector", 1),
+        ]
+        assert table["rows"][0]["cells"][:3] == ["a", "Running", "0/1"]
+        partial = await api.ok("GET", JOBS, accept=PARTIAL_LIST)
+        assert partial["items"][0]["metadata"]["name"] == "a"
+        assert "spec" not in partial["items"][0]
+
+    with_api(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces", "/api/v1/events",
+        "/api/v1/configmaps", "/api/v1/secrets", "/api/v1/services", "/api/v1/serviceaccounts",
+        "/apis/batch/v1/cronjobs", "/apis/coordination.k8s.io/v1/leases",
+        "/apis/events.k8s.io/v1/events", "/apis/apps/v1/replicasets",
+        "/api/v1/replicationcontrollers",
+    ],
+)  # fmt: skip
+def test_every_kind_has_a_table(tmp_path: Path, path: str) -> None:
+    async def test(api: Api) -> None:
+        table = await api.ok("GET", path, accept=TABLE)
+        assert table["kind"] == "Table"
+        assert len(table["columnDefinitions"]) >= 2
+
+    with_api(tmp_path, test)
+
+
+# --- watches ------------------------------------------------------------------------------
+
+
+def test_a_watch_from_nowhere_starts_with_what_there_is(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", CONFIGS, config("a"))
+        for query in ("watch=true", "watch=true&resourceVersion=0"):
+            watch = await api.watch(f"{CONFIGS}?{query}")
+            event = await watch.next()
+            assert (event["type"], event["object"]["kind"]) == ("ADDED", "ConfigMap")
+            assert event["object"]["apiVersion"] == "v1"
+            await watch.close()
+
+    with_api(tmp_path, test)
+
+
+def test_initial_events_end_with_a_bookmark(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", CONFIGS, config("a"))
+        query = (
+            "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+            "&allowWatchBookmarks=true"
+        )
+        watch = await api.watch(f"{CONFIGS}?{query}")
+        assert (await watch.next())["type"] == "ADDED"
+        bookmark = await watch.next()
+        assert bookmark["type"] == "BOOKMARK"
+        assert bookmark["object"]["kind"] == "ConfigMap"
+        metadata = bookmark["object"]["metadata"]
+        assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
+        assert int(metadata["resourceVersion"]) > 0
+        await api.ok("POST", CONFIGS, config("b"))
+        assert (await watch.next())["object"]["metadata"]["name"] == "b"
+        await watch.close()
+
+    with_api(tmp_path, test)
+
+
+def test_a_watch_ends_after_its_time(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        reply = await api.call("GET", f"{CONFIGS}?watch=true&timeoutSeconds=1&resourceVersion=1")
+        assert (reply.code, reply.body) == (200, b"")
+
+    with_api(tmp_path, test)
+
+
+@pytest.mark.parametrize("selector", ["labelSelector=a+in+(", "fieldSelector=x%3D1"])
+def test_a_watch_with_a_bad_selector_is_refused(tmp_path: Path, selector: str) -> None:
+    async def test(api: Api) -> None:
+        assert (await api.call("GET", f"{JOBS}?watch=true&{selector}")).code == 400
+
+    with_api(tmp_path, test)
+
+
+def test_a_watched_table_has_rows(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", JOBS, job("a"))
+        watch = await api.watch(
+            f"{JOBS}?watch=true&fieldSelector=metadata.name%3Da&resourceVersion=0", accept=TABLE
+        )
+        table = (await watch.next())["object"]
+        assert table["rows"][0]["cells"][0] == "a"
+        await api.ok("PATCH", f"{JOBS}/a", {"spec": {"suspend": True}}, content_type=MERGE)
+        table = (await watch.next())["object"]
+        assert table["columnDefinitions"] is None
+        await watch.close()
+
+    with_api(tmp_path, test)
+
+
+# --- update and patch ---------------------------------------------------------------------
+
+
+def test_put_needs_the_newest_version_or_none(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        stored = await api.ok("POST", JOBS, job("a"))
+        await api.ok("PATCH", f"{JOBS}/a", {"metadata": {"labels": {"x": "1"}}}, content_type=MERGE)
+        reply = await api.call("PUT", f"{JOBS}/a", stored)
+        assert (reply.code, reply.json()["reason"]) == (409, "Conflict")
+        assert reply.json()["message"] == (
+            'Operation cannot be fulfilled on jobs.batch "a": the object has been modified; '
+            "please apply your changes to the latest version and try again"
+        )
+        del stored["metadata"]["resourceVersion"]
+        assert (await api.call("PUT", f"{JOBS}/a", stored)).code == 200
+        reply = await api.call("PUT", f"{JOBS}/b", stored)
+        assert reply.json()["message"] == (
+            "the name of the object (a) does not match the name on the URL (b)"
+        )
+        stored["metadata"]["name"] = ""
+        assert (await api.call("PUT", f"{JOBS}/b", stored)).code == 400
+        stored["metadata"]["name"] = "b"
+        assert (await api.call("PUT", f"{JOBS}/b", stored)).code == 404
+
+    with_api(tmp_path, test)
+
+
+def test_status_and_spec_are_written_apart(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", JOBS, job("a"))
+        patch = {
+            "metadata": {"annotations": {"seen": "1"}},
+            "spec": {"parallelism": 7},
+            "status": {"active": 1},
+        }
+        answer = await api.ok("PATCH", f"{JOBS}/a/status", patch, content_type=MERGE)
+        assert answer["status"]["active"] == 1
+        assert answer["metadata"]["annotations"] == {"seen": "1"}
+        assert answer["spec"]["parallelism"] == 1
+        assert (await api.ok("GET", f"{JOBS}/a/status"))["spec"]["parallelism"] == 1
+        answer = await api.ok("PATCH", f"{JOBS}/a", {"status": {"active": 5}}, content_type=MERGE)
+        assert answer["status"]["active"] == 1
+
+    with_api(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "code"),
+    [
+        ("application/json-patch+json", [{"op": "test", "path": "/kind", "value": "Pod"}], 422),
+        ("application/json-patch+json", [{"op": "remove", "path": "/nope/x"}], 422),
+        ("application/json-patch+json", [{"op": "sing", "path": "/kind"}], 422),
+        ("application/json-patch+json", {"op": "remove"}, 400),
+        ("application/json-patch+json", b"x", 400),
+        (MERGE, [], 400),
+        (MERGE, {"spec": {"parallelism": "x"}}, 422),
+        ("application/json", {}, 415),
+        ("application/apply-patch+yaml", {}, 400),
+    ],
+)
+def test_bad_patches(tmp_path: Path, content_type: str, body: Any, code: int) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", JOBS, job("a"))
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        target = f"{JOBS}/a?fieldManager=m"
+        reply = await api.call("PATCH", target, raw, content_type=content_type)
+        assert reply.code == code, reply
+
+    with_api(tmp_path, test)
+
+
+def test_apply_creates_with_201_and_needs_a_manager(tmp_path: Path) -> None:
+    apply = "application/apply-patch+yaml"
+
+    async def test(api: Api) -> None:
+        body = json.dumps(config("a", k="1")).encode()
+        reply = await api.call("PATCH", f"{CONFIGS}/a", body, content_type=apply)
+        assert reply.code == 422
+        assert reply.json()["message"] == (
+            'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: '
+            "is required for apply patch"
+        )
+        target = f"{CONFIGS}/a?fieldManager=one"
+        assert (await api.call("PATCH", target, body, content_type=apply)).code == 201
+        assert (await api.call("PATCH", target, body, content_type=apply)).code == 200
+        other = json.dumps(config("a", k="2")).encode()
+        reply = await api.call("PATCH", f"{CONFIGS}/a?fieldManager=two", other, content_type=apply)
+        assert (reply.code, reply.json()["reason"]) == (409, "Conflict")
+        forced = await api.call(
+            "PATCH", f"{CONFIGS}/a?fieldManager=two&force=true", other, content_type=apply
+        )
+        assert forced.json()["data"] == {"k": "2"}
+
+    with_api(tmp_path, test)
+
+
+# --- delete -------------------------------------------------------------------------------
+
+
+def test_what_is_removed_at_once_answers_with_a_status(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        made = await api.ok("POST", JOBS, job("a"))
+        answer = await api.ok("DELETE", f"{JOBS}/a", {"propagationPolicy": "Background"})
+        assert answer == {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {
+                "name": "a",
+                "group": "batch",
+                "kind": "jobs",
+                "uid": made["metadata"]["uid"],
+            },
+        }
+        table = await api.call("DELETE", f"{JOBS}/a", accept=TABLE)
+        assert (table.code, table.json()["kind"]) == (404, "Status")
+
+    with_api(tmp_path, test)
+
+
+WARNING = (
+    '299 - "child pods are preserved by default when jobs are deleted; set '
+    "propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress "
+    'this warning"'
+)
+
+
+def test_a_job_deleted_without_a_policy_is_orphaned_with_a_warning(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        for name in ("a", "b", "c"):
+            await api.ok("POST", JOBS, job(name))
+        reply = await api.call("DELETE", f"{JOBS}/a?dryRun=All")
+        assert reply.json()["metadata"]["finalizers"] == ["orphan"]
+        reply = await api.call("DELETE", f"{JOBS}/a")
+        assert reply.json()["metadata"]["finalizers"] == ["orphan"]
+        assert reply.header("warning") == WARNING
+        for quiet in ("propagationPolicy=Orphan", "orphanDependents=true"):
+            assert (await api.call("DELETE", f"{JOBS}/b?{quiet}")).header("warning") == ""
+        assert (await api.call("DELETE", JOBS)).header("warning") == WARNING
+        pod_reply = await api.call("DELETE", f"{PODS}/nope")
+        assert pod_reply.header("warning") == ""
+
+    with_api(tmp_path, test)
+
+
+def test_deleting_a_collection_answers_with_what_was_deleted(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        for name in ("a", "b"):
+            document = job(name)
+            document["metadata"]["labels"] = {"x": name}
+            await api.ok("POST", JOBS, document)
+        options = {"propagationPolicy": "Background"}
+        answer = await api.ok("DELETE", f"{JOBS}?labelSelector=x%3Da", options)
+        assert answer["kind"] == "JobList"
+        assert [item["metadata"]["name"] for item in answer["items"]] == ["a"]
+        left = await api.ok("GET", JOBS)
+        assert [item["metadata"]["name"] for item in left["items"]] == ["b"]
+        assert (await api.ok("DELETE", f"{JOBS}?labelSelector=x%3Da", options))["items"] == []
+
+    with_api(tmp_path, test)
+
+
+def test_preconditions_name_the_kind(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        made = await api.ok("POST", JOBS, job("a"))
+        reply = await api.call("DELETE", f"{JOBS}/a", {"preconditions": {"uid": "x"}})
+        assert reply.code == 409
+        uid = made["metadata"]["uid"]
+        assert reply.json()["message"] == (
+            'Operation cannot be fulfilled on Job.batch "a": the UID in the precondition (x) does '
+            f"not match the UID in record ({uid}). The object might have been deleted and then "
+            "recreated"
+        )
+
+    with_api(tmp_path, test)
+
+
+# --- Pods, reviews, extensions ------------------------------------------------------------
+
+
+def test_binding_and_eviction_answer_with_a_status(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", PODS, pod("p"))
+        target = {"target": {"kind": "Node", "name": "n"}, "metadata": {"name": "p"}}
+        binding = {"apiVersion": "v1", "kind": "Binding", **target}
+        reply = await api.call("POST", f"{PODS}/p/binding", binding)
+        assert (reply.code, reply.json()["status"]) == (201, "Success")
+        again = await api.call("POST", "/api/v1/namespaces/default/bindings", binding)
+        assert again.code == 409
+        assert again.json()["message"] == (
+            'Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to '
+            'node "n"'
+        )
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+        reply = await api.call("POST", f"{PODS}/p/eviction", eviction)
+        assert reply.code == 201
+        assert reply.json() == {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "code": 201,
+        }
+
+    with_api(tmp_path, test)
+
+
+def test_reviews_are_answered_and_not_kept(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": "create", "resource": "jobs"}},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        reply = await api.call("POST", path, body)
+        assert (reply.code, reply.json()["status"]) == (201, {"allowed": True})
+        assert (await api.call("GET", path)).code == 405
+
+    with_api(tmp_path, test)
+
+
+def test_a_job_knows_its_pods(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        made = await api.ok("POST", JOBS, job("a"))
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "a",
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+        }
+        await api.ok("POST", PODS, pod("mine", ownerReferences=[owner]))
+        await api.ok("POST", PODS, pod("other"))
+        found = await api.ok("GET", f"{JOBS}/a/pods")
+        assert found["kind"] == "PodList"
+        assert [item["metadata"]["name"] for item in found["items"]] == ["mine"]
+        table = await api.ok("GET", f"{JOBS}/a/pods", accept=TABLE)
+        assert table["rows"][0]["cells"][0] == "mine"
+        assert (await api.call("GET", f"{JOBS}/nope/pods")).code == 404
+        assert (await api.call("POST", f"{JOBS}/a/pods", {})).code == 405
+
+    with_api(tmp_path, test)
+
+
+def test_a_pod_that_waits_has_an_empty_log(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", PODS, pod("p"))
+        reply = await api.call("GET", f"{PODS}/p/log")
+        assert (reply.code, reply.body) == (200, b"")
+        await api.plane.client.write(Bind(Key("pods", "default", "p"), "n"))
+        assert (await api.call("GET", f"{PODS}/p/log")).code == 200
+
+    with_api(tmp_path, test)
+
+
+def test_events_have_two_names(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "e"},
+            "involvedObject": {"kind": "Job", "name": "j", "namespace": "default"},
+            "reason": "Because",
+            "type": "Normal",
+            "message": "text",
+        }
+        await api.ok("POST", "/api/v1/namespaces/default/events", event)
+        new = await api.ok("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
+        assert (new["apiVersion"], new["kind"]) == ("events.k8s.io/v1", "Event")
+        assert (new["note"], new["regarding"]["name"]) == ("text", "j")
+        listed = await api.ok("GET", "/apis/events.k8s.io/v1/events")
+        assert (listed["apiVersion"], listed["kind"]) == ("events.k8s.io/v1", "EventList")
+        assert "kind" not in listed["items"][0]
+        assert listed["items"][0]["note"] == "text"
+        watch = await api.watch("/apis/events.k8s.io/v1/events?watch=true")
+        assert (await watch.next())["object"]["note"] == "text"
+        await watch.close()
+        path = "/apis/events.k8s.io/v1/namespaces/default/events"
+        await api.ok("POST", path, {**new, "metadata": {"name": "f"}})
+        assert (await api.ok("PATCH", f"{path}/f", {"note": "x"}, content_type=MERGE))[
+            "note"
+        ] == "x"
+        core = await api.ok("GET", "/api/v1/namespaces/default/events/f")
+        assert (core["apiVersion"], core["message"]) == ("v1", "x")
+        table = await api.ok("GET", path, accept=TABLE)
+        assert "text" in table["rows"][0]["cells"]
+        selector = "fieldSelector=involvedObject.name%3Dj,involvedObject.kind%3DJob"
+        assert len((await api.ok("GET", f"/api/v1/events?{selector}"))["items"]) == 2
+
+    with_api(tmp_path, test)
+
+
+def test_a_namespace_on_its_way_out_takes_nothing_new(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+        made = await api.ok("POST", "/api/v1/namespaces", body)
+        assert made["spec"]["finalizers"] == ["kubernetes"]
+        assert made["status"]["phase"] == "Active"
+        gone = await api.ok("DELETE", "/api/v1/namespaces/team")
+        assert (gone["kind"], gone["status"]["phase"]) == ("Namespace", "Terminating")
+        reply = await api.call("POST", "/apis/batch/v1/namespaces/team/jobs", job("a"))
+        assert (reply.code, reply.json()["reason"]) == (403, "Forbidden")
+        assert reply.json()["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+
+    with_api(tmp_path, test)
