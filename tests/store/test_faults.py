@@ -364,3 +364,32 @@ def test_a_failing_checkpoint_stops_the_store_but_a_full_disk_only_delays_it(
             assert names(store) == ["a", "b", "c"]
 
     run_virtual(main())
+
+
+def test_a_failing_checkpoint_leaves_no_writer_waiting(tmp_path: Path) -> None:
+    """A commit that is under way ends as it ends; what is staged behind it fails."""
+
+    def broken_database(entry: Entry) -> None:
+        if entry.name == "db":
+            raise apsw.IOError("injected")
+
+    async def main() -> None:
+        limits = Limits(checkpoint_bytes=1)
+        with FaultyDisk() as disk:
+            async with a_store(
+                tmp_path / "db", vfs=disk.name, limits=limits, latency_seconds=1
+            ) as store:
+                disk.before = broken_database
+                writes = []
+                for name in ("committed", "under way", "staged"):
+                    writes.append(asyncio.ensure_future(write(store, pod(name), "")))
+                    await asyncio.sleep(0.6)
+                first, second, third = await asyncio.gather(*writes, return_exceptions=True)
+                assert (first, second) == (2, 3)
+                assert isinstance(third, StoreFailed)
+                assert store.newest(pod("staged")) is None
+                disk.before = lambda _: None
+        async with a_store(tmp_path / "db") as store:
+            assert names(store) == ["committed", "under way"]
+
+    run_virtual(main())

@@ -273,6 +273,7 @@ def test_what_is_staged_during_a_commit_shares_the_next_one(tmp_path: Path) -> N
         await asyncio.gather(*(writer(number) for number in range(100)))
         assert store.count("pods") == 1_000
         assert committer.jobs <= 11, "commits per 1000 concurrent writes"
+        assert (store.commits, store.writes) == (committer.jobs, 1_000)
         await store.close()
 
     run_virtual(main())

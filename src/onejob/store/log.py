@@ -110,6 +110,9 @@ class LogStore:
         self._rolled_back: list[tuple[int, int]] = []
         #: The last cold version read: who reads one usually writes it next.
         self._last_cold: Stored | None = None
+        #: Since the store was opened, for metrics.
+        self.commits = 0
+        self.writes = 0
         self._closed = False
         #: Past the point where commits are waited for; they are not if `close` is cancelled.
         self._stopped = False
@@ -299,6 +302,8 @@ class LogStore:
                 dead += 1 if change.value is not None else 2
                 dead_bytes += len(change.previous)
         self._revision = group.changes[-1].revision
+        self.commits += 1
+        self.writes += len(group.changes)
         self._upkeep.committed(self._revision, dead, dead_bytes)
         self._fanout.publish(group.changes, group.size)
 
@@ -308,17 +313,22 @@ class LogStore:
 
     def _roll_back(self, error: StoreError) -> None:
         """Everything staged rests on what was not written: all of it fails."""
-        groups, self._groups = self._groups, deque()
-        self._staged.clear()
         self._upkeep.not_committed()
         if isinstance(error, StoreFailed):
             self._fail(error)
-        else:
-            first = groups[0].changes[0].revision
-            if self._rolled_back and self._rolled_back[-1][1] == first - 1:
-                first, _ = self._rolled_back.pop()
-            self._rolled_back.append((first, self._staged_revision))
-        for group in groups:
+            return
+        first = self._groups[0].changes[0].revision
+        if self._rolled_back and self._rolled_back[-1][1] == first - 1:
+            first, _ = self._rolled_back.pop()
+        self._rolled_back.append((first, self._staged_revision))
+        self._drop_staged(error)
+
+    def _drop_staged(self, error: StoreError) -> None:
+        """Forget what is staged, but for a commit that is under way: it has its own outcome."""
+        kept = [self._groups.popleft()] if self._committing else []
+        dropped, self._groups = self._groups, deque(kept)
+        self._staged = {change.key: change for group in kept for change in group.changes}
+        for group in dropped:
             group.settle(error)
 
     def _was_rolled_back(self, revision: int) -> bool:
@@ -331,6 +341,7 @@ class LogStore:
         self._failure = failure
         self._upkeep.stop()
         self._fanout.end(failure)
+        self._drop_staged(failure)
         if not self.failed.done():
             self.failed.set_result(failure)
 
