@@ -160,6 +160,23 @@ def test_answers_that_are_no_status_are_still_errors(code: int, body: bytes, mes
     asyncio.run(test())
 
 
+def test_a_success_that_is_no_document_is_an_error_too() -> None:
+    async def handler(head: str, writer: asyncio.StreamWriter) -> None:
+        page = b"<html>please log in</html>\n"
+        writer.write(chunked(page) + b"0\r\n\r\n" if "watch" in head else answer(200, page))
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            with pytest.raises(Unreachable, match="not the answer of an API server"):
+                await client.list(Selection("jobs.batch"))
+            with pytest.raises(Unreachable):
+                await client.write(Delete(JOB))
+            with pytest.raises(Unreachable):
+                await watch_all(client)
+
+    asyncio.run(test())
+
+
 def test_no_answer_is_an_api_error() -> None:
     async def handler(_: str, writer: asyncio.StreamWriter) -> None:
         writer.close()

@@ -15,8 +15,10 @@ from onejob.api.kinds import Kind
 from onejob.api.negotiation import Representation
 from onejob.api.requests import ListOutcome
 
-#: About what one piece of a streamed list holds.
+#: What one piece of a streamed list holds at most, about: rendering a row of a Table takes
+#: tens of microseconds, however short it is.
 _PIECE_BYTES: Final = 128 * 1024
+_PIECE_ITEMS: Final = 200
 #: YAML this long is written on another thread: it takes milliseconds per object.
 _YAML_INLINE_BYTES: Final = 16 * 1024
 
@@ -83,7 +85,7 @@ def enclosed(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[bytes
         pending.append(item)
         comma = b","
         size += len(item)
-        if size >= _PIECE_BYTES:
+        if size >= _PIECE_BYTES or len(pending) >= 2 * _PIECE_ITEMS:
             yield b"".join(pending)
             pending, size = [], 0
     pending.append(tail)

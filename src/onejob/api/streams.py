@@ -18,7 +18,7 @@ from onejob.api.tables import bookmark_table, object_table, parse_include_object
 T = TypeVar("T")
 
 #: How many events are joined before others get a turn.
-_TURN: Final = 500
+_TURN: Final = 200
 
 
 class Rendering:

@@ -6,10 +6,10 @@ The only module that imports aiohttp.
 import asyncio
 import ssl
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -28,6 +28,8 @@ from onejob.client.requests import (
     write_request,
 )
 from onejob.objects.meta import Key
+
+T = TypeVar("T")
 
 _REQUEST_SECONDS: Final = 60.0
 _CONNECT_SECONDS: Final = 10.0
@@ -92,7 +94,7 @@ class HttpClient:
         return await self._answer(get_request(key))
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
-        found = _read_list(await self._answer(list_request(what, limit, token)))
+        found = _decoded(_read_list, await self._answer(list_request(what, limit, token)))
         head = _head(found.kind.removesuffix("List"), found.api_version)
         return Listing(
             [_whole(bytes(item), head) for item in found.items],
@@ -125,7 +127,7 @@ class HttpClient:
 
     async def write(self, op: Op) -> Written:
         document = await self._answer(write_request(op))
-        answer = _read_object(document)
+        answer = _decoded(_read_object, document)
         if answer.kind == "Status":
             # Done, and the server says no more than that.
             return Written(0, b"")
@@ -259,6 +261,14 @@ async def _next_chunk(response: aiohttp.ClientResponse) -> bytes:
         return b""
 
 
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    """A success that is not what was asked for comes from something in between."""
+    try:
+        return decode(body)
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"this is not the answer of an API server: {error}") from error
+
+
 def _unreachable(error: Exception) -> Unreachable:
     return Unreachable(f"no answer from the API server: {str(error) or type(error).__name__}")
 
@@ -285,11 +295,11 @@ def _from_status(status: dict[str, Any]) -> ApiError:
 
 
 def _watch_event(line: bytes, resource: str) -> WatchEvent | ApiError:
-    event = _read_event(line)
+    event = _decoded(_read_event, line)
     document = bytes(event.object)
     if event.type == "ERROR":
         return _from_status(msgspec.json.decode(document))
-    metadata = _read_object(document).metadata
+    metadata = _decoded(_read_object, document).metadata
     revision = _revision(metadata.resource_version)
     if event.type == "BOOKMARK":
         return WatchEvent("BOOKMARK", _NOWHERE, revision, b"")

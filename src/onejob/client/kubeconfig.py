@@ -79,7 +79,7 @@ def in_cluster(
     """The connection that a Pod in a cluster has. Raises BadKubeconfig outside of one."""
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host or not (directory / "token").exists():
+    if not host or not all((directory / file).exists() for file in ("token", "ca.crt")):
         raise BadKubeconfig("not in a cluster: no service account is mounted here")
     namespace = directory / "namespace"
     return Connection(
