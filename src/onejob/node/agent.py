@@ -64,7 +64,7 @@ class NodeAgent:
         self._binder = Binder(
             self._node.view, self._writer, self._scheduler_recorder, clock, self._bound
         )
-        self._node.on_change(self._binder.consider_soon)
+        self._node.on_change(self._binder.node_changed)
         self._prober = Prober(runtime, clock, self._probed)
         self._pods: Informer[Sighting] = Informer(
             client,

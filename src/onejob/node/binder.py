@@ -15,7 +15,14 @@ from onejob.clock import Clock
 from onejob.node.capacity import demand_of
 from onejob.node.writer import Writer
 from onejob.objects.pod_spec import NodePod
-from onejob.planning.placement import Amounts, Candidate, NodeView, place
+from onejob.planning.placement import (
+    Amounts,
+    Candidate,
+    NodeView,
+    WaitingRoom,
+    misfit,
+    room_left,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +47,8 @@ class Binder:
         self._recorder = recorder
         self._clock = clock
         self._bound = bound
+        self._room = WaitingRoom()
+        #: Everything that has no node yet, also what does not fit the node as it is.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
         self._binding: set[str] = set()
         self._used: dict[str, int] = {}
@@ -57,7 +66,7 @@ class Binder:
         if pod.uid in self._binding:
             return
         if spec.scheduling_gates or spec.scheduler_name != _OUR_SCHEDULER or pod.metadata.deleting:
-            self._waiting.pop(pod.uid, None)
+            self.drop(pod.uid)
             return
         try:
             demand = demand_of(spec)
@@ -66,6 +75,7 @@ class Binder:
             return
         candidate = Candidate(pod.uid, spec, demand, pod.metadata.creation_timestamp or _LONG_AGO)
         self._waiting[pod.uid] = (pod, candidate)
+        self._line_up(pod, candidate)
         self.consider_soon()
 
     def is_binding(self, uid: str) -> bool:
@@ -73,6 +83,7 @@ class Binder:
 
     def drop(self, uid: str) -> None:
         self._waiting.pop(uid, None)
+        self._room.drop(uid)
         self._told_unfit.pop(uid, None)
 
     def occupy(self, demand: Amounts) -> None:
@@ -84,8 +95,14 @@ class Binder:
             self._used[name] -= amount
         self.consider_soon()
 
+    def node_changed(self) -> None:
+        """What did not fit before may now, and the other way round."""
+        for pod, candidate in list(self._waiting.values()):
+            self._line_up(pod, candidate)
+        self.consider_soon()
+
     def consider_soon(self) -> None:
-        if not self._due and self._waiting:
+        if not self._due and self._room:
             self._due = True
             asyncio.get_running_loop().call_soon(self._consider)
 
@@ -93,15 +110,18 @@ class Binder:
         self._due = False
         if self._closed:
             return
-        candidates = [candidate for _, candidate in self._waiting.values()]
-        placement = place(candidates, self._node(), self._used)
-        for uid in placement.bind:
-            pod, candidate = self._waiting.pop(uid)
-            self._told_unfit.pop(uid, None)
+        for candidate in self._room.take(room_left(self._node(), self._used)):
+            pod, _ = self._waiting.pop(candidate.uid)
+            self._told_unfit.pop(candidate.uid, None)
             self._bind(pod, candidate.demand)
-        for uid, why in placement.unfit.items():
-            if self._told_unfit.get(uid) != why:
-                self._tell_unfit(self._waiting[uid][0], why)
+
+    def _line_up(self, pod: NodePod, candidate: Candidate) -> None:
+        if why := misfit(candidate, self._node()):
+            self._room.drop(pod.uid)
+            if self._told_unfit.get(pod.uid) != why:
+                self._tell_unfit(pod, why)
+        else:
+            self._room.add(candidate)
 
     def _bind(self, pod: NodePod, demand: Amounts) -> None:
         self.occupy(demand)

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,6 +83,7 @@ class ProcessRuntime:
         self._commands: dict[int, asyncio.Future[CommandResult]] = {}
         self._command_number = 0
         self._closing = False
+        self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
         self._deliver, self._fetch = deliver, fetch
@@ -111,8 +113,7 @@ class ProcessRuntime:
         self._forgotten.append(uid)
         self._flush_soon()
         folder = self._pods / uid
-        for name in ("work", "volumes", "root", "messages"):
-            self._remove(folder / name)
+        self._remove(*(folder / name for name in ("work", "volumes", "root", "messages")))
 
     def discard(self, uid: str) -> None:
         self._forgotten.append(uid)
@@ -153,6 +154,7 @@ class ProcessRuntime:
         await asyncio.gather(*self._preparing, return_exceptions=True)
         self._flush()
         await self._supervisor.close(end=end_pods or self._settings.end_with_owner)
+        await asyncio.to_thread(self._cleaner.shutdown)
 
     # --- what a process shall be
 
@@ -381,16 +383,19 @@ class ProcessRuntime:
     def _log_path(self, ref: AttemptRef) -> Path:
         return log_path(self._data_dir, *ref)
 
-    def _remove(self, folder: Path) -> None:
+    def _remove(self, *folders: Path) -> None:
+        # In a thread of its own: removing waits for the disk, and may have much to remove.
+        self._cleaner.submit(_remove_trees, folders)
+
+
+def _remove_trees(folders: Sequence[Path]) -> None:
+    for folder in folders:
         try:
             folder.rmdir()
         except FileNotFoundError:
-            return
+            continue
         except OSError:
-            # Not empty: may be large, so not on the event loop.
-            asyncio.get_running_loop().run_in_executor(
-                None, lambda: shutil.rmtree(folder, ignore_errors=True)
-            )
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _moment(seconds: float) -> datetime:

@@ -4,7 +4,8 @@ Amounts are plain numbers (CPU in thousandths, memory in bytes, everything else 
 that nothing here needs to know how quantities are written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -39,59 +40,107 @@ class Candidate:
     demand: Amounts
     created_at: datetime
 
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    bind: tuple[str, ...] = ()
-    #: Pods that this node will never take as it is now, and why, in the scheduler's words.
-    unfit: Mapping[str, str] = field(default_factory=dict)
+    @property
+    def rank(self) -> tuple[int, datetime, str]:
+        """Highest priority first, then oldest first."""
+        return -self.spec.priority, self.created_at, self.uid
 
 
-def place(candidates: Iterable[Candidate], node: NodeView, used: Amounts) -> Placement:
-    """Highest priority first, then oldest first. One that must wait for room does not hold up
-    a smaller one behind it."""
-    free = {name: amount - used.get(name, 0) for name, amount in node.allocatable.items()}
-    queue = sorted(candidates, key=lambda c: (-c.spec.priority, c.created_at, c.uid))
-    bind: list[str] = []
-    unfit: dict[str, str] = {}
-    too_big: set[tuple[tuple[str, int], ...]] = set()
-    for candidate in queue:
-        if why := misfit(candidate, node):
-            unfit[candidate.uid] = f"0/1 nodes are available: {why}."
-            continue
-        shape = tuple(sorted(candidate.demand.items()))
-        if shape in too_big:
-            continue
-        if any(amount > free.get(name, 0) for name, amount in shape if amount):
-            too_big.add(shape)
-            continue
-        for name, amount in shape:
-            if amount:
-                free[name] -= amount
-        bind.append(candidate.uid)
-    return Placement(tuple(bind), unfit)
+class WaitingRoom:
+    """Pods that wait for room, kept in line by what they need: Pods of one Job need the same,
+    so finding the next that fits costs as many looks as there are different needs."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Candidate] = {}
+        self._lines: dict[_Need, list[tuple[tuple[int, datetime, str], Candidate]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._waiting
+
+    def add(self, candidate: Candidate) -> None:
+        if self._waiting.get(candidate.uid) == candidate:
+            return
+        self._waiting[candidate.uid] = candidate
+        line = self._lines.setdefault(_need(candidate), [])
+        heapq.heappush(line, (candidate.rank, candidate))
+
+    def drop(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+
+    def take(self, free: dict[str, int]) -> list[Candidate]:
+        """Those that fit now, in order, taken off the list and their need off `free`.
+
+        One that must wait for room does not hold up a smaller one behind it.
+        """
+        taken: list[Candidate] = []
+        while True:
+            heads = [
+                head
+                for need in list(self._lines)
+                if _fits(need, free) and (head := self._head(need)) is not None
+            ]
+            if not heads:
+                return taken
+            first = min(heads, key=lambda candidate: candidate.rank)
+            for name, amount in first.demand.items():
+                free[name] = free.get(name, 0) - amount
+            del self._waiting[first.uid]
+            taken.append(first)
+
+    def _head(self, need: "_Need") -> Candidate | None:
+        line = self._lines[need]
+        while line:
+            candidate = line[0][1]
+            if self._waiting.get(candidate.uid) is candidate:
+                return candidate
+            heapq.heappop(line)
+        del self._lines[need]
+        return None
+
+
+_Need = tuple[tuple[str, int], ...]
+
+
+def _need(candidate: Candidate) -> _Need:
+    return tuple(sorted(item for item in candidate.demand.items() if item[1]))
+
+
+def _fits(need: _Need, free: Amounts) -> bool:
+    return all(amount <= free.get(name, 0) for name, amount in need)
+
+
+def room_left(node: NodeView, used: Amounts) -> dict[str, int]:
+    return {name: amount - used.get(name, 0) for name, amount in node.allocatable.items()}
 
 
 def misfit(candidate: Candidate, node: NodeView) -> str:
-    """Why the node could not take this Pod even if it were empty; "" if it could."""
+    """Why the node could not take this Pod even if it were empty, in the scheduler's words; ""
+    if it could."""
     spec = candidate.spec
     if node.unschedulable and not tolerates(
         spec.tolerations, Taint("node.kubernetes.io/unschedulable")
     ):
-        return "1 node(s) were unschedulable"
+        return _none("1 node(s) were unschedulable")
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerates(spec.tolerations, taint):
-            return f"1 node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}"
+            return _none(f"1 node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}")
     if not _selected(spec, node):
-        return "1 node(s) didn't match Pod's node affinity/selector"
+        return _none("1 node(s) didn't match Pod's node affinity/selector")
     lacking = [
         name
         for name, amount in sorted(candidate.demand.items())
         if amount > node.allocatable.get(name, 0)
     ]
     if lacking:
-        return ", ".join(f"1 Insufficient {name}" for name in lacking)
+        return _none(", ".join(f"1 Insufficient {name}" for name in lacking))
     return ""
+
+
+def _none(why: str) -> str:
+    return f"0/1 nodes are available: {why}."
 
 
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
