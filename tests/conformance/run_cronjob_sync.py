@@ -23,7 +23,7 @@ from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, Key
-from onejob.planning.cronjob import by_start_time, reschedule
+from onejob.planning.cronjob import by_start_time, plan_start, reschedule, take_stock
 from onejob.planning.cronjob_documents import job_document
 from onejob.planning.cronjob_slots import due_slot, look_again_seconds, most_recent_slot
 from onejob.planning.plan import Event
@@ -127,14 +127,11 @@ def _run_job_from_template(case: Case) -> Verdict:
 
 def _run_next_schedule_time(case: Case) -> Verdict:
     cronjob = _cronjob(case["cronJob"])
+    spec = msgspec.structs.replace(cronjob.spec, schedule=case["schedule"])
+    cronjob = msgspec.structs.replace(cronjob, spec=spec)
     recent = due_slot(cronjob, cronjob.status, _now(case), parse_schedule(case["schedule"]))
-    told = []
-    if recent.missed == "many" and recent.slot is not None:
-        text = (
-            "too many missed start times. Set or decrease .spec.startingDeadlineSeconds"
-            " or check clock skew"
-        )
-        told = [Event("Warning", "TooManyMissedTimes", text)]
+    plan = plan_start(take_stock(cronjob, None, ()), frozenset(), _now(case))
+    told = [event for event in plan.events if event.reason == "TooManyMissedTimes"]
     actual = {
         "error": recent.error,
         "events": _events(told),

@@ -17,7 +17,6 @@ from onejob.planning.cronjob import (
     NotCreated,
     NotReplaced,
     Outcome,
-    Settlement,
     StartPlan,
     Stock,
     needs_reread,
@@ -30,7 +29,7 @@ from onejob.planning.cronjob_documents import status_patch
 from onejob.planning.plan import Event
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Synced:
     """What a sync did, and what is left to do: write the status, tell the events, look again."""
 
@@ -38,13 +37,14 @@ class Synced:
     cronjob: CronJob
     status: CronJobStatus | None
     events: tuple[Event, ...]
-    look_again_seconds: float | None
-    error: str | None
-    skew_seconds: float | None
     #: The newest revision of what was done to Jobs.
     job_revision: int
+    look_again_seconds: float | None = None
+    error: str | None = None
+    #: How long after its slot the Job was created; None if none was.
+    skew_seconds: float | None = None
     #: The Job of the due slot exists but is not ours to record; only its end will help.
-    blocked: bool
+    blocked: bool = False
     #: Why nothing was started, if nothing was.
     note: str = ""
 
@@ -72,15 +72,15 @@ async def sync_cronjob(
     outcome, replaced = await hands.start(plan)
     settlement = settle(plan, replaced, outcome)
     return Synced(
-        plan.stock.cronjob,
-        settlement.status,
-        (*plan.stock.events, *plan.events, *settlement.events),
-        settlement.look_again_seconds,
-        settlement.error,
-        settlement.skew_seconds,
-        hands.job_revision,
-        _is_blocked(outcome, settlement),
-        plan.note,
+        cronjob=plan.stock.cronjob,
+        status=settlement.status,
+        events=(*plan.stock.events, *plan.events, *settlement.events),
+        look_again_seconds=settlement.look_again_seconds,
+        error=settlement.error,
+        skew_seconds=settlement.skew_seconds,
+        job_revision=hands.job_revision,
+        blocked=isinstance(outcome, Existed) and settlement.look_again_seconds is None,
+        note=plan.note,
     )
 
 
@@ -94,14 +94,14 @@ async def write_status(client: Client, synced: Synced) -> int:
 
 
 def _given_up(stock: Stock, hands: "_Hands", error: ApiError) -> Synced:
-    status = stock.status if stock.changed else None
+    """The API did not tell what the planner must know; what was found out before still counts."""
     return Synced(
-        stock.cronjob, status, stock.events, None, str(error), None, hands.job_revision, False
+        cronjob=stock.cronjob,
+        status=stock.status if stock.changed else None,
+        events=stock.events,
+        error=str(error),
+        job_revision=hands.job_revision,
     )
-
-
-def _is_blocked(outcome: Outcome | None, settlement: Settlement) -> bool:
-    return isinstance(outcome, Existed) and settlement.look_again_seconds is None
 
 
 class _Hands:

@@ -67,7 +67,7 @@ class GarbageCollector:
         self._graph = OwnerGraph(
             {name: (BY_RESOURCE[name].api_version, BY_RESOURCE[name].kind) for name in RESOURCES}
         )
-        self._queue: WorkQueue[Task] = WorkQueue(first_delay=0.05, longest_delay=60.0)
+        self._queue: WorkQueue[Examine | Orphan] = WorkQueue(first_delay=0.05, longest_delay=60.0)
         for resource in RESOURCES:
             informers.metadata(resource).on_change(self._changed)
 
@@ -98,7 +98,7 @@ class GarbageCollector:
             else:
                 self._queue.add(task)
 
-    async def sync(self, task: Task) -> None:
+    async def sync(self, task: Examine | Orphan) -> None:
         node = self._graph.node(task.uid)
         if node is None:
             return
@@ -108,8 +108,6 @@ class GarbageCollector:
                     await self._examine(node)
             case Orphan():
                 await self._orphan(node)
-            case ForeignOwner():
-                self._tell_foreign(task)
 
     # --- a closer look --------------------------------------------------------------------
 

@@ -183,14 +183,23 @@ def plan_start(
         return StartPlan(stock, now, (*events, event), note=event.message)
     if recent.slot is None:
         again = look_again_seconds(cronjob, status, now, schedule)
-        return StartPlan(stock, now, events, schedule, None, again, "no slot is due")
+        return StartPlan(
+            stock, now, events, schedule, look_again_seconds=again, note="no slot is due"
+        )
     if recent.missed == "many":
         events = (*events, _TOO_MANY_MISSED)
     obstacle = _obstacle(cronjob, status, recent.slot, now)
     if obstacle is not None:
         again = look_again_seconds(cronjob, status, now, schedule)
         told = (obstacle.event,) if obstacle.event else ()
-        return StartPlan(stock, now, (*events, *told), schedule, None, again, obstacle.note)
+        return StartPlan(
+            stock,
+            now,
+            (*events, *told),
+            schedule,
+            look_again_seconds=again,
+            note=obstacle.note,
+        )
     start = JobStart(
         recent.slot,
         job_name(cronjob, recent.slot),
