@@ -43,8 +43,30 @@ def test_counters_are_exact_when_any_single_write_fails(kind: str) -> None:
         assert_exact(run_to_the_end(JOBS[kind], failing=effect).server)
 
 
+@pytest.mark.parametrize("kind", JOBS)
+def test_counters_are_exact_when_the_pod_cache_lags_behind_the_job(kind: str) -> None:
+    """Pods whose finalizer we removed still show it; they must not count again."""
+    assert_exact(run_to_the_end(JOBS[kind], lagging=True).server)
+
+
+def test_an_index_carries_its_failures_on_through_any_crash() -> None:
+    calls = run_to_the_end(JOBS["per index"]).calls
+    for effect in range(1, calls + 1, 2):
+        server = run_to_the_end(JOBS["per index"], crash_after=effect).server
+        by_index: dict[int, list[int]] = {}
+        for index, count in server.failure_counts:
+            by_index.setdefault(index, []).append(count)
+        assert len(by_index) == WANTED
+        for counts in by_index.values():
+            assert counts == list(range(len(counts)))
+
+
 def run_to_the_end(
-    make: Callable[[], Document], *, crash_after: int | None = None, failing: int | None = None
+    make: Callable[[], Document],
+    *,
+    crash_after: int | None = None,
+    failing: int | None = None,
+    lagging: bool = False,
 ) -> Driver:
     server = Server(make())
     driver = Driver(server)
@@ -54,6 +76,9 @@ def run_to_the_end(
     for _ in range(200):
         try:
             driver.sync()
+            if lagging:
+                driver.observe_job()
+                driver.sync()
         except Crash:
             driver.restart()
         work(server)

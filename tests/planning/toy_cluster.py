@@ -21,7 +21,7 @@ from onejob.planning.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.counting import Census
 from onejob.planning.indexes import parse_indexes
 from onejob.planning.job import account, plan_job, settle
-from onejob.planning.names import INDEX_ANNOTATION, TRACKING
+from onejob.planning.names import FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, TRACKING
 from onejob.planning.plan import (
     Observed,
     Plan,
@@ -59,6 +59,8 @@ class Server:
         self.let_go: set[str] = set()
         #: Indexes with a success that must be counted.
         self.successes: set[int] = set()
+        #: For each Pod made with a failure count: its index and that count.
+        self.failure_counts: list[tuple[int, int]] = []
         #: The completions in force when a verdict was first recorded.
         self.size_at_verdict: int | None = None
         #: Last state of each Pod when it lost its finalizer to tracking.
@@ -75,6 +77,10 @@ class Server:
         metadata["creationTimestamp"] = stamp(self.now)
         pod["status"] = {"phase": "Pending"}
         self.pods[metadata["uid"]] = pod
+        annotations = metadata.get("annotations", {})
+        if FAILURE_COUNT_ANNOTATION in annotations:
+            index, count = annotations[INDEX_ANNOTATION], annotations[FAILURE_COUNT_ANNOTATION]
+            self.failure_counts.append((int(index), int(count)))
         self._check_crowding(pod, planned_for)
         return self._bump(pod)
 
