@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from onejob.node.supervisor import linux
+
 
 class Claim(NamedTuple):
     uid: str
@@ -23,10 +25,12 @@ class Claim(NamedTuple):
 class Attempt:
     """One claim and what became of it. `outcome` is None while it runs or may run."""
 
-    __slots__ = ("claim", "outcome", "pid", "start_ticks", "started_at")
+    __slots__ = ("claim", "mark", "outcome", "pid", "start_ticks", "started_at")
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, mark: int = 0) -> None:
         self.claim = claim
+        #: How to recognise the process should its pid never be written down; 0 if it always is.
+        self.mark = mark
         self.pid = 0
         #: The kernel's start time of the process: with the pid, it names it for good.
         self.start_ticks = 0
@@ -61,10 +65,14 @@ class Journal:
         self.fd = -1
         self._rewrite()
 
-    def claim(self, claim: Claim) -> Attempt:
-        attempt = self._add(Attempt(claim))
-        self._append(["claim", *claim])
+    def claim(self, claim: Claim, mark: int) -> Attempt:
+        attempt = self._add(Attempt(claim, mark))
+        self._append(["claim", *claim, mark])
         return attempt
+
+    def began(self, attempt: Attempt) -> None:
+        attempt.start_ticks = linux.ticks_now()
+        self._append(["pid", *attempt.claim, attempt.pid, attempt.start_ticks, 0.0])
 
     def find(self, claim: Claim) -> Attempt | None:
         return self.attempts.get(claim.uid, {}).get(claim.container, {}).get(claim.attempt)
@@ -75,8 +83,7 @@ class Journal:
                 yield from attempts.values()
 
     def pid_line(self, claim: Claim, pid: int, ticks: int, at: float) -> bytes:
-        """Written by the child itself to `fd` before it becomes the workload: from then on
-        there is no moment at which a running workload is unknown."""
+        """Written to `fd` by a forked child itself, before it becomes the workload."""
         return _encode(["pid", *claim, pid, ticks, at])
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -121,7 +128,7 @@ class Journal:
             return
         claim = Claim(str(fields[0]), str(fields[1]), int(str(fields[2])))
         if kind == "claim":
-            self._add(Attempt(claim))
+            self._add(Attempt(claim, int(str(fields[3]))))
             return
         attempt = self.find(claim)
         if attempt is None:
@@ -144,7 +151,7 @@ class Journal:
         """Replace the file by one that says the same in fewer lines."""
         lines = [_encode(["boot", self.boot_id])]
         for attempt in self.each():
-            lines.append(_encode(["claim", *attempt.claim]))
+            lines.append(_encode(["claim", *attempt.claim, attempt.mark]))
             if attempt.pid:
                 lines.append(
                     self.pid_line(

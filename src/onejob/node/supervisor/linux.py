@@ -2,12 +2,15 @@
 
 import ctypes
 import os
+import time
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
 MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 0x20, 0x1000, 0x4000, 0x80000
 MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 0x400, 0x800, 0x200000
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 _PR_SET_CHILD_SUBREAPER = 36
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,16 +39,21 @@ def mount(source: str, target: str, flags: int, filesystem: str = "", data: str 
     _check(result, f"mount {source} at {target}")
 
 
-def start_ticks(pid: int) -> int:
-    """When the process began, in clock ticks since boot; 0 if there is none."""
+def ticks_now() -> int:
+    """Now, as the kernel counts the start times of processes."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND)
+
+
+def began_at(pid: int, ticks: int) -> bool:
+    """Whether the process `pid` lives and began about then: so soon no pid is used again."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
     except OSError:
-        return 0
+        return False
     # The name may hold spaces and brackets: fields are counted from the last one.
     fields = stat[stat.rindex(b")") + 2 :].split()
-    return 0 if fields[0] == b"Z" else int(fields[19])
+    return fields[0] != b"Z" and abs(int(fields[19]) - ticks) < 10 * _TICKS_PER_SECOND
 
 
 def session_of(pid: int) -> int:

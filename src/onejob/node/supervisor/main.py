@@ -109,10 +109,10 @@ class Supervisor:
         for attempt in self._journal.each():
             if attempt.outcome is not None:
                 continue
-            alive = attempt.pid and linux.start_ticks(attempt.pid) == attempt.start_ticks
-            if alive and not self._journal.rebooted:
-                survivors.append(attempt.pid)
-                _kill_session(attempt.pid)
+            pid = 0 if self._journal.rebooted else _survivor(attempt)
+            if pid:
+                survivors.append(pid)
+                _kill_session(pid)
             self._journal.end(attempt, Outcome("lost", time.time_ns() / 1e9))
         for pid in survivors:
             _wait_until_gone(pid)
@@ -151,29 +151,64 @@ class Supervisor:
             return
         if self._ending:
             return
-        attempt = self._journal.claim(claim)
+        plain = not spawn.needs_fork(request)
+        attempt = self._journal.claim(claim, spawn.mark(request) if plain else 0)
         try:
-            read, write = os.pipe2(os.O_CLOEXEC)
-            report_read, report_write = os.pipe2(os.O_CLOEXEC)
-            pid = spawn.fork(
-                request, stdin=self._null, output=write, report=report_write, journal=self._journal
-            )
+            child = self._start_plain(request) if plain else self._start_forked(request)
         except OSError as error:
-            self._refuse(attempt, "ContainerCannotRun", f"cannot start a process: {error.strerror}")
+            why = f"cannot start a process: {error.strerror}"
+            self._refuse(attempt, "ContainerCannotRun", why)
             return
-        os.close(write)
-        os.close(report_write)
-        child = Child(pid)
+        except spawn.SetupFailed as failure:
+            self._refuse(attempt, failure.reason, failure.message)
+            return
         child.attempt = attempt
-        child.report = report_read
         child.grace = float(request.get("grace", 30))
         child.isolated = "mounts" in request
-        child.capture = Capture(read, LogFile(request["log"]))
-        attempt.pid = pid
-        self._children[pid] = child
+        attempt.pid = child.pid
+        self._children[child.pid] = child
         self._running[claim] = child
-        self._watch(read, lambda _: self._drain(child))
-        self._watch(report_read, lambda _: self._began(child))
+        if child.report < 0:
+            self._journal.began(attempt)
+            self._tell_started(child, attempt)
+
+    def _start_plain(self, request: spawn.Request) -> Child:
+        read, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            child = Child(spawn.spawn_plain(request, stdin=self._null, output=write))
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+        self._capture(child, read, request["log"])
+        return child
+
+    def _start_forked(self, request: spawn.Request) -> Child:
+        read, write = os.pipe2(os.O_CLOEXEC)
+        report, report_write = os.pipe2(os.O_CLOEXEC)
+        try:
+            child = Child(
+                spawn.fork(
+                    request, stdin=self._null, output=write, report=report_write,
+                    journal=self._journal,
+                )
+            )  # fmt: skip
+        except BaseException:
+            os.close(read)
+            os.close(report)
+            raise
+        finally:
+            os.close(write)
+            os.close(report_write)
+        self._capture(child, read, request["log"])
+        child.report = report
+        self._watch(report, lambda _: self._began(child))
+        return child
+
+    def _capture(self, child: Child, fd: int, log: str) -> None:
+        child.capture = Capture(fd, LogFile(log))
+        self._watch(fd, lambda _: self._drain(child))
 
     def _began(self, child: Child) -> None:
         """The report closed: the program runs, or it says why it does not."""
@@ -189,9 +224,11 @@ class Supervisor:
             self._refuse(child.attempt, reason, message)
             child.attempt = None
             return
-        child.started_at = child.attempt.started_at = time.time_ns() / 1e9
-        child.attempt.start_ticks = linux.start_ticks(child.pid)
-        self._events.append(["started", *child.attempt.claim, child.started_at])
+        self._tell_started(child, child.attempt)
+
+    def _tell_started(self, child: Child, attempt: Attempt) -> None:
+        child.started_at = attempt.started_at = time.time_ns() / 1e9
+        self._events.append(["started", *attempt.claim, child.started_at])
 
     def _refuse(self, attempt: Attempt, reason: str, message: str) -> None:
         outcome = Outcome("refused", time.time_ns() / 1e9, 128, 0, reason, message)
@@ -446,6 +483,14 @@ def _describe(attempt: Attempt) -> list[Any]:
     if outcome is None:
         return ["started", *attempt.claim, attempt.started_at]
     return [outcome.kind, *attempt.claim, attempt.started_at, *outcome[1:]]
+
+
+def _survivor(attempt: Attempt) -> int:
+    """The living process of an attempt; 0 if there is none."""
+    if attempt.pid:
+        return attempt.pid if linux.began_at(attempt.pid, attempt.start_ticks) else 0
+    # Killed between starting the process and writing down its pid.
+    return spawn.find_marked(attempt.mark) if attempt.mark else 0
 
 
 def _kill_session(leader: int) -> None:
