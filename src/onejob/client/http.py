@@ -36,6 +36,8 @@ _CONNECT_SECONDS: Final = 10.0
 #: Servers are asked to end watches now and then, so that none outlives a lost connection.
 _WATCH_SECONDS: Final = (300, 600)
 _TOO_BUSY_TRIES: Final = 5
+#: Certificates that are renewed leave sessions behind; this many are kept.
+_MAX_SESSIONS: Final = 3
 _NOWHERE: Final = Key("", "", "")
 
 
@@ -87,8 +89,8 @@ class HttpClient:
         self._connection = connection
         self._rng = rng
         self._concurrency = concurrency
-        self._session: aiohttp.ClientSession | None = None
-        self._session_credential = Credential()
+        #: By the certificate that their connections present; the newest last.
+        self._sessions: dict[tuple[bytes, bytes], aiohttp.ClientSession] = {}
 
     async def get(self, key: Key) -> bytes:
         return await self._answer(get_request(key))
@@ -149,8 +151,8 @@ class HttpClient:
         return [results[position] for position in range(len(ops))]
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
             await session.close()
 
     # --- transport ------------------------------------------------------------------------
@@ -210,14 +212,18 @@ class HttpClient:
 
     async def _session_for(self, credential: Credential) -> aiohttp.ClientSession:
         """The connections that present this credential's certificate, if it has one."""
-        before = self._session_credential
-        same = (before.certificate, before.key) == (credential.certificate, credential.key)
-        if self._session is not None and same:
-            return self._session
-        await self.close()
-        self._session_credential = credential
+        identity = (credential.certificate, credential.key)
+        session = self._sessions.get(identity)
+        if session is None:
+            session = self._sessions[identity] = self._new_session(credential)
+        if len(self._sessions) > _MAX_SESSIONS:
+            # Requests may be under way with the certificate before, not with one long replaced.
+            await self._sessions.pop(next(iter(self._sessions))).close()
+        return session
+
+    def _new_session(self, credential: Credential) -> aiohttp.ClientSession:
         encodings = "gzip" if self._connection.compress else "identity"
-        self._session = aiohttp.ClientSession(
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0, ssl=_tls(self._connection, credential), keepalive_timeout=60
             ),
@@ -226,7 +232,6 @@ class HttpClient:
             read_bufsize=2**20,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-        return self._session
 
 
 def _tls(connection: Connection, credential: Credential) -> ssl.SSLContext:

@@ -14,6 +14,7 @@ from onejob.api.errors import BadRequest, Expired, InternalError, Timeout
 from onejob.api.pod_streams import LogOptions
 from onejob.api.requests import DeleteOptions, ServedEvent, User
 from onejob.objects.meta import Key
+from tests.api.http.client_certificate import make_client_certificate
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import Wire, closed, read_chunk, read_head, request_bytes, with_server
 
@@ -65,7 +66,7 @@ def test_a_client_certificate_is_a_login(tmp_path: Path) -> None:
     service = ScriptedService()
 
     async def test(wire: Wire) -> None:
-        wire.certificate = make_client_certificate(wire, tmp_path)
+        wire.certificate = make_client_certificate(wire.certificates, tmp_path)
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         reply = await wire.call(
             "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body, token=""
@@ -91,48 +92,6 @@ def test_an_operator_may_be_somebody_else(tmp_path: Path) -> None:
         assert (await wire.call("GET", "/version", token="", impersonate_user="bob")).code == 403
 
     with_server(ScriptedService(), tmp_path, test)
-
-
-def make_client_certificate(wire: Wire, directory: Path) -> Path:
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    authority = x509.load_pem_x509_certificate(wire.certificates.authority.read_bytes())
-    signer = serialization.load_pem_private_key(wire.certificates.authority_key.read_bytes(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
-    key = ec.generate_private_key(ec.SECP256R1())
-    start = authority.not_valid_before_utc
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(
-            x509.Name(
-                [
-                    x509.NameAttribute(NameOID.ORGANIZATION_NAME, "team-a"),
-                    x509.NameAttribute(NameOID.COMMON_NAME, "alice"),
-                ]
-            )
-        )
-        .issuer_name(authority.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(datetime(2200, 1, 1, tzinfo=UTC) - timedelta(days=1))
-        .sign(signer, hashes.SHA256())
-    )
-    path = directory / "client.pem"
-    path.write_bytes(
-        certificate.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return path
 
 
 # --- errors -------------------------------------------------------------------------------

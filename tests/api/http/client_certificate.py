@@ -1,0 +1,48 @@
+"""A client certificate that the server's own authority has signed."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from onejob.api.certificates import Certificates
+
+
+def make_client_certificate(certificates: Certificates, directory: Path) -> Path:
+    """One PEM file with certificate and key, for alice of team-a."""
+
+    authority = x509.load_pem_x509_certificate(certificates.authority.read_bytes())
+    signer = serialization.load_pem_private_key(certificates.authority_key.read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    start = authority.not_valid_before_utc
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(
+            x509.Name(
+                [
+                    x509.NameAttribute(NameOID.ORGANIZATION_NAME, "team-a"),
+                    x509.NameAttribute(NameOID.COMMON_NAME, "alice"),
+                ]
+            )
+        )
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(datetime(2200, 1, 1, tzinfo=UTC) - timedelta(days=1))
+        .sign(signer, hashes.SHA256())
+    )
+    path = directory / "client.pem"
+    path.write_bytes(
+        certificate.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return path
