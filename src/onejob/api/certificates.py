@@ -1,7 +1,7 @@
 """The server's own certificate authority and certificate, kept in the data directory.
 
 Keys are ECDSA P-256: made in a millisecond. The authority is made once; the certificate is
-made again when it is about to expire or when the server gets another name.
+made again, at start, when it is about to expire or when the server gets another name.
 """
 
 import ipaddress
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 _AUTHORITY_LIFE: Final = timedelta(days=3650)
-_SERVER_LIFE: Final = timedelta(days=365)
+#: Renewed at start only, so it must outlive the longest run of a server.
+_SERVER_LIFE: Final = timedelta(days=1825)
 _RENEW_BEFORE: Final = timedelta(days=30)
 #: Clocks differ: certificates are valid from a little before they are made.
 _BACKDATED: Final = timedelta(minutes=5)

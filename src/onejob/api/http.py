@@ -30,7 +30,7 @@ from onejob.api.authentication import (
 from onejob.api.authorization import Attributes, Authorizer, require
 from onejob.api.delivery import Delivery
 from onejob.api.endpoints import Endpoints
-from onejob.api.errors import ApiError, BadRequest, InternalError, Unauthorized
+from onejob.api.errors import ApiError, BadRequest, Forbidden, InternalError, Unauthorized
 from onejob.api.exec_sessions import choose_protocol, run_session
 from onejob.api.incoming import ClientGone, Receive, Request, Send
 from onejob.api.pod_streams import (
@@ -170,7 +170,7 @@ class ApiApp:
         except ClientGone:
             raise
         except Exception:
-            log.exception("%s %s failed", method, scope["path"])
+            log.exception("%s %s failed", method, scope["raw_path"])
             return error_answer(InternalError(_LOGGED))
 
     async def _resource(self, request: Request, target: Target, started: "_Started") -> Answer:
@@ -245,7 +245,7 @@ class ApiApp:
         except ApiError as error:
             await _refuse_upgrade(send, error_answer(error))
         except Exception:
-            log.exception("a session on %s failed", scope["path"])
+            log.exception("a session on %s failed", scope["raw_path"])
             await _refuse_upgrade(send, error_answer(InternalError(_LOGGED)))
         else:
             await send({"type": "websocket.accept", "subprotocol": protocol})
@@ -261,6 +261,7 @@ class ApiApp:
         place = locate(scope["raw_path"].decode("ascii", "replace"))
         headers: dict[bytes, bytes] = dict(scope["headers"])
         user = self._identify(scope, headers, place)
+        _require_same_origin(headers)
         if not isinstance(place, Target) or place.subresource not in ("exec", "attach"):
             raise BadRequest("only exec and attach can be upgraded")
         self._authorize(user, place, "get")
@@ -293,6 +294,14 @@ class _Started:
             return method if method in _METHODS else "OTHER", "", "", "", ""
         kind = self.target.kind
         return self.verb.upper(), kind.group, kind.version, kind.plural, self.target.subresource
+
+
+def _require_same_origin(headers: dict[bytes, bytes]) -> None:
+    """Browsers open WebSockets to anybody, with the client certificate of whoever sits there.
+    They say on whose behalf; programs say nothing."""
+    origin = headers.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+        raise Forbidden("sessions are not opened for other sites")
 
 
 async def _refuse_upgrade(send: Send, answer: Answer) -> None:

@@ -227,6 +227,26 @@ async def session_entry(
         yield socket
 
 
+@pytest.mark.parametrize(
+    ("origin", "code"), [("https://evil.example", 403), ("null", 403), ("https://{host}", 101)]
+)
+def test_other_sites_get_no_sessions(tmp_path: Path, origin: str, code: int) -> None:
+    async def test(wire: Wire) -> None:
+        reply = await wire.call(
+            "GET",
+            f"{EXEC}?command=cat&stdout=true",
+            connection="upgrade",
+            upgrade="websocket",
+            sec_websocket_version="13",
+            sec_websocket_key="AAAAAAAAAAAAAAAAAAAAAA==",
+            sec_websocket_protocol=V5,
+            origin=origin.format(host="test"),
+        )
+        assert reply.code == code
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
+
+
 @pytest.mark.parametrize(("node", "phase"), [("", "Pending"), ("n", "Succeeded")])
 def test_only_a_running_pod_has_sessions(tmp_path: Path, node: str, phase: str) -> None:
     async def test(wire: Wire) -> None:

@@ -109,7 +109,7 @@ async def read_chunk(reader: asyncio.StreamReader) -> bytes:
 async def read_reply(reader: asyncio.StreamReader, *, head: bool = False) -> Reply:
     code, headers = await read_head(reader)
     fields = dict(headers)
-    if head or code in (204, 304):
+    if head or code in (101, 204, 304):
         return Reply(code, headers, b"")
     if "content-length" in fields:
         return Reply(code, headers, await reader.readexactly(int(fields["content-length"])))
