@@ -1,0 +1,131 @@
+"""What a container wrote can be read back, in part, in time and while it grows."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from onejob.node.logs import LogOptions, last_words, read_logs
+from onejob.node.supervisor.capture import LogFile, timestamp
+from onejob.virtual_time import NOON, run_virtual
+
+START_NS = int(NOON.timestamp()) * 1_000_000_000
+
+
+def written(path: Path, *chunks: bytes, max_bytes: int = 1 << 20, files: int = 5) -> Path:
+    """A log whose n-th chunk was captured n seconds after noon."""
+    log = LogFile(str(path / "c.log"), max_bytes, files)
+    for number, chunk in enumerate(chunks):
+        log.write(chunk, START_NS + number * 1_000_000_000)
+    log.close()
+    return path / "c.log"
+
+
+def read(path: Path, **options: object) -> bytes:
+    async def main() -> bytes:
+        now = NOON + timedelta(seconds=100)
+        pieces = read_logs(path, LogOptions(**options), now, lambda: False)  # type: ignore[arg-type]
+        return b"".join([piece async for piece in pieces])
+
+    return run_virtual(main())
+
+
+def test_lines_come_back_as_they_were_however_they_were_cut(tmp_path: Path) -> None:
+    path = written(tmp_path, b"one\ntw", b"o\n", b"\n", b"three")
+    assert read(path) == b"one\ntwo\n\nthree"
+
+
+def test_binary_output_survives(tmp_path: Path) -> None:
+    noise = bytes(range(256)) * 40
+    assert read(written(tmp_path, noise)) == noise
+
+
+def test_a_line_longer_than_any_buffer_survives(tmp_path: Path) -> None:
+    line = b"x" * 100_000
+    assert read(written(tmp_path, line, line + b"\n", b"end\n")) == line + line + b"\nend\n"
+    assert read(tmp_path / "c.log", tail_lines=1) == b"end\n"
+
+
+def test_timestamps_are_those_of_capture_one_per_line(tmp_path: Path) -> None:
+    path = written(tmp_path, b"a\nb", b"c\n")
+    assert read(path, timestamps=True) == (
+        b"2026-01-01T12:00:00.000000000Z a\n2026-01-01T12:00:00.000000000Z bc\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"tail_lines": 0}, b""),
+        ({"tail_lines": 2}, b"c\nd\n"),
+        ({"tail_lines": 9}, b"a\nb\nc\nd\n"),
+        ({"since_time": NOON + timedelta(seconds=2)}, b"c\nd\n"),
+        ({"since_seconds": 98}, b"c\nd\n"),
+        ({"since_seconds": 98, "tail_lines": 1}, b"d\n"),
+        ({"limit_bytes": 3}, b"a\nb"),
+        ({"limit_bytes": 0}, b""),
+        ({"tail_lines": 2, "limit_bytes": 3}, b"c\nd"),
+    ],
+)
+def test_options_choose_a_part(tmp_path: Path, options: dict[str, object], expected: bytes) -> None:
+    assert read(written(tmp_path, b"a\n", b"b\n", b"c\n", b"d\n"), **options) == expected
+
+
+def test_a_log_is_rotated_by_size_and_old_parts_are_given_up(tmp_path: Path) -> None:
+    lines = [b"%04d\n" % number for number in range(100)]
+    path = written(tmp_path, *lines, max_bytes=400, files=3)
+    assert sum(1 for _ in tmp_path.iterdir()) == 3
+    assert all(file.stat().st_size <= 400 for file in tmp_path.iterdir())
+    kept = read(path).splitlines(keepends=True)
+    assert kept == lines[-len(kept) :]
+    assert len(kept) > 20
+    assert read(path, tail_lines=15) == b"".join(lines[-15:])
+
+
+def test_a_silent_container_has_an_empty_log(tmp_path: Path) -> None:
+    assert read(tmp_path / "never.log") == b""
+    assert read(tmp_path / "never.log", tail_lines=5) == b""
+
+
+def test_following_sees_what_comes_later_across_a_rotation_until_the_end(tmp_path: Path) -> None:
+    running = True
+    log = LogFile(str(tmp_path / "c.log"), max_bytes=200)
+
+    async def write() -> None:
+        nonlocal running
+        for number in range(20):
+            log.write(b"line %d\n" % number, START_NS)
+            await asyncio.sleep(0.3)
+        running = False
+
+    async def main() -> bytes:
+        writing = asyncio.create_task(write())
+        options = LogOptions(follow=True)
+        pieces = read_logs(tmp_path / "c.log", options, NOON, lambda: running)
+        text = b"".join([piece async for piece in pieces])
+        await writing
+        return text
+
+    assert run_virtual(main()) == b"".join(b"line %d\n" % number for number in range(20))
+    log.close()
+
+
+def test_a_full_disk_loses_lines_but_never_raises(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    log = LogFile(str(tmp_path / "file" / "impossible.log"))
+    log.write(b"lost\n", START_NS)
+    log.close()
+
+
+def test_last_words_are_bounded_by_lines_and_bytes(tmp_path: Path) -> None:
+    path = written(tmp_path, *(b"line %d\n" % number for number in range(100)))
+    assert last_words(path, 2, 1000) == "line 98\nline 99\n"
+    assert last_words(path, 50, 6) == "ne 99\n"
+
+
+def test_timestamps_sort_as_text() -> None:
+    moments = [START_NS, START_NS + 1, START_NS + 999_999_999, START_NS + 1_000_000_000]
+    stamps = [timestamp(moment) for moment in moments]
+    assert stamps == sorted(stamps)
+    assert datetime.fromisoformat(stamps[0].decode()[:19]).replace(tzinfo=UTC) == NOON
