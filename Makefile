@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(SCHEMA): build_schema.py $(STAMP)
+$(SCHEMA): build_schema.py src/onejob/api/kinds.py $(STAMP)
 	$(BIN)/python build_schema.py
 	@touch $@
 

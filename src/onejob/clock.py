@@ -5,9 +5,22 @@ virtual loop (`onejob.virtual_time`) moves both what `now()` says and what sleep
 """
 
 import asyncio
+import os
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+
+_ZONES = "zoneinfo/"
+
+
+def local_zone() -> str:
+    """The name of this machine's time zone; UTC where it has none."""
+    name = os.environ.get("TZ", "").removeprefix(":")
+    if name:
+        return name
+    _, found, zone = os.path.realpath("/etc/localtime").partition(_ZONES)
+    return zone if found else "UTC"
 
 
 class Clock(Protocol):

@@ -67,6 +67,8 @@ class Settings:
     pods_end_with_us: bool = False
     #: How many failed Pods a Job keeps where it does not say; None means all.
     default_failed_pods_limit: int | None = None
+    #: For schedules of CronJobs that name no time zone.
+    local_zone: str = "UTC"
     #: "" means the machine's host name.
     node_name: str = ""
     #: Pods may read this host's files, but not change them.
@@ -99,9 +101,14 @@ class ControlPlane:
             self.service, WriteOptions(field_manager="onejob", field_validation="Strict")
         )
         self.informers = SharedInformers(self.client)
+        #: Done, with the reason as its result, when this plane can no longer be trusted: the
+        #: process should end, and start again from what is on disk.
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._parts: list[Coroutine[Any, Any, None]] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
         self._add_controllers(root_ca)
+        self._export_store()
         node_name = settings.node_name or socket.gethostname().lower()
         capacity = _capacity(settings)
         self.node = NodeAgent(
@@ -132,6 +139,7 @@ class ControlPlane:
             self._recorder("cronjob-controller"),
             clock=clock,
             metrics=metrics,
+            local_zone=self.settings.local_zone,
         )
         ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
         garbage = GarbageCollector(
@@ -147,6 +155,12 @@ class ControlPlane:
                 expiry.informer,
             )
         ]  # fmt: skip
+
+    def _export_store(self) -> None:
+        store, metrics = self.store, self.metrics
+        metrics.read("onejob_store_revision", lambda: {(): store.revision})
+        metrics.read("onejob_store_commits_total", lambda: {(): store.commits})
+        metrics.read("onejob_store_writes_total", lambda: {(): store.writes})
 
     def _recorder(self, component: str) -> EventRecorder:
         recorder = EventRecorder(self.client, component, self.clock)
@@ -167,11 +181,24 @@ class ControlPlane:
         await bootstrap(plane.client)
         await plane.informers.start()
         plane._tasks = [asyncio.create_task(part) for part in plane._parts]
+        for task in plane._tasks:
+            task.add_done_callback(plane._part_ended)
+        store.failed.add_done_callback(lambda failed: plane._fail(str(failed.result())))
         await plane.node.start()
         return plane
 
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
+        """Parts run for as long as the plane does: one that ends by itself is a bug."""
+        if not task.cancelled() and not self._stopping:
+            self._fail(f"{task.get_coro()} ended: {task.exception()!r}")
+
+    def _fail(self, why: str) -> None:
+        if not self.failed.done():
+            self.failed.set_result(why)
+
     async def stop(self) -> None:
         """End in order: node agent (with its Pods, if they end with us), controllers, store."""
+        self._stopping = True
         await self.node.stop(end_pods=self.settings.pods_end_with_us)
         for task in self._tasks:
             task.cancel()

@@ -1,5 +1,6 @@
 """The Job controller on the real store and API, in virtual time."""
 
+import asyncio
 from pathlib import Path
 
 from onejob.client.base import Selection
@@ -41,6 +42,7 @@ def test_a_failing_job_backs_off_and_stops_at_its_limit(tmp_path: Path) -> None:
             assert job.status.failed == node.failed == 3
             waited = (cluster.clock.now() - started).total_seconds()
             assert 30 <= waited < 40, "two back-offs of 10 s and 20 s"
+            await asyncio.sleep(1)
             reasons = set()
             listing = await cluster.client.list(Selection(EVENTS))
             for document in listing.documents:

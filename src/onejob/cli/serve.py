@@ -1,11 +1,11 @@
 """`onejob serve`: the server that stays."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from onejob.cli.errors import CommandError
+from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import data_dir_option, node_options, parse_image_map, parse_listen
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def command(
     An admin kubeconfig for kubectl and other clients is written to the data dir.
     """
     from onejob.cli.places import data_dir as find_data_dir
+    from onejob.clock import local_zone
     from onejob.gates import UnknownGate, parse_gates
     from onejob.server import Settings
 
@@ -70,6 +71,7 @@ def command(
         image_map=parse_image_map(image_map),
         default_failed_pods_limit=default_failed_pods_limit,
         host_read_only=host_fs == "ro",
+        local_zone=local_zone(),
     )
     return _run(settings, host, port, place)
 
@@ -105,8 +107,16 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
         raise CommandError(str(error)) from None
     _banner(server, settings)
     _tell_service_manager("READY=1")
-    await stopping.wait()
+    asked = asyncio.ensure_future(stopping.wait())
+    ends: set[asyncio.Future[Any]] = {asked, server.plane.failed}
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     _tell_service_manager("STOPPING=1")
+    asked.cancel()
+    if server.plane.failed.done():
+        # Nothing in memory can be trusted any more, so nothing is wound up: what is on disk is
+        # true, and the next start begins there.
+        print(f"error: {server.plane.failed.result()}; start again", file=sys.stderr)
+        return EXIT_FAILED
     await server.stop()
     return 0
 
