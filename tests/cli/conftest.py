@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import CommandLine, QuickCommandLine
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def onejob(tmp_path: Path) -> CommandLine:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """The command line of a user whose server is up."""
-    command_line = CommandLine(tmp_path_factory.mktemp("home"))
+    command_line = QuickCommandLine(tmp_path_factory.mktemp("home"))
     server = command_line.start("serve", "--listen", "127.0.0.1:0")
     assert server.stdout is not None
     assert server.stderr is not None

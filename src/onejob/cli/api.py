@@ -57,6 +57,11 @@ class Api(Protocol):
     def stream(self, ask: Ask) -> Iterator[bytes]:
         """The answer in pieces, as they come."""
 
+    def fresh(self) -> "Api":
+        """The same for another thread: one of these serves one thread."""
+
+    def close(self) -> None: ...
+
 
 def path_of(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
     segments = ["apis", kind.group, kind.version] if kind.group else ["api", kind.version]

@@ -139,8 +139,6 @@ def _await_run(
     deadline: float | None,
 ) -> Verdict | None:
     """A run has no API for others, so its state is read again and again."""
-    from onejob.cli.stored_api import StoredApi
-
     while True:
         # Asked before reading: what a run that is over has stored is final.
         over = not is_under_way(api.folder)
@@ -158,4 +156,5 @@ def _await_run(
         if deadline is not None and clock.monotonic() >= deadline:
             return None
         sleep(_LOOK_SECONDS)
-        api = StoredApi(api.folder, api.run)
+        api.close()
+        api = api.fresh()

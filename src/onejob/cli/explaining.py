@@ -15,7 +15,7 @@ from onejob.planning.failure_policy import judge_failed_pod
 from onejob.planning.job import plan_job
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.plan import Note, Observed, Plan
-from onejob.planning.pod_facts import finish_time
+from onejob.planning.pod_facts import finish_time, is_tracked
 from onejob.planning.settings import Settings
 
 Document = dict[str, Any]
@@ -270,9 +270,11 @@ def _after_the_end(job: Job, now: datetime) -> str:
 
 
 def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
-    """The controller keeps this in memory; the Pods that are left tell nearly the same."""
+    """The controller keeps this in memory; the Pods that are left tell nearly the same. Those
+    that still hold their finalizer are not in it: the planner adds them itself."""
     record = NO_FAILURES
-    for pod in sorted((pod for pod in pods if pod.terminal), key=finish_time):
+    counted = [pod for pod in pods if pod.terminal and not is_tracked(pod)]
+    for pod in sorted(counted, key=finish_time):
         at = finish_time(pod)
         record = record.after([at], []) if pod.phase == "Succeeded" else record.after([], [at])
     return record

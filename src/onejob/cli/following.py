@@ -110,7 +110,7 @@ class Follower:
     ) -> None:
         while True:
             try:
-                async with aclosing(self._client.watch(what, after=revision)) as batches:  # type: ignore[type-var]
+                async with aclosing(self._client.watch(what, after=revision)) as batches:
                     async for batch in batches:
                         for event in batch:
                             revision = event.revision

@@ -26,6 +26,7 @@ Examples:
 @click.option("-l", "--selector", default="", help="By labels: a=b,c!=d.")
 @click.option("--field-selector", default="", help="By fields: status.phase=Failed.")
 @output_option("wide", "json", "yaml", "name")
+@click.option("--show-managed-fields", is_flag=True, help="With -o json or yaml.")
 @click.option("--no-headers", is_flag=True, help="Rows only.")
 @click.option("-w", "--watch", is_flag=True, help="Go on with every change.")
 @runs_option
@@ -36,6 +37,7 @@ def command(
     selector: str,
     field_selector: str,
     output: str | None,
+    show_managed_fields: bool,
     no_headers: bool,
     watch: bool,
     where: "Sources",
@@ -51,7 +53,11 @@ def command(
         if watch:
             raise CommandError("--watch prints tables only", "leave out -o")
         as_list = len(nouns) > 1 or not nouns[0].name
-        print_documents(find_documents(where, nouns, query), output, as_list=as_list)
+        documents = find_documents(where, nouns, query)
+        if not show_managed_fields:
+            for document in documents:
+                document["metadata"].pop("managedFields", None)
+        print_documents(documents, output, as_list=as_list)
         return 0
     if watch:
         if len(nouns) != 1:

@@ -42,9 +42,22 @@ class HttpApi:
     def stream(self, ask: Ask) -> Iterator[bytes]:
         answer = self._answer(ask, None)
         # The connection is this stream's now; the next request opens its own.
-        self._open = None
-        while piece := answer.read1(_PIECE_BYTES):
-            yield piece
+        connection, self._open = self._open, None
+        try:
+            while piece := answer.read1(_PIECE_BYTES):
+                yield piece
+        finally:
+            answer.close()
+            if connection is not None:
+                connection.close()
+
+    def fresh(self) -> "HttpApi":
+        return HttpApi(self._connection, self._start_hint)
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     def answers(self) -> bool:
         """Whether anybody is there."""
@@ -81,7 +94,7 @@ class HttpApi:
                 connection.sock.settimeout(timeout)
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            self._open = None
+            self.close()
             raise self._unreachable(error) from None
         if answer.status >= 400:
             raise _error(answer)

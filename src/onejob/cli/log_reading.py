@@ -103,13 +103,15 @@ def follow_all(api: Api, readings: Sequence[Reading], query: LogQuery, *, prefix
 
     def follow(number: int, reading: Reading) -> None:
         head = _head(reading, number, several=several) if prefix else ""
+        own = api.fresh()
         try:
             ask = Ask("GET", reading.path, query.parameters(reading.container))
-            for line in _lines(api.stream(ask)):
+            for line in _lines(own.stream(ask)):
                 lines.put(head + line)
         except (ApiError, CommandError) as error:
             lines.put(f"{head}({error})\n")
         finally:
+            own.close()
             lines.put(None)
 
     for number, reading in enumerate(readings):

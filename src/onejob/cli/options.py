@@ -100,7 +100,10 @@ def client_options(function: F) -> F:
 
         only_runs = options.pop("runs", False)
         where = sources(data_dir, kubeconfig, namespace, only_runs=only_runs)
-        return function(*arguments, where=where, **options)
+        try:
+            return function(*arguments, where=where, **options)
+        finally:
+            where.close()
 
     decorated: Any = with_sources
     for option in (

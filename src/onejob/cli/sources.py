@@ -5,7 +5,7 @@
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _LISTED_RUNS: Final = 20
 
 
+A = TypeVar("A", bound=Api)
+
+
 class Sources(msgspec.Struct, frozen=True):
     """`namespace` is the one that was asked for, "" if none was."""
 
@@ -33,6 +36,12 @@ class Sources(msgspec.Struct, frozen=True):
     namespace: str = ""
     #: Look at kept runs even where there is a server.
     only_runs: bool = False
+    _opened: list[Api] = msgspec.field(default_factory=list)
+
+    def close(self) -> None:
+        """Of everything that was handed out."""
+        while self._opened:
+            self._opened.pop().close()
 
     def server(self) -> Api | None:
         """The server, if there is one. One that was named must answer."""
@@ -41,11 +50,11 @@ class Sources(msgspec.Struct, frozen=True):
         if self.only_runs:
             return None
         if self.kubeconfig is not None:
-            return open_http_api(self.kubeconfig, "is it running?")
+            return self._keep(open_http_api(self.kubeconfig, "is it running?"))
         if not self.data_dir.kubeconfig.exists():
             return None
         api = open_http_api(self.data_dir.kubeconfig, "start one: onejob serve")
-        return api if api.answers() else None
+        return self._keep(api) if api.answers() else None
 
     def require_server(self) -> Api:
         api = self.server()
@@ -64,7 +73,11 @@ class Sources(msgspec.Struct, frozen=True):
         from onejob.cli.stored_api import StoredApi
 
         for folder, run in islice(kept_runs(self.data_dir.runs), _LISTED_RUNS):
-            yield StoredApi(folder, run)
+            api = StoredApi(folder, run)
+            try:
+                yield api
+            finally:
+                api.close()
 
     def holding(self, noun: Noun) -> tuple[Api, str]:
         """Where an object is, and in which namespace: on the server, else in the newest run
@@ -91,6 +104,10 @@ class Sources(msgspec.Struct, frozen=True):
             exit_code=EXIT_FAILED,
         )
 
+    def _keep(self, api: A) -> A:
+        self._opened.append(api)
+        return api
+
     def _kept(self, noun: Noun) -> tuple[Api, str] | None:
         from onejob.cli.stored_api import StoredApi
 
@@ -103,6 +120,7 @@ class Sources(msgspec.Struct, frozen=True):
             if not namespaces:
                 continue
             api = StoredApi(folder, run)
+            self._keep(api)
             for namespace in namespaces:
                 try:
                     get(api, noun.kind, namespace, noun.name)

@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 import shutil
 import tempfile
-import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from random import Random
@@ -52,8 +51,12 @@ class StoredApi:
         self.namespace = ""
         self._loop = asyncio.new_event_loop()
         self._copy = Path(tempfile.mkdtemp(prefix="onejob-read-"))
-        self._tidy = weakref.finalize(self, _tidy, self._loop, self._copy)
-        self._endpoints = self._loop.run_until_complete(self._open())
+        try:
+            self._store = self._loop.run_until_complete(self._open_copy())
+        except BaseException:
+            self._forget()
+            raise
+        self._endpoints = self._serve()
 
     def send(self, ask: Ask) -> Reply:
         answer = self._answer(ask)
@@ -68,11 +71,26 @@ class StoredApi:
         else:
             yield from self._pieces(answer.body)
 
-    async def _open(self) -> Endpoints:
+    def fresh(self) -> "StoredApi":
+        return StoredApi(self.folder, self.run)
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._store.close())
+            self._forget()
+
+    async def _open_copy(self) -> LogStore:
         _copy_database(self.folder / _DATABASE, self._copy / _DATABASE)
-        clock = SystemClock()
-        store = await LogStore.open(self._copy / _DATABASE, clock=clock, committer=LoopCommitter())
-        service = Service(store, clock=clock, rng=Random(0), gates=FeatureGates())
+        return await LogStore.open(
+            self._copy / _DATABASE, clock=SystemClock(), committer=LoopCommitter()
+        )
+
+    def _forget(self) -> None:
+        self._loop.close()
+        shutil.rmtree(self._copy, ignore_errors=True)
+
+    def _serve(self) -> Endpoints:
+        service = Service(self._store, clock=SystemClock(), rng=Random(0), gates=FeatureGates())
         return Endpoints(
             service,
             authorizer=AllowAuthenticated(),
@@ -151,8 +169,3 @@ def _copy_database(source: Path, target: Path) -> None:
     finally:
         writer.close()
         reader.close()
-
-
-def _tidy(loop: asyncio.AbstractEventLoop, copy: Path) -> None:
-    loop.close()
-    shutil.rmtree(copy, ignore_errors=True)

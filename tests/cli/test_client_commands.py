@@ -1,0 +1,217 @@
+"""The kubectl-shaped commands against a real server."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.command_line import CommandLine, job_yaml
+
+
+@pytest.fixture(scope="module")
+def finished(served: CommandLine) -> CommandLine:
+    """A server with a Complete Job of two Pods, `pair`, and a Failed one, `bad`."""
+    (served.home / "pair.yaml").write_text(
+        job_yaml(
+            "pair",
+            "echo index $JOB_COMPLETION_INDEX; echo second line",
+            spec="completions: 2\nparallelism: 2\ncompletionMode: Indexed",
+        )
+    )
+    (served.home / "bad.yaml").write_text(
+        job_yaml("bad", "echo about to fail; exit 4", spec="backoffLimit: 0")
+    )
+    created = served.run("create", "-f", "pair.yaml", "-f", "bad.yaml")
+    assert created.stdout == "job.batch/pair created\njob.batch/bad created\n", created.stderr
+    assert served.run("wait", "job/pair", "--timeout", "30s").returncode == 0
+    assert served.run("wait", "job/bad", "--timeout", "30s").returncode == 1
+    return served
+
+
+def test_get_prints_the_servers_table(finished: CommandLine) -> None:
+    lines = finished.run("get", "jobs").stdout.splitlines()
+    assert lines[0].split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
+    rows = {line.split()[0]: line.split()[1:3] for line in lines[1:]}
+    assert rows["pair"] == ["Complete", "2/2"]
+    assert rows["bad"] == ["Failed", "0/1"]
+
+
+def test_get_by_name_kind_and_label(finished: CommandLine) -> None:
+    assert "bad" not in finished.run("get", "job", "pair").stdout
+    wide = finished.run("get", "job/pair", "-o", "wide", "--no-headers").stdout
+    assert "busybox" in wide
+    pods = finished.run("get", "po", "-l", "job-name=pair", "-o", "name").stdout.split()
+    assert len(pods) == 2
+    assert all(pod.startswith("pod/pair-") for pod in pods)
+    both = finished.run("get", "jobs,pods").stdout
+    assert "job.batch/pair" in both
+    assert "pod/bad-" in both
+    everywhere = finished.run("get", "jobs", "-A").stdout.splitlines()
+    assert everywhere[0].startswith("NAMESPACE")
+
+
+def test_get_as_documents(finished: CommandLine) -> None:
+    job = yaml.safe_load(finished.run("get", "job", "pair", "-o", "yaml").stdout)
+    assert (job["kind"], job["status"]["completedIndexes"]) == ("Job", "0,1")
+    assert "managedFields" not in job["metadata"]
+    jobs = json.loads(finished.run("get", "jobs", "-o", "json").stdout)
+    assert jobs["kind"] == "List"
+    assert {item["metadata"]["name"] for item in jobs["items"]} >= {"pair", "bad"}
+    kept = finished.run("get", "job", "pair", "-o", "yaml", "--show-managed-fields").stdout
+    assert "managedFields" in kept
+
+
+def test_get_of_nothing_says_so(finished: CommandLine) -> None:
+    nothing = finished.run("get", "jobs", "-n", "kube-system")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert nothing.stderr == "No resources found in kube-system namespace.\n"
+    missing = finished.run("get", "job", "nope")
+    assert missing.returncode == 1
+    assert missing.stderr == 'error: jobs.batch "nope" not found\n'
+
+
+def test_watching_shows_what_changes(finished: CommandLine) -> None:
+    process = finished.start("get", "jobs", "-w", "-n", "default")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("NAME")
+    finished.run("create", "job", "watched", "--", "true")
+    for line in process.stdout:
+        if line.startswith("watched") and "Complete" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    process.communicate()
+
+
+def test_logs_of_a_job_name_the_pod_of_each_line(finished: CommandLine) -> None:
+    lines = finished.run("logs", "job/pair").stdout.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("[pair-") for line in lines)
+    last = finished.run("logs", "job/pair", "--tail", "1").stdout.splitlines()
+    assert [line.partition("] ")[2] for line in last] == ["second line"] * 2
+    bare = finished.run("logs", "job/pair", "--no-prefix").stdout.splitlines()
+    assert sorted(set(bare)) == ["index 0", "index 1", "second line"]
+
+
+def test_logs_of_a_pod_and_of_a_selection(finished: CommandLine) -> None:
+    pod = finished.run("get", "pods", "-l", "job-name=bad", "-o", "name").stdout.strip()
+    assert finished.run("logs", pod).stdout == "about to fail\n"
+    assert finished.run("logs", pod.removeprefix("pod/"), "-c", "main").returncode == 0
+    wrong = finished.run("logs", pod, "-c", "other")
+    assert wrong.returncode == 2
+    assert "has no container other (it has main)" in wrong.stderr
+    assert finished.run("logs", "-l", "job-name=bad").stdout == "about to fail\n"
+    stamped = finished.run("logs", pod, "--timestamps").stdout
+    assert stamped.startswith("20")
+    assert stamped.endswith(" about to fail\n")
+
+
+def test_following_ends_with_the_container(finished: CommandLine) -> None:
+    finished.run("create", "job", "talk", "--", "sh", "-c", "echo one; sleep 0.5; echo two")
+    finished.run("wait", "job/talk", "--for", "condition=complete", "--timeout", "30s")
+    assert finished.run("logs", "-f", "job/talk").stdout == "one\ntwo\n"
+    assert finished.run("logs", "-f", "job/pair").stdout.count("second line") == 2
+
+
+def test_describe_has_kubectls_lines_and_the_events(finished: CommandLine) -> None:
+    text = finished.run("describe", "job/pair").stdout
+    labels = [line.partition(":")[0] for line in text.splitlines() if line[:1].isalpha()]
+    assert labels == [
+        *("Name", "Namespace", "Selector", "Labels", "Annotations", "Parallelism"),
+        *("Completions", "Completion Mode", "Suspend", "Backoff Limit", "Start Time"),
+        *("Completed At", "Duration", "Pods Statuses", "Completed Indexes", "Pod Template"),
+        "Events",
+    ]
+    assert "Completed Indexes:  0,1\n" in text
+    assert "SuccessfulCreate" in text
+    pod = finished.run("get", "pods", "-l", "job-name=bad", "-o", "name").stdout.strip()
+    described = finished.run("describe", pod).stdout
+    assert "Exit Code:  4" in described
+    assert "Controlled By:    Job/bad" in described
+
+
+def test_why_tells_cause_evidence_and_what_comes(finished: CommandLine) -> None:
+    text = finished.run("why", "job/bad").stdout
+    assert text.startswith("job/bad is Failed")
+    assert "BackoffLimitExceeded" in text
+    assert "container main ended with 4 (Error)" in text
+    assert "    | about to fail\n" in text
+    assert "until somebody deletes it" in text
+
+
+def test_waiting_gives_up_in_time(finished: CommandLine) -> None:
+    finished.run("create", "job", "slow", "--", "sleep", "60")
+    waited = finished.run("wait", "job/slow", "--timeout", "1s")
+    assert waited.returncode == 1
+    assert "job.batch/slow is not finished after 1.0s" in waited.stderr
+    assert finished.run("delete", "job/slow", "--now").stdout == 'job.batch "slow" deleted\n'
+    gone = finished.run("wait", "job/slow", "--for", "delete")
+    assert (gone.returncode, gone.stdout) == (0, "job.batch/slow deleted\n")
+
+
+def test_apply_creates_changes_and_leaves_alone(finished: CommandLine) -> None:
+    file = finished.home / "map.yaml"
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: '1'}\n"
+    file.write_text(text)
+    assert finished.run("apply", "-f", "map.yaml").stdout == "configmap/settings created\n"
+    assert finished.run("apply", "-f", "map.yaml").stdout == "configmap/settings unchanged\n"
+    file.write_text(text.replace("'1'", "'2'"))
+    assert finished.run("apply", "-f", "map.yaml").stdout == "configmap/settings configured\n"
+    assert finished.run("delete", "-f", "map.yaml").stdout == 'configmap "settings" deleted\n'
+
+
+def test_a_refused_manifest_is_told_with_its_file(finished: CommandLine) -> None:
+    (finished.home / "wrong.yaml").write_text(job_yaml("x", "true").replace("Never", "Always"))
+    refused = finished.run("create", "-f", "wrong.yaml")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith('error: wrong.yaml: document 1: Job.batch "x" is invalid')
+    again = finished.run("create", "-f", "pair.yaml")
+    assert again.stderr.endswith('jobs.batch "pair" already exists\n')
+
+
+def test_delete_needs_to_know_which(finished: CommandLine) -> None:
+    assert finished.run("delete", "jobs").returncode == 2
+    assert finished.run("delete", "job", "nope").returncode == 1
+    assert finished.run("delete", "job", "nope", "--ignore-not-found").returncode == 0
+    assert finished.run("delete", "jobs", "--all", "-n", "kube-system").stdout == (
+        "No resources found.\n"
+    )
+
+
+def test_a_kubeconfig_can_be_named(finished: CommandLine, tmp_path: Path) -> None:
+    other = CommandLine(tmp_path)
+    kubeconfig = str(finished.data_dir / "kubeconfig")
+    assert "pair" in other.run("get", "jobs", "--kubeconfig", kubeconfig).stdout
+    missing = other.run("get", "jobs", "--kubeconfig", "nowhere")
+    assert missing.returncode == 2
+    assert "nowhere: No such file" in missing.stderr
+    assert (finished.data_dir / "kubeconfig").stat().st_mode & 0o777 == 0o600
+
+
+def test_past_runs_are_seen_beside_a_server(finished: CommandLine) -> None:
+    assert finished.run("run", "--name", "past", "--", "echo", "long ago").returncode == 0
+    assert "past" not in finished.run("get", "jobs").stdout
+    assert "past" in finished.run("get", "jobs", "--runs").stdout
+    assert finished.run("logs", "job/past").stdout == "long ago\n"
+
+
+def test_version_asks_the_server(finished: CommandLine) -> None:
+    versions = json.loads(finished.run("version", "-o", "json").stdout)
+    assert versions["server"] == versions["kubernetesApi"]
+    assert "server" not in json.loads(finished.run("version", "--client", "-o", "json").stdout)
+
+
+def test_two_servers_cannot_share_a_data_dir(finished: CommandLine) -> None:
+    second = finished.run("serve", "--listen", "127.0.0.1:0")
+    assert second.returncode == 2
+    assert "is in use by another onejob" in second.stderr
+    assert second.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_the_command(onejob: CommandLine, shell: str) -> None:
+    done = onejob.run("completion", shell)
+    assert done.returncode == 0, done.stderr
+    assert "onejob" in done.stdout

@@ -1,0 +1,223 @@
+"""What a run looks like: in lines, on a live terminal, and at its end."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from onejob.cli.live_display import LiveDisplay, draw_jobs
+from onejob.cli.plain_display import LogLine, PlainDisplay, what_is_asked
+from onejob.cli.progress import RunProgress
+from onejob.cli.summary import render_summary, result_document
+from onejob.cli.tables import render_table
+from onejob.cli.terminal import Terminal
+from tests.cli.build import NOON, a_job, a_pod, after, finished
+
+PIPE = Terminal(interactive=False, colour=False, width=1_000_000)
+SCREEN = Terminal(interactive=True, colour=True, width=80)
+
+
+def a_run(**spec: Any) -> RunProgress:
+    run = RunProgress()
+    run.expect(a_job(spec=spec), NOON)
+    return run
+
+
+def fail(run: RunProgress, name: str = "pi-a", at: float = 0.0, message: str = "") -> None:
+    (job,) = run
+    pod = a_pod(name, "Failed", exit_code=3, ended_at=after(at), message=message)
+    job.saw_pod(a_pod(name), after(at), deleted=False)
+    job.saw_pod(pod, after(at + 1.5), deleted=False)
+
+
+def test_log_lines_carry_their_pod_and_container() -> None:
+    stream = io.StringIO()
+    PlainDisplay(stream, PIPE).wrote([LogLine("pi-a", "", "x"), LogLine("pi-b", "side", "y")])
+    assert stream.getvalue() == "[pi-a] x\n[pi-b/side] y\n"
+
+
+def test_colours_tell_pods_apart_on_a_terminal_only() -> None:
+    stream = io.StringIO()
+    PlainDisplay(stream, SCREEN).wrote([LogLine("pi-a", "", "x"), LogLine("pi-b", "", "y")])
+    assert stream.getvalue() == "\x1b[36m[pi-a]\x1b[0m x\n\x1b[35m[pi-b]\x1b[0m y\n"
+
+
+def test_progress_is_told_when_it_changed_and_not_too_often() -> None:
+    stream, run = io.StringIO(), a_run(completions=10)
+    display = PlainDisplay(stream, PIPE)
+    (job,) = run
+    for second in range(12):
+        grown = a_job(spec={"completions": 10}, status={"succeeded": second // 2, "active": 1})
+        job.saw_job(grown, after(second), deleted=False)
+        display.tick(run, after(second))
+    assert stream.getvalue().splitlines() == [
+        "job/pi: 2/10 succeeded, 1 active",
+        "job/pi: 5/10 succeeded, 1 active",
+    ]
+
+
+def test_a_retry_is_told_once_for_each_wait() -> None:
+    stream, run = io.StringIO(), a_run(backoffLimit=6)
+    display = PlainDisplay(stream, PIPE)
+    fail(run)
+    for second in (2, 3, 4):
+        display.tick(run, after(second))
+    assert stream.getvalue() == "job/pi: retry 1 of 6 in 8s\n"
+
+
+def test_failures_beyond_twenty_are_left_to_the_summary() -> None:
+    stream, run = io.StringIO(), a_run()
+    display = PlainDisplay(stream, PIPE)
+    fail(run)
+    (job,) = run
+    for _ in range(30):
+        display.pod_failed(job, job.failures[0])
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 21
+    assert lines[0] == "job/pi: pod pi-a failed: exit code 3"
+    assert lines[-1] == "job/pi: further failures are counted in the summary"
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"completions": 1}, "1 completion"),
+        ({"completions": 4, "parallelism": 2}, "4 completions, 2 at a time"),
+        ({"completions": 3, "completionMode": "Indexed"}, "3 indexes, 1 at a time"),
+        ({"completions": 1, "completionMode": "Indexed"}, "1 index"),
+        ({"completions": None, "parallelism": 5}, "work queue, 5 at a time"),
+    ],
+)
+def test_what_a_job_asks_for(spec: dict[str, Any], expected: str) -> None:
+    (job,) = a_run(**spec)
+    assert what_is_asked(job) == expected
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_live_lines_fit_the_terminal(width: int) -> None:
+    run = a_run(completions=40, parallelism=4, backoffLimit=6)
+    (job,) = run
+    fail(run)
+    grown = {"succeeded": 10, "active": 3, "failed": 1}
+    job.saw_job(
+        a_job(spec={"completions": 40, "parallelism": 4}, status=grown), after(2), deleted=False
+    )
+    long_name = "a-job-with-a-name-that-is-much-longer-than-the-room-there-is"
+    run.expect(a_job(long_name, spec={"completions": 3}), NOON)
+    console = Console(file=io.StringIO(), width=width, height=24)
+    with console.capture() as capture:
+        console.print(draw_jobs(run, after(3), 24))
+    first, second = capture.get().splitlines()
+    assert max(len(first), len(second)) <= width
+    assert first.startswith("job/pi ")
+    assert "10/40 3 active 1 failed retry 1 of 6 in 7s" in first
+    assert "…" in second
+    assert "0/3 0 active 3.0s" in second
+
+
+def test_a_rate_and_an_estimate_are_shown_once_there_is_one() -> None:
+    run = a_run(completions=100)
+    (job,) = run
+    job.saw_job(
+        a_job(spec={"completions": 100}, status={"succeeded": 20}), after(10), deleted=False
+    )
+    console = Console(file=io.StringIO(), width=100)
+    with console.capture() as capture:
+        console.print(draw_jobs(run, after(10), 24))
+    assert "20/100 0 active 2.0/s ETA 40s" in capture.get()
+
+
+def test_more_jobs_than_lines_are_counted() -> None:
+    run = RunProgress()
+    for number in range(30):
+        run.expect(a_job(f"job-{number}"), NOON)
+    console = Console(file=io.StringIO(), width=80)
+    with console.capture() as capture:
+        console.print(draw_jobs(run, after(1), 24))
+    lines = capture.get().splitlines()
+    assert len(lines) == 13
+    assert lines[-1] == "... and 18 more Jobs"
+
+
+def test_a_short_run_never_draws() -> None:
+    stream, run = io.StringIO(), a_run()
+    display = LiveDisplay(stream, SCREEN)
+    display.job_started(next(iter(run)))
+    display.tick(run, after(0))
+    display.tick(run, after(0.3))
+    display.close()
+    assert stream.getvalue() == "\x1b[1mjob/pi\x1b[0m: started (1 completion)\n"
+
+
+def test_a_flood_of_lines_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream, run = io.StringIO(), a_run()
+    display = LiveDisplay(stream, Terminal(interactive=True, colour=False, width=80))
+    display.tick(run, after(0))
+    display.tick(run, after(1))
+    display.wrote([LogLine("pi-a", "", f"line {n}") for n in range(1000)])
+    display.tick(run, after(1.1))
+    display.close()
+    text = stream.getvalue()
+    assert "... 700 lines not shown here (onejob logs has them)" in text
+    assert "line 999" in text
+    assert "line 699\n" not in text
+
+
+def test_the_summary_shows_failed_pods_with_their_last_words() -> None:
+    run = a_run(backoffLimit=0)
+    (job,) = run
+    fail(run, message="went wrong")
+    status = finished("Failed", "BackoffLimitExceeded", "limit reached")
+    job.saw_job(a_job(status=status), after(2), deleted=False)
+    text = render_summary(
+        run,
+        after(2),
+        cpu_seconds=1.25,
+        last_lines={"uid-of-pi-a": ["one", "two"]},
+        terminal=PIPE,
+    )
+    assert text.splitlines() == [
+        "",
+        "JOB   STATUS   PODS   RETRIES   WALL   CPU",
+        "pi    Failed   1      0         2.0s   1.2s",
+        "",
+        "Failed pods of job/pi:",
+        "  pi-a after 1.5s: exit code 3: went wrong",
+        "    | one",
+        "    | two",
+    ]
+
+
+def test_the_summary_of_several_jobs_tells_cpu_time_once() -> None:
+    run = RunProgress()
+    for name in ("a", "b"):
+        job = run.expect(a_job(name), NOON)
+        job.saw_job(a_job(name, status=finished("Complete", "x")), after(1), deleted=False)
+    text = render_summary(run, after(1), cpu_seconds=3.0, last_lines={}, terminal=PIPE)
+    assert "CPU\n" not in text
+    assert "CPU time of all Jobs: 3.0s" in text
+
+
+def test_the_result_is_complete_for_scripts() -> None:
+    run = a_run()
+    (job,) = run
+    fail(run)
+    job.saw_job(a_job(status=finished("Failed", "R", "m")), after(2), deleted=False)
+    result = result_document(
+        run, after(2), run_id="id", exit_code=1, outcome="Failed", cpu_seconds=None
+    )
+    (told,) = result["jobs"]
+    assert (told["outcome"], told["reason"], told["wallSeconds"]) == ("Failed", "R", 2.0)
+    assert told["failedPods"][0]["exitCode"] == 3
+
+
+def test_tables_are_cut_to_the_terminal_widest_column_first() -> None:
+    rows = [["a-very-long-name-of-a-pod", "Running", "10"]]
+    assert render_table(["NAME", "STATUS", "AGE"], rows, 1000)[1] == (
+        "a-very-long-name-of-a-pod   Running   10"
+    )
+    lines = render_table(["NAME", "STATUS", "AGE"], rows, 30)
+    assert lines[1] == "a-very-long-n…   Running   10"
+    assert all(len(line) <= 30 for line in lines)

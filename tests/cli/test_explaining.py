@@ -1,0 +1,159 @@
+"""Why a Job is in its state: one row per situation."""
+
+from typing import Any
+
+import pytest
+
+from onejob.cli.explaining import Explanation, explain_job
+from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp
+
+
+def explain(
+    *pods: dict[str, Any],
+    spec: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
+    at: float = 0.0,
+) -> Explanation:
+    status = {"startTime": stamp(NOON), **(status or {})}
+    return explain_job(job_document(spec=spec, status=status, metadata=metadata), pods, after(at))
+
+
+def test_a_running_job_waits_for_its_pods() -> None:
+    answer = explain(pod_document(), status={"active": 1})
+    assert answer.state == "job/pi is running."
+    assert answer.evidence == ("Pods: 0 of 1 succeeded, 1 active",)
+    assert answer.next == ("it waits for its Pods to end",)
+
+
+def test_backing_off_says_until_when_and_how_often_still() -> None:
+    failed = pod_document("pi-a", "Failed", exit_code=3, message="no space left")
+    answer = explain(failed, status={"failed": 1}, spec={"backoffLimit": 2}, at=4)
+    assert answer.state == "job/pi waits before it retries."
+    assert "1 failure(s) in a row, at 12:00:10 (in 6.0s)" in answer.cause[0]
+    assert answer.evidence[1] == (
+        "pod pi-a failed 4.0s ago: container main ended with 3 (Error): no space left"
+    )
+    assert answer.next == (
+        "a new Pod is started at 12:00:10 (in 6.0s)",
+        "2 more failure(s) would make the Job fail",
+    )
+    assert answer.witness == ("pi-a", "main")
+
+
+def test_a_suspended_job_names_who_suspended_it() -> None:
+    writer = {
+        "manager": "kubectl-patch",
+        "time": "2026-01-01T11:59:00Z",
+        "fieldsV1": {"f:spec": {"f:suspend": {}}},
+    }
+    answer = explain(spec={"suspend": True}, metadata={"managedFields": [writer]})
+    assert answer.state == "job/pi is suspended."
+    assert answer.cause == ("spec.suspend is true, set by kubectl-patch at 2026-01-01T11:59:00Z",)
+    assert answer.next == ("nothing, until: onejob resume job/pi",)
+
+
+def test_a_foreign_manager_that_never_answered_is_doubted() -> None:
+    document = job_document(spec={"managedBy": "example.org/other"})
+    answer = explain_job(document, (), NOON)
+    assert answer.state == "job/pi is left to another controller."
+    assert "spec.managedBy is example.org/other" in answer.cause[0]
+    assert "perhaps no such controller runs" in answer.cause[0]
+    answered = job_document(
+        spec={"managedBy": "example.org/other"}, status={"startTime": stamp(NOON)}
+    )
+    assert "perhaps" not in explain_job(answered, (), NOON).cause[0]
+
+
+def test_a_deadline_is_told_before_it_strikes() -> None:
+    answer = explain(
+        pod_document(), spec={"activeDeadlineSeconds": 60}, status={"active": 1}, at=20
+    )
+    assert "must end within 60 s of its start, at 12:01:00 (in 40s)" in answer.cause
+    assert answer.next[-1] == (
+        "unless it ends before, it fails at 12:01:00 (in 40s): activeDeadlineSeconds"
+    )
+
+
+def test_pods_that_cannot_be_placed_say_why() -> None:
+    pod = pod_document(phase="Pending")
+    pod["status"] = {
+        "phase": "Pending",
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/1 nodes are available: 1 Insufficient cpu.",
+            }
+        ],
+    }
+    answer = explain(pod, status={"active": 1})
+    assert answer.evidence[1] == (
+        "pod pi-aaaaa is not placed: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."
+    )
+
+
+def test_containers_that_wait_say_why() -> None:
+    pod = pod_document(phase="Pending")
+    pod["status"]["containerStatuses"][0]["state"] = {
+        "waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}
+    }
+    answer = explain(pod, status={"active": 1})
+    assert 'CreateContainerConfigError: secret "x" not found' in answer.evidence[1]
+
+
+def test_a_job_that_is_being_deleted_names_its_finalizers() -> None:
+    metadata = {"deletionTimestamp": stamp(NOON), "finalizers": ["example.org/hold"]}
+    answer = explain(metadata=metadata)
+    assert answer.state == "job/pi is being deleted."
+    assert "the finalizer example.org/hold holds it" in answer.cause
+
+
+def test_the_rule_that_matched_is_named() -> None:
+    rule = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [3]}}
+    other = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+    failed = pod_document("pi-a", "Failed", exit_code=3)
+    answer = explain(failed, spec={"podFailurePolicy": {"rules": [other, rule]}}, at=1)
+    assert answer.evidence[1].endswith("it matched podFailurePolicy rule 1 (Ignore)")
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "cause"),
+    [
+        (
+            finished("Failed", "BackoffLimitExceeded", "limit"),
+            {"backoffLimit": 0},
+            "BackoffLimitExceeded: limit (backoffLimit 0, 0 failed)",
+        ),
+        (
+            finished("Failed", "DeadlineExceeded", "late"),
+            {"activeDeadlineSeconds": 5},
+            "DeadlineExceeded: late (activeDeadlineSeconds 5)",
+        ),
+        (
+            {**finished("Failed", "FailedIndexes", "some"), "failedIndexes": "1,3"},
+            {"completionMode": "Indexed", "backoffLimitPerIndex": 0},
+            "FailedIndexes: some (failed indexes: 1,3)",
+        ),
+        (finished("Complete", "SuccessPolicy", "rule 0"), {}, "SuccessPolicy: rule 0"),
+    ],
+)
+def test_a_finished_job_says_what_ended_it(
+    status: dict[str, Any], spec: dict[str, Any], cause: str
+) -> None:
+    answer = explain(status=status, spec=spec, at=3)
+    assert answer.cause[0] == cause
+    assert answer.state.endswith(", 3.0s ago.")
+    assert answer.next == ("nothing: a finished Job stays as it is until somebody deletes it",)
+
+
+def test_a_time_to_live_is_counted_down() -> None:
+    answer = explain(status=finished("Complete", "x"), spec={"ttlSecondsAfterFinished": 100}, at=40)
+    assert answer.next == ("it is deleted in 1m00s: ttlSecondsAfterFinished is 100",)
+
+
+def test_no_pods_are_started_with_parallelism_zero() -> None:
+    answer = explain(spec={"parallelism": 0})
+    assert answer.state == "job/pi is told to run no Pods."
+    assert answer.next == ("nothing, until spec.parallelism is raised",)

@@ -1,0 +1,107 @@
+"""The runs that are kept, found by name and pruned by age."""
+
+import os
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from onejob.cli.errors import CommandError
+from onejob.cli.places import data_dir
+from onejob.cli.runs import (
+    RanJob,
+    Run,
+    create_folder,
+    is_under_way,
+    kept_runs,
+    new_run_id,
+    prune,
+    runs_of,
+)
+from tests.cli.build import NOON
+
+
+def keep(runs: Path, day: int, salt: str, *jobs: str) -> Path:
+    """A run that is over, of so many days ago."""
+    started = NOON - timedelta(days=day)
+    folder = create_folder(runs / new_run_id(started, salt))
+    named = tuple(RanJob("default", name) for name in jobs)
+    folder.record(Run(folder.path.name, started, named))
+    folder.release()
+    return folder.path
+
+
+def test_runs_are_found_by_job_newest_first(tmp_path: Path) -> None:
+    keep(tmp_path, 2, "aaaa", "pi")
+    newest = keep(tmp_path, 0, "bbbb", "pi", "e")
+    keep(tmp_path, 1, "cccc", "e")
+    assert next(folder for folder, _ in runs_of(tmp_path, "pi")) == newest
+    assert len(list(runs_of(tmp_path, "pi"))) == 2
+    assert list(runs_of(tmp_path, "pi", "other")) == []
+
+
+def test_a_folder_without_a_record_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "20260101-000000-dead").mkdir()
+    (tmp_path / "20260101-000001-torn").mkdir()
+    (tmp_path / "20260101-000001-torn" / "run.json").write_text("{")
+    keep(tmp_path, 1, "aaaa", "pi")
+    assert [run.jobs[0].name for _, run in kept_runs(tmp_path)] == ["pi"]
+
+
+def test_no_runs_at_all_is_an_empty_list(tmp_path: Path) -> None:
+    assert list(kept_runs(tmp_path / "nowhere")) == []
+    assert prune(tmp_path / "nowhere", NOON) == []
+
+
+def test_runs_go_after_seven_days(tmp_path: Path) -> None:
+    old = keep(tmp_path, 8, "aaaa", "pi")
+    young = keep(tmp_path, 6, "bbbb", "pi")
+    assert prune(tmp_path, NOON) == [old]
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_a_run_that_is_under_way_is_never_pruned(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / new_run_id(NOON - timedelta(days=30), "aaaa"))
+    assert is_under_way(folder.path)
+    assert prune(tmp_path, NOON) == []
+    folder.release()
+    assert not is_under_way(folder.path)
+    assert prune(tmp_path, NOON) == [folder.path]
+
+
+def test_pruning_keeps_nobody_waiting(tmp_path: Path) -> None:
+    for number in range(5):
+        keep(tmp_path, 10, f"{number:04}", "pi")
+    assert len(prune(tmp_path, NOON, limit=2)) == 2
+    assert len(list(kept_runs(tmp_path))) == 3
+
+
+def test_folders_are_private(tmp_path: Path) -> None:
+    folder = keep(tmp_path / "state" / "runs", 0, "aaaa", "pi")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("chosen", "state_home", "expected"),
+    [
+        ("/data", "/xdg", "/data"),
+        (None, "/xdg", "/xdg/onejob"),
+        (None, "", "/home/me/.local/state/onejob"),
+        (None, "relative", "/home/me/.local/state/onejob"),
+    ],
+)
+def test_the_data_dir_is_where_xdg_says(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, state_home: str, expected: str
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_STATE_HOME", state_home)
+    assert str(data_dir(chosen).path) == expected
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(CommandError, match="cannot keep state in"):
+        data_dir(str(tmp_path / "x")).prepare()

@@ -1,0 +1,56 @@
+"""A command imports what it needs and nothing else: cold starts are what users feel first."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.command_line import CommandLine
+
+_PROGRAM = """
+import json, sys
+from onejob.cli.main import run_command
+code = run_command(sys.argv[1:])
+names = sorted({name.partition(".")[0] for name in sys.modules})
+print(json.dumps([code, names, sorted(n for n in sys.modules if n.startswith("onejob."))]))
+"""
+
+
+def imported(onejob: CommandLine, *words: str) -> tuple[set[str], set[str]]:
+    """Top-level packages, and modules of onejob, that a command imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *words],
+        capture_output=True,
+        text=True,
+        env=onejob.environment,
+        cwd=onejob.home,
+        check=True,
+        timeout=60,
+    )
+    code, names, own = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0, done.stdout + done.stderr
+    return set(names), set(own)
+
+
+def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
+    names, own = imported(onejob, "run", "--", "true")
+    assert not names & {
+        *("uvicorn", "httptools", "websockets", "cryptography", "prometheus_client"),
+        *("rich", "aiohttp", "http", "uvloop"),
+    }
+    assert "onejob.api.http" not in own
+    assert "onejob.cli.live_display" not in own
+
+
+@pytest.mark.parametrize("words", [("--help",), ("completion", "bash")])
+def test_help_imports_no_command(onejob: CommandLine, words: tuple[str, ...]) -> None:
+    names, own = imported(onejob, *words)
+    assert not names & {"yaml", "apsw", "asyncio", "rich"}
+    assert "onejob.server" not in own
+
+
+def test_asking_a_server_needs_no_server_code(served: CommandLine) -> None:
+    names, own = imported(served, "get", "jobs")
+    assert not names & {"apsw", "uvicorn", "cryptography", "aiohttp", "rich", "yaml"}
+    assert "onejob.api.service" not in own
