@@ -10,7 +10,6 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-
 _ZONES = "zoneinfo/"
 
 

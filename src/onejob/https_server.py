@@ -38,6 +38,7 @@ class HttpsServer:
     ) -> "HttpsServer":
         """Listening when this returns. Raises CannotOpen or CannotListen with one clear line."""
         world = world or World()
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         certificates = ensure_certificates(
             settings.data_dir / "pki", server_names(host), world.clock.now()
         )
