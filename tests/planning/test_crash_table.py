@@ -14,15 +14,18 @@ WANTED = 50
 
 
 def the_50_pod_job(**spec: Any) -> Document:
-    return job_document(
-        completions=WANTED, parallelism=10, backoffLimit=1000, backoffSeconds=0, **spec
-    )
+    usual = {"parallelism": 10, "backoffLimit": 1000, "backoffSeconds": 0}
+    return job_document(**{"completions": WANTED, **usual, **spec})
 
 
 JOBS = {
     "NonIndexed": the_50_pod_job,
     "Indexed": lambda: the_50_pod_job(completionMode="Indexed"),
     "per index": lambda: the_50_pod_job(completionMode="Indexed", backoffLimitPerIndex=1000),
+    # An index that waits is worked on by nobody: only its last failed Pod knows its count.
+    "per index, waiting": lambda: the_50_pod_job(
+        completionMode="Indexed", backoffLimitPerIndex=1000, backoffSeconds=2, parallelism=25
+    ),
     "policy Failed": lambda: the_50_pod_job(podReplacementPolicy="Failed"),
 }
 
@@ -49,10 +52,11 @@ def test_counters_are_exact_when_the_pod_cache_lags_behind_the_job(kind: str) ->
     assert_exact(run_to_the_end(JOBS[kind], lagging=True).server)
 
 
-def test_an_index_carries_its_failures_on_through_any_crash() -> None:
-    calls = run_to_the_end(JOBS["per index"]).calls
-    for effect in range(1, calls + 1, 2):
-        server = run_to_the_end(JOBS["per index"], crash_after=effect).server
+@pytest.mark.parametrize("kind", ["per index", "per index, waiting"])
+def test_an_index_carries_its_failures_on_through_any_crash(kind: str) -> None:
+    calls = run_to_the_end(JOBS[kind]).calls
+    for effect in range(1, calls + 1, 3):
+        server = run_to_the_end(JOBS[kind], crash_after=effect).server
         by_index: dict[int, list[int]] = {}
         for index, count in server.failure_counts:
             by_index.setdefault(index, []).append(count)
