@@ -1,0 +1,119 @@
+"""A server inside a test session, with or without pytest.
+
+It runs in a thread, in a folder of the caller's, on a free port. Pods are processes of this
+machine, or with the runtime `simulated` end at once without any.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from onejob.api.decoding import MAX_DEPTH
+from onejob.api.kinds import BY_KIND, BY_RESOURCE
+from onejob.api.yaml_reading import read_yaml
+from onejob.cli.api import Ask, get, list_all, path_of
+from onejob.cli.awaiting import Condition, await_on_server
+from onejob.cli.http_api import open_http_api
+from onejob.cli.log_reading import LogQuery, containers_of
+from onejob.cli.nouns import Noun, kind_named
+from onejob.clock import SystemClock
+from onejob.https_server import HttpsServer
+from onejob.objects.meta import JOBS, NAMESPACES
+from onejob.server import Settings
+
+_START_SECONDS: Final = 30.0
+
+T = TypeVar("T")
+
+
+class OnejobServer:
+    """`kubeconfig` is the path to give to kubectl, client-go or the Python client."""
+
+    def __init__(self, folder: Path, runtime: Literal["process", "simulated"] = "process") -> None:
+        """Up and listening when this returns."""
+        self.kubeconfig = folder / "kubeconfig"
+        self._numbers = iter(range(1, 1_000_000))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="onejob", daemon=True)
+        self._thread.start()
+        settings = Settings(folder / "server", runtime, pods_end_with_us=True)
+        self._server = self._do(
+            HttpsServer.start(settings, host="127.0.0.1", port=0, kubeconfig=self.kubeconfig)
+        )
+        self.url = self._server.url
+
+    def new_namespace(self) -> "OnejobNamespace":
+        return OnejobNamespace(self, f"test-{next(self._numbers)}")
+
+    def stop(self) -> None:
+        self._do(self._server.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_START_SECONDS)
+
+
+class OnejobNamespace:
+    """`name`, a `kubeconfig` whose default namespace it is, and a few calls for tests that
+    need no more than these."""
+
+    def __init__(self, server: OnejobServer, name: str) -> None:
+        self.name = name
+        self.server = server
+        self.kubeconfig = server.kubeconfig.with_name(f"kubeconfig-{name}")
+        config = msgspec.json.decode(server.kubeconfig.read_bytes())
+        config["contexts"][0]["context"]["namespace"] = name
+        self.kubeconfig.touch(mode=0o600)
+        self.kubeconfig.write_bytes(msgspec.json.encode(config))
+        self._api = open_http_api(self.kubeconfig, "the test session is over")
+        self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def create(self, manifest: str | Mapping[str, Any]) -> dict[str, Any]:
+        """Create one object, given as YAML or as a mapping; returns it as stored."""
+        document = _parsed(manifest) if isinstance(manifest, str) else manifest
+        kind = BY_KIND[document["apiVersion"], document["kind"]]
+        path = path_of(kind, self.name if kind.namespaced else "")
+        return self._api.send(Ask("POST", path, body=msgspec.json.encode(document))).document
+
+    def get(self, resource: str, name: str) -> dict[str, Any]:
+        """`resource` as kubectl has it: `job`, `pods`."""
+        return get(self._api, kind_named(resource), self.name, name)
+
+    def list(self, resource: str, selector: str = "") -> list[dict[str, Any]]:
+        return list_all(self._api, kind_named(resource), self.name, labelSelector=selector)
+
+    def wait_for_job(self, name: str, timeout: float = 60.0) -> str:
+        """`Complete` or `Failed`. Raises TimeoutError."""
+        clock = SystemClock()
+        deadline = clock.monotonic() + timeout
+        noun = Noun(BY_RESOURCE[JOBS], name)
+        verdict = await_on_server(self._api, noun, self.name, Condition(), clock, deadline)
+        if verdict is None:
+            raise TimeoutError(f"job/{name} is not finished after {timeout:g} s")
+        return verdict.text.partition(":")[0]
+
+    def logs(self, job: str) -> str:
+        """What all Pods of a Job wrote, one after the other."""
+        text = ""
+        for pod in self.list("pods", f"batch.kubernetes.io/job-name={job}"):
+            for reading in containers_of(pod, "", all_of_them=False):
+                ask = Ask("GET", reading.path, LogQuery().parameters(reading.container))
+                text += self._api.send(ask).body.decode()
+        return text
+
+    def remove(self) -> None:
+        """Delete the namespace; its contents follow in the background."""
+        self._api.send(Ask("DELETE", path_of(BY_RESOURCE[NAMESPACES], "", self.name)))
+        self._api.close()
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    document, _ = read_yaml(text.encode(), MAX_DEPTH)
+    assert isinstance(document, dict), "a manifest is an object"
+    return document

@@ -1,0 +1,84 @@
+"""Whatever goes wrong ends as one line and an exit code."""
+
+import errno
+from collections.abc import Callable
+
+import click
+import pytest
+
+from onejob.api.errors import not_found
+from onejob.cli import main
+from onejob.cli.errors import CommandError
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def callback() -> None:
+        raise error
+
+    return callback
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
+    """Runs a command that fails with the given error; returns the exit code."""
+
+    def run(error: BaseException) -> int:
+        command = click.Command("get", callback=raising(error))
+        monkeypatch.setattr(main.LazyGroup, "get_command", lambda *_: command)
+        return main.run_command(["get"])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "line"),
+    [
+        (CommandError("no", "do this"), 2, "error: no (do this)\n"),
+        (CommandError("no", exit_code=1), 1, "error: no\n"),
+        (not_found("jobs.batch", "x"), 1, 'error: jobs.batch "x" not found\n'),
+        (FileNotFoundError(2, "No such file", "x.yaml"), 2, "error: x.yaml: No such file\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (
+            ZeroDivisionError("a\nb"),
+            1,
+            "error: onejob itself failed: ZeroDivisionError: a b (set ONEJOB_DEBUG=1 to see where, "
+            "and please report it)\n",
+        ),
+    ],
+)
+def test_an_error_is_one_line(
+    failing: Callable[[BaseException], int],
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    exit_code: int,
+    line: str,
+) -> None:
+    assert failing(error) == exit_code
+    assert capsys.readouterr().err == line
+
+
+def test_a_debugger_may_see_where(
+    failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEJOB_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        failing(ZeroDivisionError())
+
+
+def test_elsewhere_than_on_linux_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert main.run_command(["run"]) == 2
+    assert capsys.readouterr().err == (
+        "error: onejob runs on Linux only for now (use a Linux machine or container)\n"
+    )
+
+
+def test_output_that_nobody_reads_is_no_error(
+    failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = []
+    monkeypatch.setattr("onejob.cli.terminal.leave_unread", lambda: left.append(True))
+    assert failing(BrokenPipeError(errno.EPIPE, "Broken pipe")) == 1
+    assert left == [True]
