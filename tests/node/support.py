@@ -137,6 +137,13 @@ class Node:
         chunks = self.agent.logs("default", name, container, LogOptions(**options))
         return b"".join([chunk async for chunk in chunks]).decode()
 
+    async def until_told(self, name: str) -> list[tuple[str, str]]:
+        """The events about a Pod, once there are any."""
+        async with asyncio.timeout(10):
+            while not (events := await self.events(name)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            return events
+
     async def events(self, name: str) -> list[tuple[str, str]]:
         """Reason and message of each event about a Pod."""
         listing = await self.client.list(Selection("events", "default"))
@@ -186,6 +193,11 @@ def alive(pid: int) -> bool:
 
 
 async def until_dead(pid: int) -> None:
+    await until_true(lambda: not alive(pid))
+
+
+async def until_true(holds: Callable[[], object]) -> None:
+    """For what nobody tells of."""
     async with asyncio.timeout(10):
-        while alive(pid):  # noqa: ASYNC110 - nobody tells when somebody else's process ends
+        while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -48,7 +48,7 @@ def test_rule_1_a_busybox_without_command_exits_0_at_once(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["sh", "/bin/sh"])
 def test_rule_2_sh_understands_what_dash_does_not(tmp_path: Path, name: str) -> None:
-    script = "[[ 1 == 1 ]] && trap 'exit 7' SIGTERM && kill $BASHPID; sleep 1; exit $((RANDOM * 0))"
+    script = "[[ 1 == 1 ]] && trap 'exit 7' SIGTERM && kill $$$$; sleep 1; exit $((RANDOM * 0))"
 
     async def main() -> None:
         async with a_process_node(tmp_path) as node:
@@ -144,7 +144,7 @@ def test_rule_5_sigterm_reaches_only_the_first_process_and_sigkill_all_of_them(
     tmp_path: Path,
 ) -> None:
     script = (
-        "(trap 'echo child got it' TERM; echo $BASHPID > child; while :; do sleep 0.05; done) &"
+        "sh -c 'trap \"echo child got it\" TERM; echo $$$$ > child; while :; do sleep 0.05; done' &"
         "trap 'echo parent got it' TERM; while :; do sleep 0.05; done"
     )
 
@@ -189,7 +189,7 @@ def _state(pod: dict[str, object]) -> dict[str, object]:
 def test_rule_7_the_status_is_complete(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_process_node(tmp_path) as node:
-            await node.create(shell("read -t 60 <> <(:)"))
+            await node.create(shell("sleep 60"))
             running = await node.until("p", lambda p: p["status"]["phase"] == "Running")
             status = running["status"]
             assert status["startTime"]
@@ -319,9 +319,7 @@ def test_rule_11_the_node_is_ready_untainted_and_named_like_its_host_label(
 def test_rule_12_processes_end_when_their_pod_object_vanishes(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            await node.create(
-                shell("trap '' TERM; echo $BASHPID > pid; while :; do sleep 0.05; done")
-            )
+            await node.create(shell("trap '' TERM; echo $$$$ > pid; while :; do sleep 0.05; done"))
             await node.until("p", lambda _: (tmp_path / "pid").exists())
             pid = int((tmp_path / "pid").read_text())
             await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))

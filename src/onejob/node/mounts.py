@@ -10,8 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-#: What, source, target, read-only; see `onejob.node.supervisor.spawn`.
-Step: TypeAlias = tuple[Literal["tmpfs", "directory", "file", "symlink", "bind"], str, str, bool]
+#: What, source, target, read-only; see `onejob.node.supervisor.spawn`. `host` is a bind of
+#: something of the host's that may be gone by then.
+Step: TypeAlias = tuple[
+    Literal["tmpfs", "directory", "file", "symlink", "host", "bind"], str, str, bool
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def _open(folder: str, root: str, opened: set[str], read_only: bool) -> list[Ste
             steps.append(("directory", "", target, False))
         elif os.path.exists(path):
             steps.append(("directory" if os.path.isdir(path) else "file", "", target, False))
-            steps.append(("bind", path, target, read_only and path not in _NEVER_READ_ONLY))
+            steps.append(("host", path, target, read_only and path not in _NEVER_READ_ONLY))
     return steps
 
 

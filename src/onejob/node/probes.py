@@ -76,13 +76,11 @@ class Prober:
             answer = await check(self._runtime, work.pod, container, ref, probe)
             if not self._current(work, ref):
                 return
+            if not answer.ok:
+                self._tell(work, f"{kind} probe failed: {answer.why}")
             verdict = tally.count(answer.ok, probe)
             if verdict is not None and self._decide(work, container, kind, verdict):
                 return
-            if not answer.ok:
-                self._tell(work, f"{kind} probe failed: {answer.why}")
-            elif verdict is not None:
-                self._tell(work, "")
             spent = self._clock.monotonic() - began
             await asyncio.sleep(max(probe.period_seconds - spent, 0))
 
@@ -92,6 +90,7 @@ class Prober:
         match kind, verdict:
             case "Readiness", _:
                 work.probed(name, ready=verdict)
+                self._tell(work, "")
                 return False
             case "Startup", True:
                 ready = container.readiness_probe is None

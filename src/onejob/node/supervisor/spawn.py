@@ -204,7 +204,7 @@ def _mount_all(steps: list[list[Any]], root: str) -> None:
                 _touch(target)
             elif kind == "symlink":
                 os.symlink(source, target)
-            else:
+            elif kind == "bind" or os.path.exists(source):
                 linux.mount(source, target, linux.MS_BIND | linux.MS_REC)
                 if read_only:
                     _remount_read_only(target)

@@ -1,0 +1,228 @@
+"""A container that cannot run says why, in its status and in an event; nothing hangs or falls."""
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.support import Document, a_pod, a_process_node, shell, the_container, with_spec
+
+
+def run_to_the_end(path: Path, pod: Document) -> tuple[Document, list[tuple[str, str]]]:
+    async def main() -> tuple[Document, list[tuple[str, str]]]:
+        async with a_process_node(path) as node:
+            ended = await node.run(pod)
+            return ended, await node.until_told("p")
+
+    return asyncio.run(main())
+
+
+def _not_executable(path: Path) -> Document:
+    (path / "plain").write_text("text")
+    return a_pod(str(path / "plain"))
+
+
+def _no_interpreter(path: Path) -> Document:
+    script = path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    return a_pod(str(script))
+
+
+def _no_format(path: Path) -> Document:
+    script = path / "script"
+    script.write_bytes(b"\x00\x01\x02")
+    script.chmod(0o755)
+    return a_pod(str(script))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason", "words"),
+    [
+        (lambda _: a_pod("no-such-program"), "StartError", "executable file not found in $PATH"),
+        (lambda _: a_pod("/no/such/program"), "StartError", "no such file or directory"),
+        (_not_executable, "StartError", "permission denied"),
+        (_no_interpreter, "StartError", "interpreter was not found"),
+        (_no_format, "StartError", "exec format error"),
+        (lambda _: a_pod("true", workingDir="/no/such"), "ContainerCannotRun", "workingDir"),
+        (lambda _: a_pod(image="unknown:1"), "StartError", "--runtime podman"),
+        (lambda _: a_pod(image="unknown:1"), "StartError", "image map"),
+    ],
+)
+def test_a_program_that_cannot_start_fails_at_once_and_names_the_cause(
+    tmp_path: Path, make: Any, reason: str, words: str
+) -> None:
+    ended, events = run_to_the_end(tmp_path, make(tmp_path))
+    state = the_container(ended)["state"]["terminated"]
+    assert ended["status"]["phase"] == "Failed"
+    assert (state["exitCode"], state["reason"]) == (128, reason)
+    assert words in state["message"]
+    assert ("Failed", f"Error: {state['message']}") in events
+
+
+def _from(kind: str, **reference: Any) -> Document:
+    return a_pod("true", env=[{"name": "X", "valueFrom": {kind: reference}}])
+
+
+def _all_from(kind: str, **reference: Any) -> Document:
+    return a_pod("true", envFrom=[{kind: reference}])
+
+
+@pytest.mark.parametrize(
+    ("pod", "message"),
+    [
+        (_from("configMapKeyRef", name="no", key="k"), 'configmap "no" not found'),
+        (_from("secretKeyRef", name="no", key="k"), 'secret "no" not found'),
+        (_from("configMapKeyRef", name="c", key="no"), "couldn't find key no in ConfigMap"),
+        (_from("secretKeyRef", name="s", key="no"), "couldn't find key no in Secret"),
+        (_all_from("configMapRef", name="no"), 'configmap "no" not found'),
+        (_all_from("secretRef", name="no"), 'secret "no" not found'),
+    ],
+)
+def test_a_container_waits_for_settings_that_do_not_exist(
+    tmp_path: Path, pod: Document, message: str
+) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await _create_settings(node)
+            await node.create(pod)
+            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+            state = the_container(waiting)["state"]["waiting"]
+            assert state["reason"] == "CreateContainerConfigError"
+            assert message in state["message"]
+            assert waiting["status"]["phase"] == "Pending"
+            assert (await node.until_told("p"))[0] == ("Failed", f"Error: {state['message']}")
+
+    asyncio.run(main())
+
+
+async def _create_settings(node: Any) -> None:
+    encoded = base64.b64encode(b"hidden").decode()
+    await node.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}}
+    )
+    await node.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": encoded}}
+    )
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        _from("configMapKeyRef", name="no", key="k", optional=True),
+        _from("secretKeyRef", name="s", key="no", optional=True),
+        _all_from("configMapRef", name="no", optional=True),
+    ],
+)
+def test_what_is_optional_may_be_missing(tmp_path: Path, pod: Document) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await _create_settings(node)
+            assert (await node.run(pod))["status"]["phase"] == "Succeeded"
+
+    asyncio.run(main())
+
+
+def test_a_missing_config_map_that_appears_lets_the_container_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await node.create(_from("configMapKeyRef", name="c", key="k"))
+            await node.until("p", lambda p: "containerStatuses" in p["status"])
+            await _create_settings(node)
+            ended = await node.finished("p")
+            assert ended["status"]["phase"] == "Succeeded"
+            assert the_container(ended)["restartCount"] == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        ({"configMap": {"name": "no"}}, 'configmap "no" not found'),
+        ({"secret": {"secretName": "no"}}, 'secret "no" not found'),
+        (
+            {"configMap": {"name": "c", "items": [{"key": "no", "path": "f"}]}},
+            "configmap references non-existent key: no",
+        ),
+        (
+            {"hostPath": {"path": "/etc/hostname", "type": "Directory"}},
+            "hostPath type check failed: /etc/hostname is not a directory",
+        ),
+        ({"persistentVolumeClaim": {"claimName": "x"}}, "does not provide volumes of this kind"),
+    ],
+)
+def test_a_volume_that_cannot_be_provided_keeps_the_pod_waiting_with_an_event(
+    tmp_path: Path, volume: Document, message: str
+) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await _create_settings(node)
+            pod = a_pod("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
+            await node.create(with_spec(pod, volumes=[{"name": "v", **volume}]))
+            reason, text = (await node.until_told("p"))[0]
+            assert reason == "FailedMount"
+            assert text.startswith('MountVolume.SetUp failed for volume "v" : ')
+            assert message in text
+            assert (await node.pod("p"))["status"]["phase"] == "Pending"
+
+    asyncio.run(main())
+
+
+def test_a_sub_path_may_not_leave_its_volume(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "link").symlink_to(outside)
+    volumes = [{"name": "v", "hostPath": {"path": str(inside)}}]
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            mount = {"name": "v", "mountPath": "/data", "subPath": "link"}
+            await node.create(with_spec(a_pod("true", volumeMounts=[mount]), volumes=volumes))
+            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+            state = the_container(waiting)["state"]["waiting"]
+            assert state["reason"] == "CreateContainerConfigError"
+            assert "leads out of the volume" in state["message"]
+
+    asyncio.run(main())
+
+
+def test_impossible_resources_leave_the_pod_pending_with_the_reason(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await node.create(a_pod("true", resources={"limits": {"example.com/gpu": "1"}}))
+            assert await node.until_told("p") == [
+                ("FailedScheduling", "0/1 nodes are available: 1 Insufficient example.com/gpu.")
+            ]
+
+    asyncio.run(main())
+
+
+def test_a_crash_loop_of_programs_that_cannot_start_backs_off(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await node.create(a_pod("no-such-program", policy="OnFailure"))
+            waiting = await node.until(
+                "p",
+                lambda p: (
+                    "containerStatuses" in p["status"] and the_container(p)["state"].get("waiting")
+                ),
+            )
+            status = the_container(waiting)
+            assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+            assert status["lastState"]["terminated"]["reason"] == "StartError"
+
+    asyncio.run(main())
+
+
+def test_a_pod_on_another_node_is_left_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await node.create(with_spec(shell("exit 0", name="q"), nodeName="elsewhere"))
+            await node.run(shell("exit 0"))
+            assert (await node.pod("q"))["status"]["phase"] == "Pending"
+
+    asyncio.run(main())

@@ -1,0 +1,357 @@
+"""What a container finds when it starts: environment, volumes, neighbours; and how it is ended."""
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.client.base import Patch
+from onejob.node.images import Images
+from onejob.objects.meta import NODES, Key
+from tests.node.support import (
+    NODE,
+    Document,
+    Node,
+    a_pod,
+    a_process_node,
+    condition,
+    shell,
+    the_container,
+    until_dead,
+    until_true,
+    with_spec,
+)
+
+CONFIG = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "c"},
+    "data": {"a": "1", "b": "2"},
+}
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "s"},
+    "data": {"k": base64.b64encode(b"hidden").decode()},
+}
+
+
+def output_of(path: Path, pod: Document, **settings: Any) -> str:
+    """Run a Pod that must succeed; what it wrote."""
+
+    async def main() -> str:
+        async with a_process_node(path, **settings) as node:
+            await node.create(CONFIG)
+            await node.create(SECRET)
+            ended = await node.run(pod)
+            text = await node.output("p")
+            assert ended["status"]["phase"] == "Succeeded", (text, the_container(ended)["state"])
+            return text
+
+    return asyncio.run(main())
+
+
+def mounting(script: str, volume: Document, **mount: Any) -> Document:
+    where = {"name": "v", "mountPath": "/data", **mount}
+    return with_spec(shell(script, volumeMounts=[where]), volumes=[{"name": "v", **volume}])
+
+
+def test_env_comes_from_config_maps_and_secrets(tmp_path: Path) -> None:
+    env = [
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "a"}}},
+        {"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "pre_b", "value": "overrides"},
+    ]
+    everything = [{"prefix": "pre_", "configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}}]
+    pod = shell("echo $A $K $pre_a $pre_b $k", env=env, envFrom=everything)
+    assert output_of(tmp_path, pod) == "1 hidden 1 overrides hidden\n"
+
+
+def test_env_tells_limits_and_requests_in_the_divisors_units(tmp_path: Path) -> None:
+    def field(name: str, resource: str, **rest: str) -> Document:
+        return {"name": name, "valueFrom": {"resourceFieldRef": {"resource": resource, **rest}}}
+
+    env = [
+        field("A", "limits.cpu"),
+        field("B", "requests.cpu", divisor="1m"),
+        field("C", "limits.memory", divisor="1Mi"),
+        field("D", "requests.memory"),
+    ]
+    resources = {
+        "limits": {"cpu": "1500m", "memory": "64Mi"},
+        "requests": {"cpu": "250m", "memory": "1Ki"},
+    }
+    assert output_of(tmp_path, shell("echo $A $B $C $D", env=env, resources=resources)) == (
+        "2 250 64 1024\n"
+    )
+
+
+def test_the_environment_is_small_and_known(tmp_path: Path) -> None:
+    pod = a_pod("env", env=[{"name": "MINE", "value": "x"}])
+    names = {line.partition("=")[0] for line in output_of(tmp_path, pod).splitlines()}
+    assert names == {"PATH", "HOME", "HOSTNAME", "MINE"}
+
+
+@pytest.mark.parametrize(
+    ("volume", "script", "expected"),
+    [
+        ({"configMap": {"name": "c"}}, "cd /data; cat a b", "12"),
+        (
+            {"configMap": {"name": "c", "items": [{"key": "a", "path": "x/y", "mode": 0o400}]}},
+            "cat /data/x/y; stat -c %a /data/x/y; ls /data",
+            "1400\nx\n",
+        ),
+        ({"configMap": {"name": "no", "optional": True}}, "ls /data", ""),
+        ({"secret": {"secretName": "s", "defaultMode": 0o440}}, "cd /data; cat k; stat -c %a k",
+         "hidden440\n"),
+        (
+            {"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+            "cat /data/n",
+            "p",
+        ),
+        (
+            {
+                "projected": {
+                    "sources": [
+                        {"configMap": {"name": "c", "items": [{"key": "a", "path": "a"}]}},
+                        {"secret": {"name": "s"}},
+                    ]
+                }
+            },
+            "cd /data; cat a k; ls",
+            "1hiddena\nk\n",
+        ),
+    ],
+)  # fmt: skip
+def test_volumes_hold_what_they_promise(
+    tmp_path: Path, volume: Document, script: str, expected: str
+) -> None:
+    assert output_of(tmp_path, mounting(script, volume)) == expected
+
+
+def test_a_mount_below_an_existing_directory_hides_nothing_else(tmp_path: Path) -> None:
+    pod = mounting("cat /usr/share/here/a; test -e /usr/share/doc", {"configMap": {"name": "c"}},
+                   mountPath="/usr/share/here")  # fmt: skip
+    assert output_of(tmp_path, pod) == "1"
+    assert not Path("/usr/share/here").exists()
+
+
+def test_a_mount_over_an_existing_directory_replaces_it_for_the_pod_alone(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "mine").touch()
+    pod = mounting(f"ls {target}", {"configMap": {"name": "c"}}, mountPath=str(target))
+    assert output_of(tmp_path, pod) == "a\nb\n"
+    assert [file.name for file in target.iterdir()] == ["mine"]
+
+
+def test_sub_path_mounts_a_part_and_read_only_forbids_writing(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "part").mkdir(parents=True)
+    (source / "part" / "f").write_text("content\n")
+    pod = mounting(
+        "cat /data/f; ! touch /data/new 2>/dev/null",
+        {"hostPath": {"path": str(source)}},
+        subPath="part",
+        readOnly=True,
+    )
+    assert output_of(tmp_path, pod) == "content\n"
+    assert not (source / "part" / "new").exists()
+
+
+def test_a_single_file_can_be_mounted(tmp_path: Path) -> None:
+    pod = mounting("cat /etc/answer", {"configMap": {"name": "c"}}, mountPath="/etc/answer",
+                   subPath="a")  # fmt: skip
+    assert output_of(tmp_path, pod) == "1"
+
+
+def test_working_directory_is_as_asked_or_the_callers_or_a_scratch_of_its_own(
+    tmp_path: Path,
+) -> None:
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+    assert output_of(tmp_path, a_pod("pwd", workingDir="/usr")) == "/usr\n"
+    assert output_of(tmp_path / "x", a_pod("pwd"), working_dir=tmp_path) == f"{tmp_path}\n"
+    scratch = output_of(tmp_path / "y", a_pod("pwd")).strip()
+    assert scratch.startswith(str(tmp_path / "y" / "pods"))
+    assert not Path(scratch).exists()
+
+
+def test_an_image_map_stands_in_for_an_image_and_takes_args(tmp_path: Path) -> None:
+    images = Images({"example.com/echo": ["echo", "mapped"]})
+    pod = a_pod(image="example.com/echo:1.2", args=["$(HOSTNAME)"])
+    assert output_of(tmp_path, pod, images=images) == "mapped p\n"
+
+
+def test_a_busybox_image_takes_args_as_its_command(tmp_path: Path) -> None:
+    assert output_of(tmp_path, a_pod(image="busybox", args=["sh", "-c", "echo hi"])) == "hi\n"
+
+
+def test_scripts_that_ask_for_bin_sh_get_a_capable_one_inside_a_namespace(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n[[ 1 == 1 ]] && echo capable\n")
+    script.chmod(0o755)
+    assert output_of(tmp_path, mounting(str(script), {"emptyDir": {}})) == "capable\n"
+
+
+def test_init_containers_hand_over_through_a_volume(tmp_path: Path) -> None:
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+    pod = shell("cat /data/f", **mount)
+    inits = [
+        {"name": name, "image": "x", "command": ["sh", "-c", f"echo {name} >> /data/f"], **mount}
+        for name in ("first", "second")
+    ]
+    pod = with_spec(pod, initContainers=inits, volumes=[{"name": "v", "emptyDir": {}}])
+    assert output_of(tmp_path, pod) == "first\nsecond\n"
+
+
+def test_a_failing_init_container_fails_the_pod_before_anything_else_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            init = {"name": "i", "image": "x", "command": ["sh", "-c", "exit 4"]}
+            ended = await node.run(with_spec(shell("exit 0"), initContainers=[init]))
+            assert ended["status"]["phase"] == "Failed"
+            first = ended["status"]["initContainerStatuses"][0]
+            assert first["state"]["terminated"]["exitCode"] == 4
+            waiting = the_container(ended)["state"]["waiting"]
+            assert waiting["reason"] == "PodInitializing"
+            initialized = condition(ended, "Initialized") or {}
+            assert initialized["status"] == "False"
+            assert initialized["message"] == "containers with incomplete status: [i]"
+
+    asyncio.run(main())
+
+
+def test_a_sidecar_runs_beside_and_is_ended_after_the_containers(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+            sidecar = {
+                "name": "s",
+                "image": "x",
+                "restartPolicy": "Always",
+                "command": [
+                    "sh",
+                    "-c",
+                    "trap 'echo ended; exit 0' TERM; touch up; while :; do sleep 0.02; done",
+                ],
+            }
+            pod = shell("while [[ ! -e up ]]; do sleep 0.02; done; exit 0")
+            ended = await node.run(with_spec(pod, initContainers=[sidecar]))
+            assert ended["status"]["phase"] == "Succeeded"
+            assert await node.output("p", "s") == "ended\n"
+
+    asyncio.run(main())
+
+
+def test_a_pod_past_its_deadline_is_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            pod = shell("trap 'exit 0' TERM; while :; do sleep 0.02; done")
+            ended = await node.run(with_spec(pod, activeDeadlineSeconds=1))
+            assert ended["status"]["phase"] == "Failed"
+            assert ended["status"]["reason"] == "DeadlineExceeded"
+
+    asyncio.run(main())
+
+
+def test_a_liveness_probe_that_gives_up_has_the_container_restarted(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+            probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+            pod = shell(
+                "if [[ -e again ]]; then exit 0; fi; touch again; "
+                "trap 'exit 9' TERM; while :; do sleep 0.02; done",
+                policy="OnFailure",
+                livenessProbe=probe,
+            )
+            ended = await node.run(pod)
+            assert ended["status"]["phase"] == "Succeeded"
+            status = the_container(ended)
+            assert status["restartCount"] == 1
+            assert status["lastState"]["terminated"]["exitCode"] == 9
+            assert any("Liveness probe failed" in text for _, text in await node.events("p"))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("path", ["/dev/termination-log", "/tmp/last-words"])
+def test_a_termination_message_is_read_from_its_file(tmp_path: Path, path: str) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            pod = shell(f"echo -n goodbye > {path}; exit 1", terminationMessagePath=path)
+            ended = await node.run(pod)
+            assert the_container(ended)["state"]["terminated"]["message"] == "goodbye"
+
+    asyncio.run(main())
+
+
+def test_the_last_lines_stand_in_for_a_termination_message_after_a_failure(tmp_path: Path) -> None:
+    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            ended = await node.run(shell("seq 100; exit 1", **policy))
+            message = the_container(ended)["state"]["terminated"]["message"]
+            assert message.splitlines() == [str(number) for number in range(21, 101)]
+            fine = await node.run(shell("echo fine", name="q", **policy))
+            assert "message" not in the_container(fine)["state"]["terminated"]
+
+    asyncio.run(main())
+
+
+def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+            script = (
+                "set -m; sleep 300 & echo $! > child; "
+                "setsid --fork true; while [[ ! -s child ]]; do :; done; exit 0"
+            )
+            ended = await node.run(shell(script))
+            assert ended["status"]["phase"] == "Succeeded"
+            child = int((tmp_path / "child").read_text())
+            await until_dead(child)
+
+    asyncio.run(main())
+
+
+def test_a_flood_of_output_ends_up_in_bounded_logs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            ended = await node.run(shell("head -c 80000000 /dev/zero | tr '\\0' x; echo; echo end"))
+            assert ended["status"]["phase"] == "Succeeded"
+            assert (await node.output("p", tail_lines=1)) == "end\n"
+            logs = list((tmp_path / "pods" / ended["metadata"]["uid"] / "logs" / "c").iterdir())
+            assert sum(file.stat().st_size for file in logs) < 60_000_000
+
+    asyncio.run(main())
+
+
+def test_previous_logs_are_those_of_the_attempt_before(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+            script = "if [[ -e again ]]; then echo second; else touch again; echo first; exit 1; fi"
+            await node.run(shell(script, policy="OnFailure"))
+            assert await node.output("p", previous=True) == "first\n"
+            assert await node.output("p") == "second\n"
+
+    asyncio.run(main())
+
+
+def test_a_cordoned_node_takes_no_new_pods_until_it_is_uncordoned(tmp_path: Path) -> None:
+    async def cordon(node: Node, value: bool) -> None:
+        body = b'{"spec":{"unschedulable":%b}}' % (b"true" if value else b"false")
+        await node.client.write(Patch(Key(NODES, "", NODE), body, "merge"))
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await cordon(node, True)
+            await until_true(lambda: node.agent._node.view().unschedulable)
+            await node.create(shell("exit 0"))
+            unfit = await node.until("p", lambda p: condition(p, "PodScheduled"))
+            assert "unschedulable" in (condition(unfit, "PodScheduled") or {})["message"]
+            await cordon(node, False)
+            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
+
+    asyncio.run(main())
