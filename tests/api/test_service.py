@@ -122,7 +122,7 @@ def test_the_server_owns_identity_and_time_on_create(tmp_path: Path) -> None:
         assert metadata["creationTimestamp"] == "2026-01-01T12:00:00Z"
         assert metadata["generation"] == 1
         assert metadata["resourceVersion"] == str(service.store.revision)
-        assert not created.get("status")
+        assert created["status"] == {}
 
     served(tmp_path, test)
 
@@ -512,6 +512,19 @@ def test_pages_show_one_moment(tmp_path: Path) -> None:
         third = await service.list(CONFIGMAP, "", ListOptions(limit=2, continue_token=token))
         assert names(third.documents) == ["e"]
         assert third.continue_token == ""
+
+    served(tmp_path, test)
+
+
+def test_a_list_can_show_an_exact_moment_of_the_past(tmp_path: Path) -> None:
+    async def test(service: Service) -> None:
+        await create(service, a_map("a"), CONFIGMAP)
+        then = str(service.store.revision)
+        await create(service, a_map("b"), CONFIGMAP)
+        exact = ListOptions(resource_version=then, resource_version_match="Exact")
+        assert names((await service.list(CONFIGMAP, "default", exact)).documents) == ["a"]
+        newer = ListOptions(resource_version=then, resource_version_match="NotOlderThan")
+        assert names((await service.list(CONFIGMAP, "default", newer)).documents) == ["a", "b"]
 
     served(tmp_path, test)
 

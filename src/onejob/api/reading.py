@@ -55,11 +55,14 @@ class Reading:
             kind, namespace, options.label_selector, options.field_selector
         )
         at, after = 0, None
+        exact = options.resource_version_match == "Exact"
         if options.continue_token:
             at, after = _read_token(options.continue_token)
         else:
             await self._wait_for(options.resource_version)
-        if only_name is not None and namespace:
+            if exact:
+                at = _parse_revision(options.resource_version)
+        if only_name is not None and namespace and not exact:
             return self._list_one(Key(kind.storage, namespace, only_name), matches)
         documents: list[bytes] = []
         remaining: int | None = None
@@ -73,6 +76,8 @@ class Reading:
                     at=at,
                 )
             except Compacted as too_old:
+                if not options.continue_token:
+                    raise expired(too_old.revision, too_old.oldest) from too_old
                 raise Expired(
                     "The provided continue parameter is too old to display a consistent list "
                     "result. You can start a new list without the continue parameter."

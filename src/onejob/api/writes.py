@@ -97,6 +97,9 @@ class Writes:
         # Defaults run on every decode upstream, so the answer shows those that preparing made
         # possible (a Job without labels gets its template's).
         strategy.default(doc)
+        if kind.subresource("status") is not None:
+            # Upstream's types always have one, so clients expect to find it.
+            doc.setdefault("status", {})
         warnings = [*warnings, *strategy.warnings_on_create(doc)]
         key = Key(kind.storage, namespace, name)
         if self.store.newest(key) is not None:
