@@ -1,6 +1,7 @@
 """Whatever goes wrong ends as one line and an exit code."""
 
 import errno
+import sys
 from collections.abc import Callable
 
 import click
@@ -37,7 +38,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         (CommandError("no", exit_code=1), 1, "error: no\n"),
         (not_found("jobs.batch", "x"), 1, 'error: jobs.batch "x" not found\n'),
         (FileNotFoundError(2, "No such file", "x.yaml"), 2, "error: x.yaml: No such file\n"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "\n"),
         (
             ZeroDivisionError("a\nb"),
             1,
@@ -75,10 +76,13 @@ def test_elsewhere_than_on_linux_one_line_says_so(
     )
 
 
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO])
 def test_output_that_nobody_reads_is_no_error(
-    failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch
+    failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     left = []
     monkeypatch.setattr("onejob.cli.terminal.leave_unread", lambda: left.append(True))
-    assert failing(BrokenPipeError(errno.EPIPE, "Broken pipe")) == 1
+    monkeypatch.setattr("sys.stdout", sys.stdout)
+    monkeypatch.setattr("sys.stderr", sys.stderr)
+    assert failing(OSError(number, "no reader")) == 1
     assert left == [True]

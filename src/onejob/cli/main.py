@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "delete": ("onejob.cli.delete", "Delete objects"),
     "suspend": ("onejob.cli.suspend", "Stop starting Pods of a Job, or Jobs of a CronJob"),
     "resume": ("onejob.cli.resume", "Go on with what was suspended"),
+    "bench": ("onejob.cli.bench", "Measure onejob next to its peers and limits"),
     "completion": ("onejob.cli.completion", "Print a completion script for your shell"),
     "version": ("onejob.cli.version", "Print the versions of onejob and its server"),
 }
@@ -111,6 +112,9 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return _complain(CommandError(message, f"see {command} --help"))
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
+    except SystemExit:
+        # How click reports a pipe whose reader left: `onejob get jobs | head`.
+        return _unread()
     except Exception as error:
         return _unexpected(error)
     return result if isinstance(result, int) else 0
@@ -122,10 +126,7 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, ApiError):
         return _complain(CommandError(error.message, exit_code=EXIT_FAILED))
     if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO):
-        from onejob.cli.terminal import leave_unread
-
-        leave_unread()
-        return EXIT_FAILED
+        return _unread()
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return _complain(CommandError(f"{place}{error.strerror}"))
@@ -138,6 +139,13 @@ def _unexpected(error: Exception) -> int:
             exit_code=EXIT_FAILED,
         )
     )
+
+
+def _unread() -> int:
+    from onejob.cli.terminal import leave_unread
+
+    leave_unread()
+    return EXIT_FAILED
 
 
 def _complain(error: CommandError) -> int:
