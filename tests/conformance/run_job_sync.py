@@ -40,7 +40,7 @@ from onejob.planning.settings import Settings
 from onejob.planning.status import status_document
 from onejob.planning.tracking import account_for_held
 from tests.conformance.loader import gates_of, with_value
-from tests.conformance.verdict import Case, Failed, Passed, Verdict
+from tests.conformance.verdict import Case, Failed, Passed, Skipped, Verdict
 
 #: Written by upstream's real Pod control, which the recording replaced by a fake.
 _POD_EVENTS = {"SuccessfulCreate", "SuccessfulDelete", "FailedCreate", "FailedDelete"}
@@ -134,6 +134,11 @@ class World:
 
 
 def run_case(case: Case) -> Verdict:
+    if _refused_by_the_api(case):
+        return Skipped(
+            "the recorded status calls a Job finished that has no startTime: upstream's fake "
+            "writer takes it, its API server refuses it"
+        )
     world = World(case, Settings.under(gates_of(case)), _time(case["now"]))
     pods = [read_pod(msgspec.json.encode(document)) for document in _all_pods(case)]
     if case["function"] == "trackJobStatusAndRemoveFinalizers":
@@ -262,7 +267,7 @@ def _differences(case: Case, world: World) -> Iterator[str]:
     loose = case.get("nondeterministic") or []
     yield from _differ(
         "statusUpdates",
-        [_comparable_status(status) for status in _acceptable_writes(case)],
+        [_comparable_status(status) for status in expected["statusUpdates"] or []],
         [_comparable_status(_stored(status)) for status in world.statuses],
     )
     events = [
@@ -299,22 +304,16 @@ def _differences(case: Case, world: World) -> Iterator[str]:
         )
 
 
-def _acceptable_writes(case: Case) -> list[dict[str, Any]]:
-    """The recorded writes, made acceptable to a server.
-
-    Upstream's fake writer checks nothing, but the API refuses to call a Job finished that has
-    no startTime (unless suspended with nothing to do). onejob gives such a Job one when its
-    fate is decided, which in these recordings is the first write.
-    """
+def _refused_by_the_api(case: Case) -> bool:
+    """Whether the last recorded write breaks a rule for statuses that onejob's planner heeds:
+    a finished Job has a startTime, unless it is suspended with nothing to do."""
     writes: list[dict[str, Any]] = case["expected"]["statusUpdates"] or []
     if case["function"] == "trackJobStatusAndRemoveFinalizers" or not writes:
-        return writes
+        return False
     finished = {"Complete", "Failed"} & {c["type"] for c in writes[-1].get("conditions", ())}
     spec = case["job"]["spec"]
     nothing_to_do = spec.get("suspend") and spec.get("completions") == 0
-    if not finished or nothing_to_do or "startTime" in writes[-1]:
-        return writes
-    return [{**write, "startTime": case["now"]} for write in writes]
+    return bool(finished) and not nothing_to_do and "startTime" not in writes[-1]
 
 
 def _creation_differences(case: Case, world: World) -> Iterator[str]:
