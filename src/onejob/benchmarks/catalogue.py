@@ -1,0 +1,279 @@
+"""Every scenario: its question, its probe at full and at quick size, targets, peers and limits.
+
+Figures that are said to be from elsewhere were taken on a quiet machine with two cores of the
+kind the targets were set on, or are their makers' own.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from onejob.benchmarks.results import Target
+
+Sizes = Mapping[str, int]
+
+
+class Probe(msgspec.Struct, frozen=True):
+    #: `module:function` in this package.
+    function: str
+    full: Sizes = {}
+    quick: Sizes = {}
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """A peer or limit that is measured in the same run."""
+
+    name: str
+    probe: Probe
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    name: str
+    figures: Mapping[str, float]
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    name: str
+    question: str
+    probe: Probe
+    targets: Mapping[str, Target] = {}
+    beside: tuple[Beside, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
+
+
+def find(name: str) -> Scenario | None:
+    return next((scenario for scenario in SCENARIOS if scenario.name == name), None)
+
+
+def _at_least(value: float) -> Target:
+    return Target("at least", value)
+
+
+def _at_most(value: float, times: str = "") -> Target:
+    return Target("at most", value, times)
+
+
+def _one_job(completions: int, parallelism: int, *, indexed: int = 0) -> Probe:
+    size = {"completions": completions, "parallelism": parallelism, "indexed": indexed}
+    quick = {"completions": 10 * (few := min(parallelism, 20)), "parallelism": few}
+    return Probe("control_plane:one_job", size, {**quick, "indexed": indexed})
+
+
+def _bare_loop(completions: int, parallelism: int) -> Beside:
+    size = {"completions": completions, "parallelism": parallelism}
+    quick = {"completions": 200, "parallelism": min(parallelism, 20)}
+    return Beside("limit: bare loop", Probe("limits:bare_pod_lives", size, quick))
+
+
+def _spawning(
+    by: Literal["xargs", "gnu_parallel", "hyperqueue", "a_spawn_loop", "onejob"],
+) -> Probe:
+    return Probe(
+        f"processes:by_{by}",
+        {"processes": 2_000, "at_once": 8},
+        {"processes": 40, "at_once": 8},
+    )
+
+
+_CHEAP = {"CPU per pod, µs": _at_most(300)}
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "parallelism-10",
+        "How fast is one Job at parallelism 10, on a node that takes no time?",
+        _one_job(10_000, 10),
+        {"pods/s": _at_least(1_500), **_CHEAP},
+        (_bare_loop(10_000, 10),),
+        (Elsewhere("Kubernetes", {"pods/s": 9.9}),),
+    ),
+    Scenario(
+        "parallelism-100",
+        "How fast is one Job at parallelism 100?",
+        _one_job(20_000, 100),
+        {"pods/s": _at_least(4_000), **_CHEAP},
+        (_bare_loop(20_000, 100),),
+        (Elsewhere("Kubernetes", {"pods/s": 99}),),
+    ),
+    Scenario(
+        "giant",
+        "How long do 100,000 completions take at parallelism 1000, and how much memory?",
+        _one_job(100_000, 1_000),
+        {"seconds": _at_most(30), "peak RSS, MB": _at_most(300), **_CHEAP},
+        (_bare_loop(100_000, 1_000),),
+        (
+            Elsewhere(
+                "Kubernetes", {"pods/s": 142, "CPU per pod, µs": 14_000, "peak RSS, MB": 1_900}
+            ),
+        ),
+    ),
+    Scenario(
+        "giant-indexed",
+        "And with an index each?",
+        _one_job(100_000, 1_000, indexed=1),
+        {"seconds": _at_most(30), "peak RSS, MB": _at_most(300), **_CHEAP},
+        (_bare_loop(100_000, 1_000),),
+        (
+            Elsewhere(
+                "Kubernetes", {"pods/s": 108, "CPU per pod, µs": 14_000, "peak RSS, MB": 1_900}
+            ),
+        ),
+    ),
+    Scenario(
+        "scaling",
+        "Does a Pod cost the same in a Job of 100,000 as in one of 100?",
+        Probe(
+            "scaling:cost_against_size",
+            {"smallest": 100, "largest": 100_000, "parallelism": 100},
+            {"smallest": 20, "largest": 200, "parallelism": 10},
+        ),
+        {"growth of cost, ×": _at_most(1.3)},
+        elsewhere=(Elsewhere("limit", {"growth of cost, ×": 1}),),
+    ),
+    Scenario(
+        "many-jobs",
+        "How fast are 100 Jobs of 20 Pods, parallelism 10 each?",
+        Probe(
+            "control_plane:many_jobs",
+            {"jobs": 100, "completions": 20, "parallelism": 10},
+            {"jobs": 5, "completions": 10, "parallelism": 5},
+        ),
+        {"pods/s": _at_least(2_000)},
+        elsewhere=(Elsewhere("Kubernetes", {"pods/s": 143}),),
+    ),
+    Scenario(
+        "one-pod-jobs",
+        "How fast are 10,000 Jobs of one Pod?",
+        Probe(
+            "control_plane:many_jobs",
+            {"jobs": 10_000, "completions": 1, "parallelism": 1},
+            {"jobs": 50, "completions": 1, "parallelism": 1},
+        ),
+    ),
+    Scenario(
+        "kep-2214",
+        "How long does the mix of KEP-2214 take: 101 Jobs, 1,200 Pods?",
+        Probe(
+            "control_plane:kep_2214_mix",
+            {"large": 1, "medium": 20, "small": 80, "scale": 1, "indexed": 1},
+            {"large": 1, "medium": 2, "small": 8, "scale": 10, "indexed": 1},
+        ),
+        elsewhere=(
+            # Its Pods sleep for 30 s, at 20 nodes and 100 requests a second.
+            Elsewhere("Kubernetes, by KEP-2214", {"seconds": 33.4}),
+        ),
+    ),
+    Scenario(
+        "cronjobs",
+        "How late are the last Jobs of 1,000 CronJobs that are due in the same minute?",
+        Probe("cronjobs:same_minute", {"cronjobs": 1_000}, {"cronjobs": 20}),
+    ),
+    Scenario(
+        "latency",
+        "How long does a one-Pod Job take from created to Complete, seen on a watch?",
+        Probe("latency:one_pod_jobs", {"jobs": 1_000}, {"jobs": 20}),
+        {"p50, ms": _at_most(15), "p99, ms": _at_most(100)},
+        (
+            Beside(
+                "limit: 5 commits", Probe("limits:five_commits", {"turns": 1_000}, {"turns": 20})
+            ),
+        ),
+        (Elsewhere("Kubernetes", {"p50, ms": 1_100}),),
+    ),
+    Scenario(
+        "starvation",
+        "How long does it take while a giant Job runs at parallelism 1000?",
+        Probe(
+            "latency:beside_a_giant",
+            {"giant": 50_000, "parallelism": 1_000},
+            {"giant": 200, "parallelism": 20},
+        ),
+        {"p99, ms": _at_most(500), "longest pause of the loop, ms": _at_most(20)},
+        elsewhere=(Elsewhere("Kubernetes, at best", {"p99, ms": 6_000}),),
+    ),
+    Scenario(
+        "exit-to-complete",
+        "How long after a real process has ended is its Job Complete?",
+        Probe("latency:exit_to_complete", {"jobs": 300}, {"jobs": 3}),
+    ),
+    Scenario(
+        "processes",
+        "How long do 2,000 real /bin/true take, 8 at once?",
+        _spawning("onejob"),
+        {"seconds": _at_most(2, "xargs")},
+        (
+            Beside("xargs", _spawning("xargs")),
+            Beside("GNU parallel", _spawning("gnu_parallel")),
+            Beside("HyperQueue", _spawning("hyperqueue")),
+            Beside("limit: spawn loop", _spawning("a_spawn_loop")),
+        ),
+    ),
+    Scenario(
+        "cold-start",
+        "How long does `onejob run` of a hello Job take, the whole command?",
+        Probe("commands:onejob_run", {"turns": 15}, {"turns": 1}),
+        {"seconds": _at_most(0.5), "without YAML, seconds": _at_most(0.5)},
+        (Beside("limit: bare Python", Probe("commands:bare_python", {"turns": 15}, {"turns": 1})),),
+        (
+            Elsewhere("Kubernetes, boot and first Job", {"seconds": 9}),
+            Elsewhere("kind, boot", {"seconds": 47}),
+            Elsewhere("minikube, boot", {"seconds": 57}),
+        ),
+    ),
+    Scenario(
+        "idle",
+        "What does `onejob serve` use while nobody asks anything?",
+        Probe(
+            "serving:idle",
+            {"settle_seconds": 5, "seconds": 20},
+            {"settle_seconds": 0, "seconds": 1},
+        ),
+        {"RSS, MB": _at_most(60), "CPU, %": _at_most(0.5)},
+        (Beside("limit: bare server", Probe("serving:idle_bare_server")),),
+        (Elsewhere("Kubernetes", {"RSS, MB": 420}),),
+    ),
+    Scenario(
+        "api",
+        "How many requests does the API answer over HTTPS, and how fast are lists and watches?",
+        Probe(
+            "serving:by_onejob",
+            {"alone": 2_000, "together": 10_000, "clients": 32, "watchers": 20, "lists": 10},
+            {"alone": 20, "together": 100, "clients": 32, "watchers": 4, "lists": 2},
+        ),
+        {"creates/s, 1 client": _at_least(500), "creates/s, 32 clients": _at_least(1_200)},
+        (
+            Beside(
+                "limit: bare server",
+                Probe(
+                    "serving:by_a_bare_server",
+                    {"alone": 5_000, "together": 25_000, "clients": 32},
+                    {"alone": 50, "together": 250, "clients": 32},
+                ),
+            ),
+        ),
+        (
+            Elsewhere(
+                "kube-apiserver",
+                {
+                    "creates/s, 1 client": 296,
+                    "creates/s, 32 clients": 843,
+                    "gets/s, 32 clients": 2_390,
+                },
+            ),
+        ),
+    ),
+    Scenario(
+        "restart",
+        "How long after kill -9 with 10,000 live Pods does the server work on?",
+        Probe("recovery:restart", {"pods": 10_000}, {"pods": 50}),
+    ),
+    Scenario(
+        "operations",
+        "How many operations does a Pod take? Counted in virtual time, the same everywhere.",
+        Probe(
+            "operation_counts:per_pod",
+            {"completions": 2_000, "parallelism": 100},
+            {"completions": 200, "parallelism": 20},
+        ),
+    ),
+)

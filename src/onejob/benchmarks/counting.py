@@ -1,0 +1,77 @@
+"""Counts of operations: unlike times, they are the same on every machine.
+
+Writes are revisions of the store, commits are transactions on its disk, syncs are those of the
+Job controller, decodes and encodes are calls of the JSON codec.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from onejob.server import ControlPlane
+from onejob.store.base import StoreError
+from onejob.store.writer import Committer, Done, Job
+
+_CODEC = "msgspec"
+
+
+class CountingCommitter:
+    """Counts the commits among what it passes on; the rest is upkeep of the file."""
+
+    def __init__(self, inner: Committer) -> None:
+        self.commits = 0
+        self.revision: Callable[[], int] = int
+        self._inner = inner
+
+    def submit(self, job: Job, done: Done) -> None:
+        def count(error: StoreError | None) -> None:
+            before = self.revision()
+            done(error)
+            # A commit, and nothing else, makes revisions visible.
+            self.commits += self.revision() > before
+
+        self._inner.submit(job, count)
+
+    def stop(self) -> None:
+        self._inner.stop()
+
+
+def operations(plane: ControlPlane, committer: CountingCommitter) -> Counter[str]:
+    """How many so far."""
+    return Counter(
+        writes=plane.store.revision,
+        commits=committer.commits,
+        syncs=sum(_values(plane, "job_controller_job_syncs_total")),
+    )
+
+
+def since(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    return {name: count - before.get(name, 0) for name, count in after.items()}
+
+
+@contextmanager
+def counting_codec() -> Iterator[Counter[str]]:
+    """Counts JSON decodes and encodes of this thread. Slow: not for what is timed."""
+    counts: Counter[str] = Counter(decodes=0, encodes=0)
+
+    def profile(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called.__name__ in ("decode", "encode"):
+            owner = called.__self__
+            home = getattr(owner, "__module__", None) or type(owner).__module__
+            if home.startswith(_CODEC) or getattr(owner, "__name__", "").startswith(_CODEC):
+                counts[called.__name__ + "s"] += 1
+
+    sys.setprofile(profile)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+
+
+def _values(plane: ControlPlane, metric: str) -> Iterator[int]:
+    for line in plane.metrics.exposition().splitlines():
+        if line.startswith(metric + "{"):
+            yield int(line.rpartition(" ")[2])

@@ -1,0 +1,109 @@
+"""A small HTTPS client that does no more than it must: the server is what is measured."""
+
+import asyncio
+import base64
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import yaml
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+    tls: ssl.SSLContext
+    token: str = ""
+
+
+class Reply(NamedTuple):
+    code: int
+    body: bytes
+
+
+def address_of(kubeconfig: Path) -> Address:
+    """Of a kubeconfig that `onejob serve` wrote."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    place = urlsplit(cluster["server"])
+    assert place.hostname is not None
+    assert place.port is not None
+    tls = ssl.create_default_context(cadata=authority)
+    return Address(place.hostname, place.port, tls, user["token"])
+
+
+class Connection:
+    """One kept-alive connection; one request at a time."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def open(self) -> None:
+        # Lists are long; the default limit is for lines only, but bounds reads as well.
+        self._reader, self._writer = await asyncio.open_connection(
+            self._address.host, self._address.port, ssl=self._address.tls, limit=2**20
+        )
+
+    async def close(self) -> None:
+        self._writer.close()
+        await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
+
+    async def ask(self, method: str, target: str, body: bytes = b"") -> Reply:
+        code, length = await self._head(method, target, body)
+        if length is not None:
+            return Reply(code, await self._reader.readexactly(length))
+        chunks: list[bytes] = []
+        while chunk := await self._chunk():
+            chunks.append(chunk)
+        return Reply(code, b"".join(chunks))
+
+    async def lines(self, target: str, enough: Callable[[int], bool]) -> None:
+        """Read a watch until `enough` of its lines were read."""
+        code, _ = await self._head("GET", target, b"")
+        assert code == 200, f"{target} was answered with {code}"
+        seen = 0
+        while not enough(seen):
+            seen += (await self._chunk()).count(b"\n")
+
+    async def _chunk(self) -> bytes:
+        size = int(await self._reader.readuntil(b"\r\n"), 16)
+        return (await self._reader.readexactly(size + 2))[:-2]
+
+    async def _head(self, method: str, target: str, body: bytes) -> tuple[int, int | None]:
+        self._writer.write(
+            b"%s %s HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer %s\r\n"
+            b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+            % (method.encode(), target.encode(), self._address.token.encode(), len(body), body)
+        )
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        code = int(head[9:12])
+        found = head.lower().find(b"content-length:")
+        if found < 0:
+            return code, None
+        return code, int(head[found + 15 : head.index(b"\r\n", found)])
+
+
+async def per_second(
+    connections: Sequence[Connection], requests: Iterator[tuple[str, str, bytes]], *, code: int
+) -> tuple[float, int]:
+    """Send all requests, each connection one after the other: how many a second, and in all."""
+    done = 0
+
+    async def work(connection: Connection) -> None:
+        nonlocal done
+        # All take from the same iterator, so that none is idle before the end.
+        for method, target, body in requests:
+            reply = await connection.ask(method, target, body)
+            if reply.code != code:
+                raise RuntimeError(f"{method} {target}: {reply.code} {reply.body.decode()}")
+            done += 1
+
+    start = time.perf_counter()
+    await asyncio.gather(*map(work, connections))
+    return done / (time.perf_counter() - start), done

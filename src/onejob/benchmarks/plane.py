@@ -1,0 +1,153 @@
+"""A control plane to measure, in this process and a folder of its own; Jobs to give it."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import uvloop
+
+from onejob.benchmarks.counting import CountingCommitter, operations
+from onejob.client.base import Client, Create, Selection
+from onejob.clock import Clock, SystemClock
+from onejob.node.simulated import DURATION
+from onejob.objects.meta import JOBS, Key
+from onejob.server import ControlPlane, RuntimeName, Settings, World
+from onejob.store.writer import ThreadCommitter
+
+NAMESPACE = "default"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPlane:
+    plane: ControlPlane
+    committer: CountingCommitter
+
+    @property
+    def client(self) -> Client:
+        return self.plane.client
+
+    def operations(self) -> Mapping[str, int]:
+        return operations(self.plane, self.committer)
+
+
+@asynccontextmanager
+async def a_plane(
+    runtime: RuntimeName = "simulated",
+    folder: Path | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
+) -> AsyncIterator[MeasuredPlane]:
+    """Started, and stopped at the end. Without a folder the state is thrown away."""
+    with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
+        committer = CountingCommitter(ThreadCommitter())
+        plane = await ControlPlane.start(
+            Settings(folder or Path(scratch), runtime=runtime, **settings),
+            World(clock=clock or SystemClock(), committer=committer),
+        )
+        committer.revision = lambda: plane.store.revision
+        try:
+            yield MeasuredPlane(plane, committer)
+        finally:
+            await plane.stop()
+
+
+def run_like_a_server(main: Coroutine[Any, Any, T]) -> T:
+    """On the loop that `onejob serve` runs on."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+def a_job(
+    name: str,
+    *,
+    completions: int,
+    parallelism: int,
+    indexed: bool = False,
+    command: tuple[str, ...] = ("/bin/true",),
+    runs_seconds: float = 0.0,
+) -> Create:
+    annotations = {DURATION: str(runs_seconds)} if runs_seconds else {}
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "completions": completions,
+            "parallelism": parallelism,
+            "completionMode": "Indexed" if indexed else "NonIndexed",
+            "template": {
+                "metadata": {"annotations": annotations},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "main", "image": "none", "command": list(command)}],
+                },
+            },
+        },
+    }
+    return Create(JOBS, NAMESPACE, msgspec.json.encode(document))
+
+
+def job_key(name: str) -> Key:
+    return Key(JOBS, NAMESPACE, name)
+
+
+class Completions:
+    """Follows all Jobs and tells when each was seen complete. Raises if one failed."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._seen: dict[str, float] = {}
+        self._waiting: dict[str, asyncio.Future[float]] = {}
+        self._more = asyncio.Event()
+
+    async def follow(self, after: int) -> None:
+        async with aclosing(self._client.watch(Selection(JOBS), after=after)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    # Looked for in the bytes: decoding every status would cost the measured loop.
+                    if b'"type":"Failed"' in event.document:
+                        raise RuntimeError(f"{event.key} failed: {event.document.decode()}")
+                    if b'"type":"Complete"' in event.document:
+                        self._complete(event.key.name, time.perf_counter())
+
+    async def of(self, name: str) -> float:
+        """When (`perf_counter`) the Job was seen complete."""
+        if name in self._seen:
+            return self._seen[name]
+        future = self._waiting.setdefault(name, asyncio.get_running_loop().create_future())
+        return await future
+
+    async def first(self, count: int) -> list[float]:
+        """When each of the first `count` Jobs was seen complete, whatever their names."""
+        while len(self._seen) < count:
+            self._more.clear()
+            await self._more.wait()
+        return list(self._seen.values())[:count]
+
+    async def of_all(self, names: Iterable[str]) -> float:
+        return max([await self.of(name) for name in names])
+
+    def _complete(self, name: str, at: float) -> None:
+        self._seen.setdefault(name, at)
+        self._more.set()
+        waiting = self._waiting.pop(name, None)
+        if waiting is not None:
+            waiting.set_result(at)
+
+
+@asynccontextmanager
+async def completions(measured: MeasuredPlane) -> AsyncIterator[Completions]:
+    seen = Completions(measured.client)
+    # In a group: a Job that fails must end the measurement, not leave it waiting.
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(seen.follow(measured.plane.store.revision))
+        yield seen
+        following.cancel()

@@ -1,0 +1,56 @@
+"""Runs scenarios one after the other, each with its peers, and tells how far it is."""
+
+from collections.abc import Callable
+
+from onejob.benchmarks.catalogue import Probe, Scenario
+from onejob.benchmarks.results import Measurement, Outcome, Peer
+from onejob.benchmarks.subprocesses import ProbeFailed, run_probe
+
+#: Told what is being measured and for how many seconds already.
+Progress = Callable[[str, float], None]
+
+
+def measure(scenario: Scenario, *, quick: bool, progress: Progress) -> Outcome:
+    """A probe that fails is part of the outcome: the other scenarios go on."""
+
+    def run(probe: Probe, what: str) -> Measurement:
+        progress(what, 0.0)
+        sizes = probe.quick if quick else probe.full
+        return run_probe(probe.function, sizes, lambda seconds: progress(what, seconds))
+
+    measured, problem = Measurement(), ""
+    try:
+        measured = with_cost(run(scenario.probe, scenario.name))
+    except ProbeFailed as failure:
+        problem = str(failure)
+    peers = [Peer(other.name, Measurement(other.figures), True) for other in scenario.elsewhere]
+    for beside in scenario.beside:
+        try:
+            found = with_cost(run(beside.probe, f"{scenario.name}: {beside.name}"))
+        except ProbeFailed as failure:
+            found = Measurement(skipped=str(failure))
+        peers.append(Peer(beside.name, found))
+    return Outcome(
+        scenario=scenario.name,
+        question=scenario.question,
+        sizes=scenario.probe.quick if quick else scenario.probe.full,
+        measured=measured,
+        peers=tuple(peers),
+        targets=scenario.targets,
+        quick=quick,
+        problem=problem,
+    )
+
+
+def with_cost(measured: Measurement) -> Measurement:
+    """What the work took, among the figures, so that targets and peers can speak of it."""
+    cost = measured.cost
+    if cost is None:
+        return measured
+    figures = {
+        **measured.figures,
+        "CPU per pod, µs": cost.cpu_us_per_pod,
+        "peak RSS, MB": cost.peak_rss_mb,
+        **{f"{name} per pod": cost.per_pod(name) for name in cost.counts},
+    }
+    return Measurement(figures, cost, measured.skipped, measured.curve)

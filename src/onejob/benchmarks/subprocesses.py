@@ -1,0 +1,55 @@
+"""Runs a probe in a fresh process: `python -m onejob.benchmarks MODULE:FUNCTION SIZES`."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from onejob.benchmarks.results import Measurement
+
+_TICK_SECONDS = 0.5
+#: Far longer than any probe takes; one that hangs must not hang the rest for ever.
+_LONGEST_SECONDS = 1_800.0
+
+
+class ProbeFailed(Exception):
+    """The last words of a probe that could not measure."""
+
+
+def run_probe(
+    probe: str, sizes: Mapping[str, int], tick: Callable[[float], None] = lambda seconds: None
+) -> Measurement:
+    """`tick` is called with the seconds that have passed, now and then."""
+    command = [
+        sys.executable,
+        "-m",
+        "onejob.benchmarks",
+        probe,
+        msgspec.json.encode(sizes).decode(),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    start = time.monotonic()
+    try:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=_TICK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                elapsed = time.monotonic() - start
+                if elapsed > _LONGEST_SECONDS:
+                    raise ProbeFailed(f"{probe} takes too long") from None
+                tick(elapsed)
+    finally:
+        process.kill()
+        process.wait()
+    if process.returncode:
+        raise ProbeFailed(_last_words(errors.decode("utf-8", "replace")) or f"{probe} failed")
+    return msgspec.json.decode(output, type=Measurement)
+
+
+def _last_words(errors: str) -> str:
+    """The last line that says something; groups of exceptions end in a frame."""
+    lines = [line.strip(" |+-") for line in errors.splitlines()]
+    return next((line for line in reversed(lines) if line), "")

@@ -1,0 +1,47 @@
+"""What processes use, as the kernel counts it."""
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def cpu_seconds(*, children: bool = False) -> float:
+    """CPU time of this process, all threads; with `children` of those that were waited for too."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    total = usage.ru_utime + usage.ru_stime
+    if children:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        total += usage.ru_utime + usage.ru_stime
+    return total
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """CPU time of another process, its waited-for children included."""
+    # The name in parentheses may hold anything, so fields are counted from behind it.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_rss_mb(pid: int | None = None) -> float:
+    """Not `ru_maxrss`: that is inherited from the process that started this one."""
+    return _status_mb(pid or os.getpid(), "VmHWM")
+
+
+def rss_mb(pid: int) -> float:
+    return _status_mb(pid, "VmRSS")
+
+
+def descendants(pid: int) -> Iterator[int]:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            yield int(child)
+            yield from descendants(int(child))
+
+
+def _status_mb(pid: int, field: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) / 1024
+    raise ProcessLookupError(f"process {pid} has no {field}: it has ended")
