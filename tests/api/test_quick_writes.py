@@ -12,7 +12,7 @@ from onejob.api.errors import ApiError, NotFound
 from onejob.api.kinds import BY_RESOURCE
 from onejob.api.pod_subresources import bind
 from onejob.api.quick_writes import QuickWrites
-from onejob.api.requests import Outcome, WriteOptions
+from onejob.api.requests import Outcome, Target, WriteOptions
 from onejob.api.service import Service
 from onejob.gates import FeatureGates
 from onejob.objects.meta import PODS, Key
@@ -65,15 +65,8 @@ class Pair:
 
     def patch(self, key: Key, body: bytes, subresource: str) -> Outcome:
         """Both ways; the quick way must be taken and lead to the same document."""
-        general = self.general.patch(
-            POD,
-            key.namespace,
-            key.name,
-            "strategic",
-            msgspec.json.decode(body),
-            TRUSTED,
-            subresource,
-        )
+        target = Target(POD, key.namespace, key.name, subresource)
+        general = self.general.patch(target, "strategic", msgspec.json.decode(body), TRUSTED)
         quick = self.quick.patch_pod(key, body, subresource, TRUSTED)
         assert quick is not None, "the quick path declined"
         assert msgspec.json.decode(quick.document) == msgspec.json.decode(general.document)

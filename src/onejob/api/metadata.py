@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from onejob.api.errors import BadRequest, Conflict, Invalid, InternalError, conflict
+from onejob.api.errors import BadRequest, Conflict, InternalError, Invalid, conflict
 from onejob.api.field_errors import FieldError, forbidden, invalid, required
 from onejob.api.kinds import Kind
 from onejob.api.strategy import Document
@@ -130,9 +130,7 @@ def carry_over(
     given_name = metadata.get("name", "")
     if given_name != name:
         if patching or given_name:
-            raise BadRequest(
-                f"the name of the object ({given_name}) does not match the name on the URL ({name})"
-            )
+            raise wrong_name(given_name, name)
         raise BadRequest("name must be provided")
     given_uid = metadata.get("uid", "")
     if given_uid and given_uid != stored["uid"]:
@@ -153,6 +151,12 @@ def carry_over(
             metadata[owned] = stored[owned]
         else:
             metadata.pop(owned, None)
+
+
+def wrong_name(given: str, name: str) -> BadRequest:
+    return BadRequest(
+        f"the name of the object ({given}) does not match the name on the URL ({name})"
+    )
 
 
 def uid_mismatch(kind: Kind, name: str, asked: str, found: str) -> Conflict:

@@ -7,7 +7,7 @@ import msgspec
 from onejob.api.errors import BadRequest, Conflict, not_found
 from onejob.api.kinds import BY_RESOURCE
 from onejob.api.metadata import timestamp, uid_mismatch
-from onejob.api.requests import DeleteOptions, Outcome, WriteOptions
+from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
 from onejob.api.strategy import Document
 from onejob.api.writes import Writes
 from onejob.objects.meta import PODS, Key
@@ -88,7 +88,7 @@ def evict(
             },
         )
         writes.stage(stored.key, stored.revision, pod)
-    outcome = writes.delete(_POD, namespace, name, deletion)
+    outcome = writes.delete(Target(_POD, namespace, name), deletion)
     return _accepted(outcome.revision)
 
 

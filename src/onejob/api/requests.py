@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from onejob.api.kinds import Kind
 from onejob.objects.meta import Key
 
 NOWHERE: Final = Key("", "", "")
@@ -21,6 +22,20 @@ class User:
 
 #: onejob's own controllers and node agent: trusted, in this process, no managedFields kept.
 INTERNAL = User("system:onejob", groups=("system:masters",))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The object, or the part of it, that a write is about."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.kind.storage, self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)

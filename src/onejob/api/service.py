@@ -21,6 +21,7 @@ from onejob.api.requests import (
     ListOutcome,
     Outcome,
     ServedEvent,
+    Target,
     WatchOptions,
     WriteOptions,
 )
@@ -112,8 +113,8 @@ class Service:
     ) -> Outcome:
         if kind.stored_as:
             return await self._other_names.update(kind, namespace, name, body, options)
-        outcome = self.writes.update(kind, namespace, name, body, options, subresource, problems)
-        return await self._durable(outcome)
+        target = Target(kind, namespace, name, subresource)
+        return await self._durable(self.writes.update(target, body, options, problems))
 
     async def patch(
         self,
@@ -130,17 +131,15 @@ class Service:
         """`patch_type` is json, merge, strategic or apply; `body` the decoded patch."""
         if kind.stored_as:
             return await self._other_names.patch(kind, namespace, name, patch_type, body, options)
-        outcome = self.writes.patch(
-            kind, namespace, name, patch_type, body, options, subresource, problems
-        )
-        return await self._durable(outcome)
+        target = Target(kind, namespace, name, subresource)
+        return await self._durable(self.writes.patch(target, patch_type, body, options, problems))
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, options: DeleteOptions
     ) -> Outcome:
         """The document is the object if it stays (finalizers, grace) or for Pods and
         ServiceAccounts, else a Status."""
-        outcome = await self._durable(self.writes.delete(kind, namespace, name, options))
+        outcome = await self._durable(self.writes.delete(Target(kind, namespace, name), options))
         document: Document = msgspec.json.decode(outcome.document)
         stays = "deletionTimestamp" in document["metadata"]
         if stays or kind.storage in _ANSWER_WITH_OBJECT:
@@ -157,9 +156,8 @@ class Service:
         newest = 0
         for document in found.documents:
             metadata = msgspec.json.decode(document)["metadata"]
-            outcome = self.writes.delete(
-                kind, metadata.get("namespace", ""), metadata["name"], options
-            )
+            target = Target(kind, metadata.get("namespace", ""), metadata["name"])
+            outcome = self.writes.delete(target, options)
             newest = max(newest, outcome.revision)
             documents.append(outcome.document)
         await self.durable(newest)

@@ -36,9 +36,10 @@ from onejob.api.metadata import (
     new_finalizers,
     ordered,
     prepare_created,
+    wrong_name,
 )
 from onejob.api.patching import json_patch, merge_patch
-from onejob.api.requests import DeleteOptions, Outcome, WriteOptions
+from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
 from onejob.api.schema import Schema, Type, WrongShape, all_problems
 from onejob.api.strategic_merge import strategic_merge
 from onejob.api.strategy import Document, Strategy
@@ -147,73 +148,51 @@ class Writes:
 
     def update(
         self,
-        kind: Kind,
-        namespace: str,
-        name: str,
+        target: Target,
         body: Document,
         options: WriteOptions,
-        subresource: str = "",
         problems: Sequence[str] = (),
     ) -> Outcome:
+        kind = target.kind
         check_type(kind, body)
         warnings = self._normalise(kind, body, options, problems)
-        stored, old = self._existing(kind, namespace, name)
+        stored, old = self._existing(target)
         new = ordered(kind, body)
-        self._check_revision(kind, name, new, stored, self.strategies[kind.resource])
-        return self._replace(
-            kind, namespace, name, new, old, stored, options, subresource, warnings, patching=False
-        )
+        if metadata_of(new).get("resourceVersion", "") in ("", "0"):
+            self._require_unconditional(target)
+        else:
+            _check_revision(target, new, stored)
+        return self._replace(target, new, old, stored, options, warnings, patching=False)
 
     def patch(
         self,
-        kind: Kind,
-        namespace: str,
-        name: str,
+        target: Target,
         patch_type: str,
         body: Any,
         options: WriteOptions,
-        subresource: str = "",
         problems: Sequence[str] = (),
     ) -> Outcome:
         if patch_type == "apply":
-            return self._apply(kind, namespace, name, body, options, subresource, problems)
-        stored, old = self._existing(kind, namespace, name)
+            return self._apply(target, body, options, problems)
+        stored, old = self._existing(target)
         match patch_type:
             case "json":
-                new = json_patch(old, body)
+                patched = json_patch(old, body)
             case "merge":
-                new = merge_patch(old, body)
+                patched = merge_patch(old, body)
             case "strategic":
-                new = strategic_merge(old, body, self._type(kind))
+                patched = strategic_merge(old, body, self._type(target.kind))
             case _:
                 raise BadRequest(f"unknown patch type {patch_type!r}")
-        warnings = self._normalise_patched(kind, new, options, problems)
-        given = metadata_of(new).get("resourceVersion", "")
-        if given and given != str(stored.revision):
-            raise conflict(kind.resource, name)
-        return self._replace(
-            kind,
-            namespace,
-            name,
-            ordered(kind, new),
-            old,
-            stored,
-            options,
-            subresource,
-            warnings,
-            patching=True,
-        )
+        warnings = self._normalise_patched(target.kind, patched, options, problems)
+        new = ordered(target.kind, patched)
+        _check_revision(target, new, stored)
+        return self._replace(target, new, old, stored, options, warnings, patching=True)
 
     def _apply(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Any,
-        options: WriteOptions,
-        subresource: str,
-        problems: Sequence[str],
+        self, target: Target, body: Any, options: WriteOptions, problems: Sequence[str]
     ) -> Outcome:
+        kind, name = target.kind, target.name
         if not isinstance(body, dict):
             raise BadRequest("an apply patch must be an object")
         check_type(kind, body)
@@ -221,99 +200,80 @@ class Writes:
         applied = ordered(kind, body)
         metadata = metadata_of(applied)
         if metadata.setdefault("name", name) != name:
-            raise BadRequest(
-                f"the name of the object ({metadata['name']}) does not match the name on the "
-                f"URL ({name})"
-            )
-        stored = self.store.newest(Key(kind.storage, namespace, name))
-        now = self.clock.now()
-        manager = options.field_manager
-        type_ = self._type(kind)
-        if stored is None:
-            if metadata.get("uid"):
-                raise not_found(kind.resource, name)
-            if subresource:
-                raise not_found(kind.resource, name)
-            new = apply(None, applied, manager, options.force, type_, now, subresource)
-            return self._create_applied(kind, namespace, new, options, warnings)
-        old = _decode(stored.value)
-        new = apply(old, applied, manager, options.force, type_, now, subresource)
-        given = metadata.get("resourceVersion", "")
-        if given and given != str(stored.revision):
-            raise conflict(kind.resource, name)
-        return self._replace(
-            kind,
-            namespace,
-            name,
-            ordered(kind, new),
+            raise wrong_name(metadata["name"], name)
+        stored = self.store.newest(target.key)
+        old = None if stored is None else _decode(stored.value)
+        if old is None and (metadata.get("uid") or target.subresource):
+            raise not_found(kind.resource, name)
+        new = apply(
             old,
-            stored,
-            options,
-            subresource,
-            warnings,
-            patching=True,
-            tracked=True,
+            applied,
+            options.field_manager,
+            options.force,
+            self._type(kind),
+            self.clock.now(),
+            target.subresource,
+        )
+        if stored is None or old is None:
+            return self._create_applied(target, new, options, warnings)
+        _check_revision(target, applied, stored)
+        new = ordered(kind, new)
+        return self._replace(
+            target, new, old, stored, options, warnings, patching=True, tracked=True
         )
 
     def _create_applied(
-        self,
-        kind: Kind,
-        namespace: str,
-        new: Document,
-        options: WriteOptions,
-        warnings: Sequence[str],
+        self, target: Target, new: Document, options: WriteOptions, warnings: Sequence[str]
     ) -> Outcome:
         managed = new["metadata"].get("managedFields")
-        created = self.create(
-            kind, namespace, new, WriteOptions(options.user, dry_run=True, trusted=True)
-        )
+        checked = WriteOptions(options.user, dry_run=True, trusted=True)
+        created = self.create(target.kind, target.namespace, new, checked)
         doc = _decode(created.document)
         if managed:
             doc["metadata"]["managedFields"] = managed
+        warnings = (*warnings, *created.warnings)
         if options.dry_run:
-            return Outcome(201, _encode(doc), self.store.revision, tuple(warnings))
-        key = Key(kind.storage, namespace, doc["metadata"]["name"])
-        stored = self.stage(key, 0, doc)
-        return Outcome(201, stored.value, stored.revision, (*warnings, *created.warnings))
+            return Outcome(201, _encode(doc), self.store.revision, warnings)
+        stored = self.stage(target.key, 0, doc)
+        return Outcome(201, stored.value, stored.revision, warnings)
 
     def _replace(
         self,
-        kind: Kind,
-        namespace: str,
-        name: str,
+        target: Target,
         new: Document,
         old: Document,
         stored: Stored,
         options: WriteOptions,
-        subresource: str,
         warnings: Sequence[str],
         *,
         patching: bool,
         tracked: bool = False,
     ) -> Outcome:
         """Put `new` in the place of `old`, as far as this endpoint may change it."""
+        kind = target.kind
         strategy = self.strategies[kind.resource]
-        carry_over(kind, new, old, namespace=namespace, name=name, patching=patching)
+        carry_over(kind, new, old, namespace=target.namespace, name=target.name, patching=patching)
         errors = new_finalizers(new, old)
-        if subresource != "finalize":
+        if target.subresource != "finalize":
             strategy.default(new)
         if options.trusted:
             _keep_managed_fields(new, old)
         elif not tracked:
-            track_update(
-                old, new, options.field_manager, self.clock.now(), subresource, self._type(kind)
-            )
-        if subresource == "status":
-            strategy.prepare_status_update(new, old)
-            errors = [*errors, *strategy.validate_status_update(new, old)]
-        elif subresource == "finalize":
-            _only_spec_finalizers(new, old)
-        else:
-            strategy.prepare_update(new, old)
-            errors = [*errors, *strategy.validate_update(new, old)]
-            warnings = [*warnings, *strategy.warnings_on_update(new, old)]
+            # Before preparing: what the server makes up belongs to nobody.
+            now, manager = self.clock.now(), options.field_manager
+            track_update(old, new, manager, now, target.subresource, self._type(kind))
+        match target.subresource:
+            case "status":
+                strategy.prepare_status_update(new, old)
+                errors = [*errors, *strategy.validate_status_update(new, old)]
+            case "finalize":
+                _only_spec_finalizers(new, old)
+            case _:
+                strategy.prepare_update(new, old)
+                errors = [*errors, *strategy.validate_update(new, old)]
+                warnings = [*warnings, *strategy.warnings_on_update(new, old)]
         if errors:
-            raise Invalid(kind.kind, kind.group, name, errors)
+            raise Invalid(kind.kind, kind.group, target.name, errors)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if new == old or (not options.trusted and _same_but_for_times(new, old)):
             return Outcome(200, stored.value, stored.revision, tuple(warnings))
@@ -324,31 +284,17 @@ class Writes:
         staged = self.stage(stored.key, stored.revision, new)
         return Outcome(200, staged.value, staged.revision, tuple(warnings))
 
-    def _check_revision(
-        self, kind: Kind, name: str, new: Document, stored: Stored, strategy: Strategy
-    ) -> None:
-        given = metadata_of(new).get("resourceVersion", "")
-        if given in ("", "0"):
-            if not strategy.unconditional_update:
-                raise Invalid(
-                    kind.kind,
-                    kind.group,
-                    name,
-                    [
-                        invalid(
-                            "metadata.resourceVersion",
-                            0,
-                            "must be specified for an update",
-                        )
-                    ],
-                )
-        elif given != str(stored.revision):
-            raise conflict(kind.resource, name)
+    def _require_unconditional(self, target: Target) -> None:
+        kind = target.kind
+        if not self.strategies[kind.resource].unconditional_update:
+            why = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise Invalid(kind.kind, kind.group, target.name, [why])
 
     # --- delete ---------------------------------------------------------------------------
 
-    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Outcome:
-        stored, doc = self._existing(kind, namespace, name)
+    def delete(self, target: Target, options: DeleteOptions) -> Outcome:
+        kind = target.kind
+        stored, doc = self._existing(target)
         check_preconditions(kind, doc, options)
         strategy = self.strategies[kind.resource]
         match decide_deletion(doc, strategy, options, self.clock.now()):
@@ -376,10 +322,10 @@ class Writes:
 
     # --- shared ---------------------------------------------------------------------------
 
-    def _existing(self, kind: Kind, namespace: str, name: str) -> tuple[Stored, Document]:
-        stored = self.store.newest(Key(kind.storage, namespace, name))
+    def _existing(self, target: Target) -> tuple[Stored, Document]:
+        stored = self.store.newest(target.key)
         if stored is None:
-            raise not_found(kind.resource, name)
+            raise not_found(target.kind.resource, target.name)
         return stored, _decode(stored.value)
 
     def stage(self, key: Key, expected: int, doc: Document) -> Stored:
@@ -425,6 +371,13 @@ class Writes:
         return _judge(
             found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
         )
+
+
+def _check_revision(target: Target, new: Document, stored: Stored) -> None:
+    """A revision in the body makes the write a compare-and-swap."""
+    given = metadata_of(new).get("resourceVersion", "")
+    if given and given != str(stored.revision):
+        raise conflict(target.kind.resource, target.name)
 
 
 def _is_cold(resource: str, doc: Document) -> bool:

@@ -14,6 +14,7 @@ from onejob.api.requests import (
     DeleteOptions,
     ListOptions,
     Outcome,
+    Target,
     WatchOptions,
     WriteOptions,
 )
@@ -110,20 +111,18 @@ class LocalClient:
                         return outcome
                 kind = BY_RESOURCE[key.resource]
                 patch = msgspec.json.decode(body)
-                return writes.patch(
-                    kind, key.namespace, key.name, patch_type, patch, options, subresource
-                )
+                target = Target(kind, key.namespace, key.name, subresource)
+                return writes.patch(target, patch_type, patch, options)
             case Replace(key, document, subresource):
                 kind = BY_RESOURCE[key.resource]
-                return writes.update(
-                    kind, key.namespace, key.name, _decode(document), options, subresource
-                )
+                target = Target(kind, key.namespace, key.name, subresource)
+                return writes.update(target, _decode(document), options)
             case Delete(key, propagation, grace, uid, resource_version):
                 kind = BY_RESOURCE[key.resource]
                 deletion = DeleteOptions(
                     options.user, options.dry_run, propagation, grace, uid, resource_version
                 )
-                return writes.delete(kind, key.namespace, key.name, deletion)
+                return writes.delete(Target(kind, key.namespace, key.name), deletion)
             case Bind(key, node, uid):
                 outcome = self._quick.bind_pod(key, node, uid)
                 if outcome is not None:
