@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob apply -f cron.yaml                create it, or change it to this
-  onejob apply -f deploy/ -n batch         all files of a folder
+  onejob apply -f cron.yaml                # create it, or change it to this
+  onejob apply -f deploy/ -n batch         # all files of a folder
   cat job.yaml | onejob apply -f -"""
 
 

@@ -17,7 +17,7 @@ _EPILOG = """\b
 Examples:
   onejob create -f job.yaml
   onejob create job pi -- ./pi.py 1000
-  onejob create job now --from=cronjob/nightly         run a CronJob's Job at once
+  onejob create job now --from=cronjob/nightly         # run a CronJob's Job at once
   onejob create cronjob tidy --schedule '0 3 * * *' -- ./tidy.sh
   onejob create namespace batch
   onejob create job x --dry-run=client -o yaml -- date"""
@@ -26,9 +26,11 @@ Examples:
 @click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Create objects")
 @click.argument("what", nargs=-1, metavar="[job|cronjob|namespace NAME] [-- COMMAND [ARG]...]")
 @click.option("-f", "--filename", multiple=True, metavar="FILE", help="File, folder or -.")
-@click.option("--image", default="", help="The container's image.")
+@click.option("--image", default="", metavar="IMAGE", help="The container's image.")
 @click.option("--from", "origin", default="", metavar="cronjob/NAME", help="Run its Job now.")
-@click.option("--schedule", default="", help="When a CronJob runs, e.g. '*/5 * * * *'.")
+@click.option(
+    "--schedule", default="", metavar="CRON", help="When a CronJob runs, e.g. '*/5 * * * *'."
+)
 @click.option(
     "--dry-run",
     type=click.Choice(["client", "server"]),

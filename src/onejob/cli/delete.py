@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob delete job/pi                     the Job and its Pods
-  onejob delete jobs -l app=etl            by label
-  onejob delete -f job.yaml                what a file creates
-  onejob delete job/pi --cascade=orphan    leave the Pods"""
+  onejob delete job/pi                     # the Job and its Pods
+  onejob delete jobs -l app=etl            # by label
+  onejob delete -f job.yaml                # what a file creates
+  onejob delete job/pi --cascade=orphan    # leave the Pods"""
 
 
 @click.command(epilog=_EPILOG, short_help="Delete objects")
 @click.argument("what", nargs=-1, metavar="TYPE NAME... | TYPE/NAME...")
 @click.option("-f", "--filename", multiple=True, metavar="FILE", help="Objects of a manifest.")
-@click.option("-l", "--selector", default="", help="By labels.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="By labels.")
 @click.option("--all", "everything", is_flag=True, help="All of that kind in the namespace.")
 @click.option(
     "--cascade",
@@ -33,7 +33,9 @@ Examples:
     show_default=True,
     help="What becomes of Pods and other things that they own.",
 )
-@click.option("--grace-period", type=int, default=-1, help="Seconds that Pods get to stop.")
+@click.option(
+    "--grace-period", type=int, default=-1, metavar="N", help="Seconds that Pods get to stop."
+)
 @click.option("--now", is_flag=True, help="The same as --grace-period 1.")
 @click.option("--force", is_flag=True, help="With --grace-period 0: do not wait for Pods.")
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no failure.")

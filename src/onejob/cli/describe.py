@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob describe job/pi             now, or as its last run left it
+  onejob describe job/pi             # now, or as its last run left it
   onejob describe pod/pi-x2k4p
   onejob describe cronjob/nightly -n batch"""
 

@@ -13,18 +13,20 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob get jobs                    of the server, else of the latest runs
-  onejob get pods -l job-name=pi     the Pods of one Job
-  onejob get job pi -o yaml          everything about it
-  onejob get jobs,cronjobs -A        several kinds, all namespaces
-  onejob get jobs -w                 and go on as they change"""
+  onejob get jobs                    # of the server, else of the latest runs
+  onejob get pods -l job-name=pi     # the Pods of one Job
+  onejob get job pi -o yaml          # everything about it
+  onejob get jobs,cronjobs -A        # several kinds, all namespaces
+  onejob get jobs -w                 # and go on as they change"""
 
 
 @click.command(epilog=_EPILOG, short_help="List objects")
 @click.argument("what", nargs=-1, metavar="TYPE[,TYPE] [NAME]... | TYPE/NAME...")
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
-@click.option("-l", "--selector", default="", help="By labels: a=b,c!=d.")
-@click.option("--field-selector", default="", help="By fields: status.phase=Failed.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="By labels: a=b,c!=d.")
+@click.option(
+    "--field-selector", default="", metavar="FIELDS", help="By fields: status.phase=Failed."
+)
 @output_option("wide", "json", "yaml", "name")
 @click.option("--show-managed-fields", is_flag=True, help="With -o json or yaml.")
 @click.option("--no-headers", is_flag=True, help="Rows only.")

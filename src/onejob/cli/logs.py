@@ -15,23 +15,27 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob logs job/pi                 all Pods of a Job, each line with its Pod
-  onejob logs pi-x2k4p -c main       one container of one Pod
-  onejob logs -f job/pi              and go on as they write
-  onejob logs --tail 20 -l app=etl   by label"""
+  onejob logs job/pi                 # all Pods of a Job, each line with its Pod
+  onejob logs pi-x2k4p -c main       # one container of one Pod
+  onejob logs -f job/pi              # and go on as they write
+  onejob logs --tail 20 -l app=etl   # by label"""
 
 
 @click.command(epilog=_EPILOG, short_help="Print what containers wrote")
 @click.argument("what", nargs=-1, metavar="POD | job/NAME")
-@click.option("-l", "--selector", default="", help="Pods by labels instead of by name.")
-@click.option("-c", "--container", default="", help="This container only.")
+@click.option(
+    "-l", "--selector", default="", metavar="LABELS", help="Pods by labels instead of by name."
+)
+@click.option("-c", "--container", default="", metavar="NAME", help="This container only.")
 @click.option("--all-containers", is_flag=True, help="Init containers too.")
 @click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
 @click.option("-p", "--previous", is_flag=True, help="Of the instance before the last restart.")
-@click.option("--tail", type=int, default=-1, help="Only the last lines of each container.")
+@click.option(
+    "--tail", type=int, metavar="N", default=-1, help="Only the last lines of each container."
+)
 @click.option("--since", type=duration, metavar="DURATION", help="Only what is newer, e.g. 5m.")
 @click.option("--since-time", default="", metavar="TIME", help="Only what is newer (RFC 3339).")
-@click.option("--limit-bytes", type=int, help="At most so much of each container.")
+@click.option("--limit-bytes", type=int, metavar="N", help="At most so much of each container.")
 @click.option("--timestamps", is_flag=True, help="When each line was written.")
 @click.option("--prefix/--no-prefix", default=None, help="The Pod before each line, or not.")
 @runs_option

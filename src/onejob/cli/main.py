@@ -36,10 +36,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 _EPILOG: Final = """\b
 Examples:
-  onejob run job.yaml                run a Job to the end, no server needed
-  onejob run -- make -j8 test        the same without YAML
-  onejob serve                       a Kubernetes API for kubectl and other clients
-  onejob why job/pi                  what is going on"""
+  onejob run job.yaml                # run a Job to the end, no server needed
+  onejob run -- make -j8 test        # the same without YAML
+  onejob serve                       # a Kubernetes API for kubectl and other clients
+  onejob why job/pi                  # what is going on"""
 
 
 class LazyGroup(click.Group):

@@ -40,6 +40,7 @@ def node_options(function: F) -> F:
             click.option(
                 "--runtime",
                 type=click.Choice(["process", "podman", "simulated"]),
+                callback=_available,
                 default="process",
                 show_default=True,
                 help="What a container is: a process, a container, or nothing at all.",
@@ -69,6 +70,16 @@ def node_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def _available(ctx: click.Context, param: click.Parameter, runtime: str) -> str:
+    """Refuse what this version cannot do, rather than do something else instead."""
+    if runtime == "podman":
+        raise CommandError(
+            "this version has no podman runtime yet",
+            "use --runtime process, with --image-map for images without a command",
+        )
+    return runtime
 
 
 def parse_image_map(items: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
@@ -107,7 +118,9 @@ def client_options(function: F) -> F:
 
     decorated: Any = with_sources
     for option in (
-        click.option("-n", "--namespace", help="[default: the server's, or any among runs]"),
+        click.option(
+            "-n", "--namespace", metavar="NAME", help="[default: the server's, or any among runs]"
+        ),
         click.option("--kubeconfig", metavar="FILE", help="Instead of the data dir's server."),
         data_dir_option,
     ):

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob run job.yaml                         one file; several, folders and - work too
-  onejob run -n batch ci/                     into a namespace, which is created if need be
-  onejob run -- ./train.py --epochs 3         a Job without YAML
+  onejob run job.yaml                         # one file; several, folders and - work too
+  onejob run -n batch ci/                     # into a namespace, which is created if need be
+  onejob run -- ./train.py --epochs 3         # a Job without YAML
   onejob run --completions 8 --parallelism 4 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
-  onejob run --dry-run=client -o yaml -- make the YAML of such a Job
-  onejob run -o json job.yaml | jq .outcome   for scripts
+  onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
+  onejob run -o json job.yaml | jq .outcome   # for scripts
 \b
 Exit code: 0 every Job is Complete, 1 one Failed, 2 bad input (nothing was started),
 130 interrupted (its Pods were stopped); with --exit-code that of the only container."""
@@ -29,13 +29,23 @@ Exit code: 0 every Job is Complete, 1 one Failed, 2 bad input (nothing was start
 
 @click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Run Jobs to the end")
 @click.argument("files", nargs=-1, metavar="[FILE]... [-- COMMAND [ARG]...]")
-@click.option("-n", "--namespace", default="default", help="For manifests that name none.")
-@click.option("--name", default="", help="The Job's name, with -- COMMAND.")
-@click.option("--image", default="", help="The container's image, with -- COMMAND.")
-@click.option("--completions", type=click.IntRange(0), help="Successful Pods, with -- COMMAND.")
-@click.option("--parallelism", type=click.IntRange(1), help="Pods at a time, with -- COMMAND.")
+@click.option(
+    "-n", "--namespace", default="default", metavar="NAME", help="For manifests that name none."
+)
+@click.option("--name", default="", metavar="NAME", help="The Job's name, with -- COMMAND.")
+@click.option(
+    "--image", default="", metavar="IMAGE", help="The container's image, with -- COMMAND."
+)
+@click.option(
+    "--completions", type=click.IntRange(0), metavar="N", help="Successful Pods, with -- COMMAND."
+)
+@click.option(
+    "--parallelism", type=click.IntRange(1), metavar="N", help="Pods at a time, with -- COMMAND."
+)
 @click.option("--indexed", is_flag=True, help="Give each Pod JOB_COMPLETION_INDEX.")
-@click.option("--retries", type=click.IntRange(0), help="Failed Pods before the Job fails.")
+@click.option(
+    "--retries", type=click.IntRange(0), metavar="N", help="Failed Pods before the Job fails."
+)
 @click.option("--deadline", type=duration, metavar="DURATION", help="The Job's, e.g. 10m.")
 @click.option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="With -- COMMAND.")
 @click.option("--timeout", type=duration, metavar="DURATION", help="Of the whole run.")

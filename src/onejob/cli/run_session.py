@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import msgspec
 
@@ -28,7 +28,7 @@ from onejob.cli.run_plan import RunPlan
 from onejob.cli.runs import RanJob, Run, RunFolder, create_folder, new_run_id, prune
 from onejob.cli.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
 from onejob.cli.terminal import Terminal, leave_unread, terminal_of
-from onejob.client.base import Client, Create, Selection
+from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
 from onejob.node.logs import LogOptions
@@ -112,7 +112,7 @@ class _Session:
                 ),
             )
             logs = _RuntimeLogs(plane.node.runtime)
-            exit_code, outcome = await self._follow(plane.client, logs, revision)
+            exit_code, outcome = await self._follow(plane, logs, revision)
             last_lines = await self._last_lines(logs)
             cpu_seconds = workload_cpu_seconds() if self._options.runtime == "process" else None
         finally:
@@ -167,15 +167,16 @@ class _Session:
 
     # --- while it runs ------------------------------------------------------------------
 
-    async def _follow(self, client: Client, logs: LogSource, revision: int) -> tuple[int, str]:
+    async def _follow(self, plane: ControlPlane, logs: LogSource, revision: int) -> tuple[int, str]:
         """Exit code and outcome: Complete, Failed, TimedOut or Interrupted."""
         shown = None if self._options.quiet else logs
-        follower = Follower(client, self._progress, self._display, self._clock, shown)
+        follower = Follower(plane.client, self._progress, self._display, self._clock, shown)
         following = asyncio.create_task(follower.until_done(revision))
         stopping = asyncio.create_task(self._stop.wait())
         try:
+            awaited: list[asyncio.Future[Any]] = [following, stopping, plane.failed]
             await asyncio.wait(
-                [following, stopping],
+                awaited,
                 timeout=self._options.timeout_seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -184,6 +185,12 @@ class _Session:
                 if self._progress.all_complete:
                     return EXIT_OK, "Complete"
                 return self._failed_exit_code(), "Failed"
+            if plane.failed.done():
+                raise CommandError(
+                    f"onejob itself failed: {plane.failed.result()}",
+                    "please report it",
+                    exit_code=EXIT_FAILED,
+                )
             if stopping.done():
                 self._display.notice("stopping all Pods (again to leave at once)")
                 return 128 + self._stop.signal, "Interrupted"

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob serve                                 on 127.0.0.1:7443
+  onejob serve                                 # on 127.0.0.1:7443
   onejob serve --listen 127.0.0.1:0 --data-dir /tmp/ci
-  onejob serve --runtime simulated             Pods end at once; for tests of clients
+  onejob serve --runtime simulated             # Pods end at once; for tests of clients
 \b
 It goes on where it was after any kind of end, kill -9 included; its Pods outlive it."""
 

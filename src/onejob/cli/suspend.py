@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob suspend job/pi              its Pods are stopped, its progress is kept
-  onejob suspend cronjob/nightly     no new Jobs; those that run go on"""
+  onejob suspend job/pi              # its Pods are stopped, its progress is kept
+  onejob suspend cronjob/nightly     # no new Jobs; those that run go on"""
 
 
 @click.command(epilog=_EPILOG, short_help="Stop starting Pods or Jobs")

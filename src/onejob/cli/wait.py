@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob wait job/pi                                 0 once Complete, 1 once Failed
-  onejob wait job/a job/b --timeout 10m              all of them
+  onejob wait job/pi                                 # 0 once Complete, 1 once Failed
+  onejob wait job/a job/b --timeout 10m              # all of them
   onejob wait job/pi --for condition=suspended
   onejob wait job/pi --for delete"""
 

@@ -1,0 +1,65 @@
+"""Writes commands.md from the commands themselves: `python docs/reference/write_commands.py`."""
+
+from pathlib import Path
+
+import click
+
+from onejob.cli.main import COMMANDS, cli
+
+TARGET = Path(__file__).with_name("commands.md")
+
+HEAD = """\
+# Commands
+
+Written by `write_commands.py` from what `--help` tells.
+
+Errors are one line on stderr, `error: WHAT (NEXT STEP)`; the exit code is 2 for wrong usage or
+bad input and 1 for a failure of what was asked. `ONEJOB_DEBUG=1` shows where onejob itself
+failed. Colours appear on a terminal only, and not with `NO_COLOR`.
+
+State is kept in `$XDG_STATE_HOME/onejob`, else `~/.local/state/onejob`, readable by its user
+alone: `kubeconfig` and `server/` of `onejob serve`, `runs/ID/` of each `onejob run`. Client
+commands use `--kubeconfig`, else the data dir's server, else the kept runs. They never read
+`$KUBECONFIG` or `~/.kube/config`.
+"""
+
+
+def render() -> str:
+    context = click.Context(cli, info_name="onejob")
+    sections = [HEAD]
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        sections.append(section(name, command, click.Context(command, context, name)))
+    return "\n".join(sections)
+
+
+def section(name: str, command: click.Command, context: click.Context) -> str:
+    usage = " ".join(command.collect_usage_pieces(context))
+    lines = [f"## onejob {name}", "", f"`onejob {name} {usage}`", ""]
+    for paragraph in (command.help or "").split("\n\n"):
+        lines += [" ".join(paragraph.split()), ""]
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    if options:
+        lines += ["| option | |", "|---|---|"]
+        lines += [row(option, context) for option in options]
+        lines.append("")
+    examples = [line for line in (command.epilog or "").replace("\b", "").splitlines() if line]
+    lines += ["```", *(line.removeprefix("  ") for line in examples[1:]), "```", ""]
+    return "\n".join(lines)
+
+
+def row(option: click.Option, context: click.Context) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    takes_value = not option.is_flag and not option.count
+    value = f" `{option.make_metavar(context)}`" if takes_value else ""
+    default = f" [default: {option.default}]" if option.show_default else ""
+    return f"| {escaped(names + value)} | {escaped((option.help or '') + default)} |"
+
+
+def escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    TARGET.write_text(render())
