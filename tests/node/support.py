@@ -26,6 +26,7 @@ from onejob.node.runtime import Runtime
 from onejob.objects.meta import PODS, Key
 from onejob.planning.placement import Amounts
 from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
 
 NODE = "here"
 ROOM: Amounts = {"cpu": 4000, "memory": 2**33, "pods": 110}
@@ -33,9 +34,12 @@ Document = dict[str, Any]
 
 
 @asynccontextmanager
-async def an_api(path: Path, clock: Clock | None = None) -> AsyncIterator[LocalClient]:
+async def an_api(
+    path: Path, clock: Clock | None = None, *, in_this_thread: bool = False
+) -> AsyncIterator[LocalClient]:
     clock = clock or SystemClock()
-    store = await LogStore.open(path / "db", clock=clock)
+    committer = LoopCommitter(0.001) if in_this_thread else None
+    store = await LogStore.open(path / "db", clock=clock, committer=committer)
     try:
         client = LocalClient(Service(store, clock=clock, rng=Random(1), gates=FeatureGates()))
         await bootstrap(client)

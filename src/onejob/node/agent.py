@@ -26,11 +26,12 @@ from onejob.node.node_object import NodeObject
 from onejob.node.pod_logs import pod_logs
 from onejob.node.pod_work import PodWork, last_delete
 from onejob.node.probes import Prober
-from onejob.node.runtime import Inheritance, Runtime, RuntimeEvent
+from onejob.node.runtime import Ended, Inheritance, Runtime, RuntimeEvent
+from onejob.node.short_track import Run, ShortTrack
 from onejob.node.sighting import Sighting, read_sighting
 from onejob.node.writer import Writer
 from onejob.objects.meta import PODS, Key
-from onejob.objects.pod_spec import Container, NodePod, read_node_pod
+from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.placement import Amounts
 from onejob.planning.pod_status import NodeFacts
 
@@ -75,6 +76,9 @@ class NodeAgent:
         )
         self._pods.on_change(self._pods_changed)
         self._work: dict[str, PodWork] = {}
+        self._track = ShortTrack(
+            runtime, self.facts, self._writer, self.now, self._run_done, self._run_left
+        )
         self._due: dict[str, PodWork] = {}
         self._turn_due = False
         self._timers: list[tuple[float, int, PodWork]] = []
@@ -115,12 +119,13 @@ class NodeAgent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _end_pods(self) -> None:
+        self._emptied = asyncio.get_running_loop().create_future()
+        self._track.leave_all()
         for work in self._work.values():
             work.node_leaves = True
-            self._soon(work)
-        if self._work:
-            self._emptied = asyncio.get_running_loop().create_future()
-            await self._emptied
+            self.soon(work)
+        self._check_emptied()
+        await self._emptied
 
     def logs(
         self, namespace: str, pod: str, container: str, options: LogOptions
@@ -148,37 +153,36 @@ class NodeAgent:
             self._take_over(self._inherited)
 
     def _seen_waiting(self, sighting: Sighting) -> None:
-        pod = _decode(sighting)
+        pod = sighting.pod()
         if pod is not None:
             self._binder.add(pod)
 
     def _seen_bound(self, sighting: Sighting) -> None:
         work = self._work.get(sighting.uid)
-        if work is None:
-            if self._binder.is_binding(sighting.uid):
-                # The watch was faster than the answer to our own write.
-                return
-            if sighting.terminal:
-                self._finish_deletion(sighting)
-                return
+        if work is not None:
+            work.sighted(sighting)
+        elif sighting.uid in self._track:
+            self._track.sighted(sighting)
+        elif self._binder.is_binding(sighting.uid):
+            # The watch was faster than the answer to our own write.
+            return
+        elif sighting.terminal:
+            self._finish_deletion(sighting)
+        elif (pod := sighting.pod()) is not None:
             # Bound by somebody else, or by an earlier life of ours.
             self._binder.drop(sighting.uid)
-        pod = _decode(sighting)
-        if pod is None:
-            return
-        if work is None:
             self._adopt(pod)
-        elif sighting.revision > work.pod.metadata.revision:
-            work.pod_changed(pod)
-            self._soon(work)
 
     def _finish_deletion(self, sighting: Sighting) -> None:
         """A Pod that ended while being deleted, and whose node died before the last step."""
-        if sighting.grace_seconds and (pod := _decode(sighting)) is not None:
-            self._writer.submit(last_delete(pod), _ignore)
+        if sighting.grace_seconds:
+            self._writer.submit(last_delete(sighting.key, sighting.uid), _ignore)
 
     def _vanished(self, sighting: Sighting) -> None:
         self._binder.drop(sighting.uid)
+        run = self._track.drop(sighting.uid)
+        if run is not None:
+            self._binder.release(run.demand)
         work = self._work.pop(sighting.uid, None)
         if work is not None:
             work.gone = True
@@ -190,14 +194,31 @@ class NodeAgent:
 
     # --- Pods come and go
 
-    def _bound(self, pod: NodePod, demand: Amounts) -> None:
+    def _bound(self, pod: NodePod, demand: Amounts, revision: int) -> None:
         """The binder took it, and the room for it."""
+        if self.runtime.simulated and self._track.takes(pod):
+            self._track.begin(pod, demand, revision)
+            return
+        self._work_on(pod, demand, revision)
+
+    def _work_on(self, pod: NodePod, demand: Amounts, revision: int) -> PodWork:
+        work = PodWork(pod, self, demand)
+        work.known_revision = revision
+        self._work[pod.uid] = work
         newest = self._pods.cache.get(pod.key)
         if newest is not None and newest.uid == pod.uid:
-            pod = _decode(newest) or pod
-        work = PodWork(pod, self, demand)
-        self._work[pod.uid] = work
-        self._soon(work)
+            work.sighted(newest)
+        self.soon(work)
+        return work
+
+    def _run_left(self, run: Run) -> None:
+        work = self._work_on(run.pod, run.demand, run.revision)
+        work.seen.update(run.seen())
+        work.node_leaves = self._emptied is not None
+
+    def _run_done(self, run: Run) -> None:
+        self._binder.release(run.demand)
+        self._check_emptied()
 
     def _adopt(self, pod: NodePod) -> None:
         try:
@@ -210,7 +231,7 @@ class NodeAgent:
         if self._inherited is not None:
             # Which of its attempts were made is only known once all Pods are.
             return
-        self._soon(work)
+        self.soon(work)
 
     def _take_over(self, inherited: Inheritance) -> None:
         """After the first list: join what runs with what the API says shall run."""
@@ -227,7 +248,7 @@ class NodeAgent:
             if not work.seen and (begun or inherited.rebooted) and not self.runtime.simulated:
                 work.lost(now)
             work.remember()
-            self._soon(work)
+            self.soon(work)
         for uid in known:
             self.runtime.discard(uid)
 
@@ -239,7 +260,9 @@ class NodeAgent:
             self._check_emptied()
 
     def _check_emptied(self) -> None:
-        if not self._work and self._emptied is not None and not self._emptied.done():
+        if self._emptied is None or self._emptied.done():
+            return
+        if not self._work and not self._track:
             self._emptied.set_result(None)
 
     # --- the runtime tells
@@ -250,9 +273,16 @@ class NodeAgent:
             return
         for event in events:
             work = self._work.get(event.ref.uid)
-            if work is not None:
-                work.happened(event)
-                self._soon(work)
+            if work is None:
+                if isinstance(event, Ended) and event.ref.uid in self._track:
+                    self._track.ended(event)
+                continue
+            work.happened(event)
+            if self.runtime.simulated:
+                # One step per event: a Pod that takes no time still is seen to run.
+                self._step(work)
+            else:
+                self.soon(work)
 
     def container_started(self, work: PodWork, container: Container) -> None:
         self._prober.begin(work, container)
@@ -260,7 +290,7 @@ class NodeAgent:
     def _probed(self, work: PodWork, message: str) -> None:
         if message:
             self.warn(work.pod, "Unhealthy", message)
-        self._soon(work)
+        self.soon(work)
 
     # --- turns and timers
 
@@ -288,10 +318,10 @@ class NodeAgent:
     def _ring(self) -> None:
         loop = asyncio.get_running_loop()
         while self._timers and self._timers[0][0] <= loop.time():
-            self._soon(heapq.heappop(self._timers)[2])
+            self.soon(heapq.heappop(self._timers)[2])
         self._set_timer(loop)
 
-    def _soon(self, work: PodWork) -> None:
+    def soon(self, work: PodWork) -> None:
         self._due[work.pod.uid] = work
         if not self._turn_due:
             self._turn_due = True
@@ -300,23 +330,17 @@ class NodeAgent:
     def _turn(self) -> None:
         self._turn_due = False
         for uid in list(itertools.islice(self._due, _PODS_PER_TURN)):
-            work = self._due.pop(uid)
-            try:
-                work.step()
-            except Exception:
-                # A bug in one Pod's handling must not stop the node.
-                log.exception("%s: cannot go on", work.pod.key)
+            self._step(self._due.pop(uid))
         if self._due:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._turn)
 
-
-def _decode(sighting: Sighting) -> NodePod | None:
-    try:
-        return read_node_pod(sighting.document)
-    except ValueError as error:
-        log.error("%s: this Pod cannot be read: %s", sighting.key, error)
-        return None
+    def _step(self, work: PodWork) -> None:
+        try:
+            work.step()
+        except Exception:
+            # A bug in one Pod's handling must not stop the node.
+            log.exception("%s: cannot go on", work.pod.key)
 
 
 def _ignore(result: Result) -> None:

@@ -32,7 +32,7 @@ _OUR_SCHEDULER = "default-scheduler"
 
 
 class Binder:
-    """`bound` is told of each Pod that became ours, with the room it took."""
+    """`bound` is told of each Pod that became ours, the room it took, and the revision."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Binder:
         writer: Writer,
         recorder: EventRecorder,
         clock: Clock,
-        bound: Callable[[NodePod, Amounts], None],
+        bound: Callable[[NodePod, Amounts, int], None],
     ) -> None:
         self._node = node
         self._writer = writer
@@ -130,7 +130,7 @@ class Binder:
         def answer(result: Result) -> None:
             self._binding.discard(pod.uid)
             if not isinstance(result, ApiError):
-                self._bound(pod, demand)
+                self._bound(pod, demand, result.revision)
                 return
             self.release(demand)
             if not isinstance(result, NotFound | Conflict):

@@ -43,6 +43,8 @@ def write_amounts(amounts: Amounts) -> dict[str, str]:
 
 def demand_of(spec: NodePodSpec) -> dict[str, int]:
     """Raises BadQuantity."""
+    if len(spec.containers) == 1 and not spec.init_containers and not spec.overhead:
+        return {**_requests(spec.containers[0]), "pods": 1}
     return pod_demand(
         [_requests(container) for container in spec.containers],
         [(_requests(container), is_sidecar(container)) for container in spec.init_containers],

@@ -15,6 +15,8 @@ import msgspec
 from onejob.api.errors import ApiError, Conflict, NotFound
 from onejob.client.base import Delete, Op, Patch, Result
 from onejob.node.runtime import AttemptRef, Ended, Hindered, Lost, Runtime, RuntimeEvent, Started
+from onejob.node.sighting import Sighting
+from onejob.objects.meta import Key
 from onejob.objects.pod_spec import Container, NodePod, ReportedContainer
 from onejob.objects.pod_status import ConditionReport, PodReport
 from onejob.planning import pod_lifecycle
@@ -34,6 +36,9 @@ class Surroundings(Protocol):
     def now(self) -> datetime: ...
 
     def write(self, op: Op, answer: Callable[[Result], None]) -> None: ...
+
+    def soon(self, work: "PodWork") -> None:
+        """Have the Pod take its next step."""
 
     def look_again(self, work: "PodWork", at: datetime) -> None: ...
 
@@ -56,6 +61,9 @@ class PodWork:
         self.seen: dict[str, ContainerSeen] = {}
         #: The Pod object was deleted under us.
         self.gone = False
+        #: The newest revision that told nothing new, because we wrote it or have read it.
+        self.known_revision = pod.metadata.revision
+        self._unread: Sighting | None = None
         #: The node shuts down and takes its Pods along.
         self.node_leaves = False
         self._around = around
@@ -74,8 +82,22 @@ class PodWork:
 
     # --- what is learnt
 
-    def pod_changed(self, pod: NodePod) -> None:
-        self.pod = pod
+    def sighted(self, sighting: Sighting) -> None:
+        """The Pod was seen on the watch. It is read only if it is not what we just wrote, and
+        that is only known once the write was answered."""
+        self._unread = sighting
+        if not self._writing:
+            self._read()
+
+    def _read(self) -> None:
+        sighting, self._unread = self._unread, None
+        if sighting is None or sighting.revision <= self.known_revision:
+            return
+        pod = sighting.pod()
+        if pod is not None:
+            self.pod = pod
+            self.known_revision = sighting.revision
+            self._around.soon(self)
 
     def remember(self) -> None:
         """Take restart counts from the status, for a Pod that an earlier life of the node ran."""
@@ -195,12 +217,15 @@ class PodWork:
 
     def _written(self, result: Result) -> None:
         self._writing = False
-        if isinstance(result, ApiError) and not self.gone:
+        if not isinstance(result, ApiError):
+            self.known_revision = max(self.known_revision, result.revision)
+        elif not self.gone:
             if isinstance(result, NotFound | Conflict):
                 # Deleted, or replaced by a namesake; the watch will say so.
                 log.info("%s: its status has nowhere to go: %s", self.pod.key, result)
             else:
                 log.warning("%s: the API refused its status: %s", self.pod.key, result)
+        self._read()
         if self._unwritten:
             self._write_next()
         elif self._finished:
@@ -208,13 +233,13 @@ class PodWork:
 
     def _after_last_word(self) -> None:
         if self.pod.metadata.deleting and not self.gone:
-            self._around.write(last_delete(self.pod), lambda _: None)
+            self._around.write(last_delete(self.pod.key, self.pod.uid), lambda _: None)
         self._around.done(self)
 
 
-def last_delete(pod: NodePod) -> Delete:
+def last_delete(key: Key, uid: str) -> Delete:
     """The deletion that only the node may do: nothing of the Pod runs any more."""
-    return Delete(pod.key, grace_seconds=0, uid=pod.uid)
+    return Delete(key, grace_seconds=0, uid=uid)
 
 
 def _reported_exit(status: ReportedContainer) -> Exit | None:

@@ -6,11 +6,14 @@ from typing import NamedTuple
 import msgspec
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class View(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
     """Base of all views: camelCase outside, snake_case inside, absent means default.
 
     Documents are normalised on their way into the store (null is dropped), so a view need
-    not accept null.
+    not accept null. Views are frozen and made of values, so they form no cycles, and the
+    garbage collector need not visit the hundred thousands of them that caches hold.
     """
 
 

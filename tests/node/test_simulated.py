@@ -1,0 +1,168 @@
+"""Pods that only pretend go through the same states as real ones, in virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.client.base import Delete, Selection
+from onejob.node.simulated import DURATION, EXIT_CODE, SimulatedRuntime
+from onejob.objects.meta import PODS, Key
+from onejob.virtual_time import run_virtual, virtual_clock
+from tests.node.support import (
+    Document,
+    Node,
+    a_node,
+    a_pod,
+    an_api,
+    condition,
+    the_container,
+    with_spec,
+)
+
+
+def simulate(path: Path, play: Callable[[Node], Awaitable[None]], **settings: Any) -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        async with (
+            an_api(path, clock, in_this_thread=True) as client,
+            a_node(client, SimulatedRuntime(clock), clock=clock, **settings) as node,
+        ):
+            await play(node)
+
+    run_virtual(main())
+
+
+def pretending(name: str = "p", policy: str = "Never", **annotations: str) -> Document:
+    names = {"duration": DURATION, "code": EXIT_CODE}
+    pod = a_pod("anything", name=name, policy=policy)
+    pod["metadata"]["annotations"] = {names[key]: value for key, value in annotations.items()}
+    return pod
+
+
+def test_every_state_is_written_even_if_the_pod_takes_no_time(tmp_path: Path) -> None:
+    async def play(node: Node) -> None:
+        states: list[tuple[str, str]] = []
+        since = (await node.client.list(Selection(PODS))).revision
+        await node.create(pretending())
+        async for batch in node.client.watch(Selection(PODS), after=since):
+            for event in batch:
+                pod = msgspec.json.decode(event.document)
+                states.append((pod["spec"].get("nodeName", ""), pod["status"]["phase"]))
+            if states[-1][1] == "Succeeded":
+                break
+        assert states == [
+            ("", "Pending"),
+            ("here", "Pending"),
+            ("here", "Running"),
+            ("here", "Succeeded"),
+        ]
+
+    simulate(tmp_path, play)
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_times(item)
+            for key, item in value.items()
+            if key not in ("containerID", "lastTransitionTime", "resourceVersion")
+        }
+    return [_without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def test_the_short_track_says_exactly_what_the_long_way_says(tmp_path: Path) -> None:
+    async def play(node: Node) -> None:
+        short = await node.run(pretending("short", code="3"))
+        # A deadline far away changes nothing but the way that is taken.
+        await node.run(with_spec(pretending("long", code="3"), activeDeadlineSeconds=99))
+        long = await node.finished("long")
+        assert _without_times(short["status"]) == _without_times(long["status"])
+        assert (condition(short, "Ready") or {})["reason"] == "PodFailed"
+
+    simulate(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    ("code", "phase"), [("0", "Succeeded"), ("3", "Failed"), ("nonsense", "Succeeded")]
+)
+def test_a_pod_runs_for_its_duration_and_ends_with_its_code(
+    tmp_path: Path, code: str, phase: str
+) -> None:
+    async def play(node: Node) -> None:
+        await node.create(pretending(duration="3600", code=code))
+        await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        await asyncio.sleep(3598)
+        assert (await node.pod("p"))["status"]["phase"] == "Running"
+        await asyncio.sleep(3)
+        assert (await node.pod("p"))["status"]["phase"] == phase
+
+    simulate(tmp_path, play)
+
+
+def test_exit_codes_can_differ_per_attempt(tmp_path: Path) -> None:
+    async def play(node: Node) -> None:
+        await node.create(pretending(policy="OnFailure", code="1,2,0"))
+        await asyncio.sleep(60)
+        ended = await node.pod("p")
+        assert ended["status"]["phase"] == "Succeeded"
+        status = the_container(ended)
+        assert status["restartCount"] == 2
+        assert status["lastState"]["terminated"]["exitCode"] == 2
+
+    simulate(tmp_path, play)
+
+
+def test_a_deleted_pod_ends_and_goes(tmp_path: Path) -> None:
+    async def play(node: Node) -> None:
+        await node.create(pretending(duration="3600"))
+        await node.until("p", lambda p: p["status"]["phase"] == "Running")
+        await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=30))
+        await node.gone("p")
+        assert not node.agent._work
+
+    simulate(tmp_path, play)
+
+
+def test_room_is_given_back_so_many_pods_pass_through_a_small_node(tmp_path: Path) -> None:
+    async def play(node: Node) -> None:
+        for number in range(20):
+            await node.create(pretending(f"p{number}", duration="10"))
+        await asyncio.sleep(5)
+        pods = [await node.pod(f"p{number}") for number in range(20)]
+        assert sum(pod["status"]["phase"] == "Running" for pod in pods) == 3
+        await asyncio.sleep(100)
+        for number in range(20):
+            assert (await node.pod(f"p{number}"))["status"]["phase"] == "Succeeded"
+
+    simulate(tmp_path, play, capacity={"cpu": 1000, "memory": 1000, "pods": 3})
+
+
+def test_a_node_that_leaves_takes_simulated_pods_along(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        async with an_api(tmp_path, clock, in_this_thread=True) as client:
+            async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
+                await node.create(pretending(duration="3600"))
+                await node.until("p", lambda p: p["status"]["phase"] == "Running")
+            ended = await node.pod("p")
+            assert (ended["status"]["phase"], ended["status"]["reason"]) == ("Failed", "Terminated")
+
+    run_virtual(main())
+
+
+def test_a_restarted_node_runs_its_simulated_pods_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        async with an_api(tmp_path, clock, in_this_thread=True) as client:
+            async with a_node(client, SimulatedRuntime(clock), clock=clock, end_pods=False) as node:
+                await node.create(pretending(duration="3600"))
+                await node.until("p", lambda p: p["status"]["phase"] == "Running")
+            async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
+                await asyncio.sleep(3700)
+                assert (await node.pod("p"))["status"]["phase"] == "Succeeded"
+
+    run_virtual(main())
