@@ -7,7 +7,7 @@ behind it: importing one costs more time and memory than the rest of an idle ser
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -20,6 +20,8 @@ class Metric:
     buckets: tuple[float, ...] = ()
     #: The same figures under the names that older proposals gave them.
     aliases: tuple[str, ...] = ()
+    #: Label values that are called otherwise under those names.
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 def doubling(first: float, count: int) -> tuple[float, ...]:
@@ -46,11 +48,7 @@ METRICS: Sequence[Metric] = (
     Metric(
         "job_controller_job_pods_finished_total", "counter",
         "The number of finished Pods that are fully tracked", ("completion_mode", "result"),
-    ),
-    Metric(
-        "job_pod_finished", "counter",
-        "Finished Pods, under the name and results of the original proposal",
-        ("completion_mode", "result"),
+        aliases=("job_pod_finished",), renamed={"succeeded": "completed"},
     ),
     Metric(
         "job_controller_job_finished_indexes_total", "counter",
@@ -191,8 +189,10 @@ class Metrics:
             values = reader() if reader else self._values.get(metric.name, {})
             if not values and not metric.labels:
                 values = {(): 0}
+            renamed = {} if name == metric.name else metric.renamed
             for labels, value in sorted(values.items()):
-                yield f"{name}{_render(metric.labels, labels)} {_number(value)}"
+                shown = [renamed.get(label, label) for label in labels]
+                yield f"{name}{_render(metric.labels, shown)} {_number(value)}"
 
     def _histogram_lines(self, metric: Metric, name: str) -> Iterator[str]:
         for labels, histogram in sorted(self._histograms.get(metric.name, {}).items()):

@@ -7,6 +7,8 @@ import msgspec
 
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
+from onejob.planning.claiming import owner_reference
+from onejob.planning.settings import Settings
 from tests.conformance.loader import with_value
 from tests.conformance.verdict import Case
 
@@ -27,6 +29,17 @@ def as_pod(document: dict[str, Any]) -> Pod:
 
 def as_pods(documents: list[dict[str, Any]]) -> list[Pod]:
     return [as_pod(document) for document in documents]
+
+
+def as_adopted(job: Job, pod: Pod, settings: Settings) -> Pod:
+    """The Pod as the adoption patch leaves it."""
+    finalizers = dict.fromkeys((*pod.metadata.finalizers, settings.tracking_finalizer))
+    metadata = msgspec.structs.replace(
+        pod.metadata,
+        owner_references=(*pod.metadata.owner_references, owner_reference(job)),
+        finalizers=tuple(finalizers),
+    )
+    return msgspec.structs.replace(pod, metadata=metadata)
 
 
 def spoil_expected(case: Case) -> Iterator[tuple[str, Case]]:

@@ -12,7 +12,6 @@ from onejob.objects.selectors import parse_label_selector
 from onejob.planning.backoff import BackoffPolicy
 from onejob.planning.claiming import (
     adoption_patch,
-    as_adopted,
     may_adopt,
     plan_claims,
     release_patch,
@@ -25,7 +24,7 @@ from onejob.planning.pod_facts import is_tracked
 from onejob.planning.routing import jobs_wanting, may_free, route_job_update
 from onejob.planning.scaling import removal_rank
 from onejob.planning.settings import Settings
-from tests.conformance.planner_cases import as_job, as_pod, as_pods, spoil_expected
+from tests.conformance.planner_cases import as_adopted, as_job, as_pod, as_pods, spoil_expected
 from tests.conformance.verdict import Case, Verdict, compare
 
 Args = dict[str, Any]

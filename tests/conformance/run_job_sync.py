@@ -17,7 +17,7 @@ from onejob.objects.meta import Condition
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.bookkeeping import Draft
-from onejob.planning.claiming import as_adopted, plan_claims
+from onejob.planning.claiming import plan_claims
 from onejob.planning.counting import Census, Tally, completed_indexes
 from onejob.planning.indexes import parse_indexes
 from onejob.planning.job import account, plan_job, settle
@@ -40,6 +40,7 @@ from onejob.planning.settings import Settings
 from onejob.planning.status import status_document
 from onejob.planning.tracking import account_for_held
 from tests.conformance.loader import gates_of, with_value
+from tests.conformance.planner_cases import as_adopted
 from tests.conformance.verdict import Case, Failed, Passed, Skipped, Verdict
 
 #: Written by upstream's real Pod control, which the recording replaced by a fake.

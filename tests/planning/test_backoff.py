@@ -40,6 +40,7 @@ def test_the_delay_doubles_up_to_ten_minutes(failures: int, delay: int) -> None:
         (None, "nonsense", [10, 20, 40]),
         (0, None, [0, 0, 0]),
         (900, None, [900, 900, 900]),  # above the common ceiling: its own ceiling
+        (2**63 - 1, None, [3153600000] * 3),  # as good as for ever, and no overflow
     ],
 )
 def test_a_job_may_have_its_own_base(
@@ -49,6 +50,7 @@ def test_a_job_may_have_its_own_base(
     job = a_job(backoffSeconds=field, metadata={"annotations": annotations})
     policy = backoff_policy(job, Settings())
     assert [policy.remaining(n, NOON, NOON) for n in (1, 2, 3)] == [seconds(d) for d in delays]
+    assert policy.remaining(10**9, NOON, NOON) == policy.ceiling * bool(delays[0])
 
 
 @pytest.mark.parametrize(

@@ -151,14 +151,15 @@ def test_creations_are_counted_by_reason_and_result(
     }
 
 
-def test_rulings_of_the_failure_policy_are_counted() -> None:
+def test_rulings_of_the_failure_policy_are_counted_once_they_are_stored() -> None:
     rules = [
         {"action": action, "onExitCodes": {"operator": "In", "values": [code]}}
         for code, action in ((1, "Ignore"), (2, "Count"))
     ]
     pods = [a_pod(f"p{code}", "F", exit_code=code) for code in (1, 2, 3)]
     _, accounting, _ = sync(a_job(completions=9, podFailurePolicy={"rules": rules}), pods)
-    assert told(accounting.metrics) == {
+    assert accounting.write is not None
+    assert told(accounting.write.metrics) == {
         "pod_failures_handled_by_failure_policy Ignore": 1,
         "pod_failures_handled_by_failure_policy Count": 1,
     }

@@ -7,51 +7,41 @@ taken together by the next. It never plans on caches that are older than its own
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-import msgspec
-
-from onejob.api.errors import Invalid, NotFound
+from onejob.api.errors import ApiError, NotFound
 from onejob.client.base import Client, Patch, Selection
 from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
+from onejob.controllers.job_claims import claim_pods
 from onejob.controllers.job_effects import change_pods, remove_finalizers
-from onejob.controllers.job_memory import Memories, Memory
+from onejob.controllers.job_memory import Memories, Memory, is_spent
 from onejob.controllers.job_orphans import OrphanPods
 from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
 from onejob.informers.loop import Retry, work
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
 from onejob.metrics import Metrics
-from onejob.objects.job import Job, read_job
+from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.claiming import (
-    adoption_patch,
-    as_adopted,
-    job_matcher,
-    may_adopt,
-    plan_claims,
-    release_patch,
-)
 from onejob.planning.job import account, plan_job, settle
+from onejob.planning.legacy import DROP_ANNOTATION_PATCH
 from onejob.planning.managing import is_ours, tracks_with_finalizers
-from onejob.planning.names import TRACKING_NAMES
+from onejob.planning.names import BUILT_IN_MANAGER
 from onejob.planning.plan import Event, Metric, Note, Observed, Plan, RemovalOutcomes, StatusWrite
 from onejob.planning.pod_facts import is_tracked
 from onejob.planning.pod_template import PodStamp
 from onejob.planning.pruning import failed_pods_limit
 from onejob.planning.routing import route_pod_change
 from onejob.planning.settings import Settings
-from onejob.planning.status import status_patch
+from onejob.planning.status import status_patch, with_status
 
 log = logging.getLogger(__name__)
 
 #: How long to wait for the caches to show our own writes before giving the worker to others.
 _CATCH_UP_SECONDS = 5.0
-
-_DROP_ANNOTATION_PATCH = msgspec.json.encode(
-    {"metadata": {"annotations": dict.fromkeys(TRACKING_NAMES)}}
-)
 
 
 class JobController:
@@ -76,8 +66,6 @@ class JobController:
         self._workers = workers
         self._queue: WorkQueue[Key] = WorkQueue()
         self._memories = Memories()
-        #: One per Job, replaced with its generation.
-        self._stamps: dict[str, tuple[int, PodStamp]] = {}
         self._orphans = OrphanPods(client, informers, settings)
         self._jobs.on_change(self._jobs_changed)
         self._pods.on_change(self._pods_changed)
@@ -91,6 +79,11 @@ class JobController:
     def idle(self) -> bool:
         return self._queue.idle and self._orphans.idle
 
+    @property
+    def remembered_jobs(self) -> int:
+        """Of how many Jobs something is kept in mind; for tests and figures."""
+        return len(self._memories)
+
     def notes(self, job: Job) -> tuple[Note, ...]:
         """What the last plan said about the Job's state, for `onejob why`."""
         memory = self._memories.known(job.metadata.uid)
@@ -100,30 +93,27 @@ class JobController:
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
         for delta in deltas:
-            if delta.new is None:
-                if delta.old is not None:
-                    self._job_gone(delta.old)
+            old, new = delta.old, delta.new
+            # A list after a gap may show a namesake where there was another Job.
+            same = old is not None and new is not None and old.metadata.uid == new.metadata.uid
+            if old is not None and not same:
+                self._memories.forget(old.metadata.uid)
+                self._orphans.job_gone(old)
+            if new is None:
                 continue
-            if delta.old is None:
-                self._count_external(delta.new)
-            if delta.new.finished:
-                # Its Pods may still hold the finalizer: of a Job that somebody else finished,
-                # or because we stopped before the last ones were freed.
-                self._orphans.add_pods_of(delta.new)
-                self._stamps.pop(delta.new.metadata.uid, None)
+            if not same:
+                self._meet(new)
+            elif old is not None and self._keeps_spent(new) and not self._keeps_spent(old):
+                self._memories.of(new.metadata.uid).uncertain = True
             self._queue.add(delta.key)
 
-    def _job_gone(self, job: Job) -> None:
-        uid = job.metadata.uid
-        self._memories.forget(uid)
-        self._stamps.pop(uid, None)
-        self._orphans.add_pods_of(job)
-        self._queue.add(job.key)
-
-    def _count_external(self, job: Job) -> None:
-        if self._settings.respect_managed_by and not is_ours(job, self._settings):
-            name = job.spec.managed_by or ""
-            self._metrics.count("job_controller_jobs_by_external_controller_total", name)
+    def _meet(self, job: Job) -> None:
+        """Its Pods may have been seen before it was."""
+        if not self._keeps_spent(job):
+            self._memories.drop_spent(job.metadata.uid)
+        manager = job.spec.managed_by
+        if manager not in (None, BUILT_IN_MANAGER) and not is_ours(job, self._settings):
+            self._metrics.count("job_controller_jobs_by_external_controller_total", manager or "")
 
     def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         find_job = self._jobs.cache.get
@@ -145,15 +135,24 @@ class JobController:
     def _remember_pod(self, delta: Delta[Pod]) -> None:
         before, after = _job_uid(delta.old), _job_uid(delta.new)
         if before is not None and before != after and delta.old is not None:
-            self._memories.pod_gone(before, delta.old)
+            job_known = self._job_of(delta.old) is not None
+            self._memories.pod_gone(before, delta.old, job_known=job_known)
         if after is None or delta.new is None:
             return
         job = self._job_of(delta.new)
-        if job is not None and job.finished and not self._keeps_spent(job):
-            self._memories.pod_gone(after, delta.new)
+        if job is None:
+            # Whether what has ended matters is not known before the Job is.
+            self._memories.pod_changed(after, delta.new, keep_spent=True)
+        elif self._is_done_with(job, delta.new):
+            self._memories.pod_gone(after, delta.new, job_known=True)
         else:
-            keep_spent = job is not None and self._keeps_spent(job)
+            keep_spent = self._keeps_spent(job)
             self._memories.pod_changed(after, delta.new, keep_spent=keep_spent)
+
+    def _is_done_with(self, job: Job, pod: Pod) -> bool:
+        if not is_ours(job, self._settings):
+            return True
+        return job.finished and (pod.metadata.deleting or not self._keeps_spent(job))
 
     def _keeps_spent(self, job: Job) -> bool:
         """Whether Pods that have ended and hold no finalizer may still be acted upon."""
@@ -185,84 +184,94 @@ class JobController:
         if job is None:
             return None
         memory = self._memories.of(job.metadata.uid)
-        if memory.uncertain:
-            await self._find_out(job, memory)
-        await self._catch_up(memory)
-        job = self._jobs.cache.get(key)
-        if job is None:
+        try:
+            return await self._sync(job, memory)
+        except OSError as lost:
+            memory.uncertain = True
+            raise Retry(f"the server could not be reached: {lost}") from lost
+
+    async def _sync(self, job: Job, memory: Memory) -> float | None:
+        current = await self._catch_up(job, memory)
+        if current is None:
             return None
         started = self._clock.monotonic()
         plan: Plan | None = None
         result = "error"
         try:
-            if is_ours(job, self._settings) and not job.finished:
-                await self._claim(job, memory)
-            observed = Observed(backoff=memory.backoff, finish_pending=memory.finish_pending)
-            plan = plan_job(job, memory.census, observed, self._clock.now(), self._settings)
+            plan = await self._plan(current, memory)
             memory.notes = plan.notes
             await self._carry_out(plan, memory)
             result = "success"
-        except OSError as lost:
-            memory.uncertain = True
-            raise Retry(f"the server could not be reached: {lost}") from lost
         finally:
-            if plan is not None and plan.skipped is None:
-                self._measure(plan, result, self._clock.monotonic() - started)
-        if plan.skipped is not None and plan.skipped.kind == "finished" and job.finished:
-            self._memories.forget(job.metadata.uid)
+            if plan is None or plan.skipped is None:
+                action = "reconciling" if plan is None else plan.action
+                seconds = self._clock.monotonic() - started
+                self._measure((job.spec.completion_mode, result, action), seconds)
+        if plan.skipped is not None:
+            self._leave(plan.job, plan.skipped)
         return self._seconds_until_next(plan)
 
-    async def _catch_up(self, memory: Memory) -> None:
+    async def _catch_up(self, job: Job, memory: Memory) -> Job | None:
+        """The Job as it is once the caches show all that we know to be written."""
+        if memory.uncertain:
+            await self._find_out(job, memory)
+        await self._reach(self._jobs, memory.job_revision, "batch", "jobs")
+        await self._reach(self._pods, memory.pod_revision, "", "pods")
+        current = self._jobs.cache.get(job.key)
+        # What was remembered of a Job means nothing for a namesake that took its place.
+        same = current is not None and current.metadata.uid == job.metadata.uid
+        return current if same else None
+
+    async def _reach(
+        self, informer: Informer[Any], revision: int, group: str, resource: str
+    ) -> None:
+        if informer.caught_up_to(revision):
+            return
         try:
             async with asyncio.timeout(_CATCH_UP_SECONDS):
-                await self._jobs.reached(memory.job_revision)
-                await self._pods.reached(memory.pod_revision)
+                await informer.reached(revision)
         except TimeoutError as late:
-            self._metrics.count("job_controller_stale_sync_skips_total", "batch", "jobs")
-            raise Retry("the caches do not show our own writes yet") from late
+            self._metrics.count("job_controller_stale_sync_skips_total", group, resource)
+            raise Retry(f"the cache of {resource} does not show our own writes yet") from late
 
     async def _find_out(self, job: Job, memory: Memory) -> None:
-        """The answer to a write was lost. Ask the server itself what there is, and plan only
-        once the cache shows as much: otherwise a Pod could be created twice."""
-        listing = await self._client.list(Selection(PODS, job.metadata.namespace))
+        """Ask the server itself what there is, and plan only once the cache shows as much:
+        otherwise a Pod could be created twice."""
+        memory.uncertain = False
+        try:
+            listing = await self._client.list(Selection(PODS, job.metadata.namespace))
+        except ApiError:
+            memory.uncertain = True
+            raise
         for document in listing.documents:
             pod = read_pod(document)
             if _job_uid(pod) == job.metadata.uid:
                 memory.pod_revision = max(memory.pod_revision, pod.metadata.revision)
-        memory.uncertain = False
+                if is_spent(pod) and self._keeps_spent(job):
+                    memory.put(pod)
 
-    async def _claim(self, job: Job, memory: Memory) -> None:
-        """Adopt Pods that match and nobody controls; let go of those that no longer match."""
-        strangers = self._pods.cache.find("uncontrolled", job.metadata.namespace)
-        claims = plan_claims(job, [*_mismatched(job, memory), *strangers])
-        for pod in claims.releases:
-            try:
-                written = await self._client.write(Patch(pod.key, release_patch(job, pod)))
-                memory.pod_revision = max(memory.pod_revision, written.revision)
-            except (NotFound, Invalid) as gone:
-                log.info("%s need not be released: %s", pod.key, gone)
-            memory.census.remove(pod.metadata.uid)
-        if not claims.adoptions:
-            return
-        tracked = self._tracks(job)
-        live = await self._live(job)
-        if not may_adopt(job, live):
-            raise Retry(f"{job.key} was deleted or replaced: it adopts nothing")
-        for pod in claims.adoptions:
-            try:
-                written = await self._client.write(
-                    Patch(pod.key, adoption_patch(job, pod, self._settings, tracked=tracked))
-                )
-            except NotFound:
-                continue
-            memory.pod_revision = max(memory.pod_revision, written.revision)
-            memory.census.put(as_adopted(job, pod, self._settings, tracked=tracked))
+    async def _plan(self, job: Job, memory: Memory) -> Plan:
+        if is_ours(job, self._settings) and not job.finished:
+            pods = self._pods.cache
+            if await claim_pods(self._client, pods, job, memory, self._settings):
+                claimed = await self._catch_up(job, memory)
+                if claimed is None:
+                    raise Retry(f"{job.key} went away while its Pods were claimed")
+                job = claimed
+        observed = Observed(backoff=memory.backoff, finish_pending=memory.finish_pending)
+        return plan_job(job, memory.census, observed, self._clock.now(), self._settings)
 
-    async def _live(self, job: Job) -> Job | None:
-        try:
-            return read_job(await self._client.get(job.key))
-        except NotFound:
-            return None
+    def _leave(self, job: Job, why: Note) -> None:
+        """There is nothing to do for a Job, now or until it changes."""
+        match why.kind:
+            case "managed-elsewhere":
+                log.info("%s %s", job.key, why.text)
+                self._memories.forget(job.metadata.uid)
+            case "finished" if job.finished:
+                # Its Pods may still hold the finalizer: of a Job that somebody else finished,
+                # or because we stopped before the last ones were freed.
+                self._orphans.add_pods_of(job)
+                self._memories.forget(job.metadata.uid)
 
     async def _carry_out(self, plan: Plan, memory: Memory) -> None:
         self._tell_all(plan.job, plan.events)
@@ -270,9 +279,15 @@ class JobController:
             return
         job = plan.job
         outcomes = await change_pods(
-            self._client, plan, self._stamp(job), memory, lambda event: self._tell(job, event)
+            self._client,
+            plan,
+            self._stamp(job, memory),
+            memory,
+            lambda event: self._tell(job, event),
         )
         if plan.skipped is not None:
+            if outcomes.error is not None:
+                raise Retry(outcomes.error)
             return
         if plan.drop_annotation:
             job = await self._drop_annotation(job, memory)
@@ -305,23 +320,20 @@ class JobController:
         memory.finish_pending = memory.finish_pending or write.finishes
         self._tell_all(job, write.events)
         self._count_all(write.metrics)
-        return msgspec.structs.replace(_at_revision(job, written.revision), status=write.status)
+        return with_status(job, write.status, str(written.revision))
 
     async def _drop_annotation(self, job: Job, memory: Memory) -> Job:
         """The Job is counted by existence from now on, and for good."""
-        written = await self._client.write(Patch(job.key, _DROP_ANNOTATION_PATCH, "merge"))
+        written = await self._client.write(Patch(job.key, DROP_ANNOTATION_PATCH, "merge"))
         memory.job_revision = max(memory.job_revision, written.revision)
-        return _at_revision(job, written.revision)
+        return with_status(job, job.status, str(written.revision))
 
-    def _stamp(self, job: Job) -> PodStamp:
-        uid, generation = job.metadata.uid, job.metadata.generation
-        kept = self._stamps.get(uid)
-        if kept is None or kept[0] != generation:
-            kept = self._stamps[uid] = (
-                generation,
-                PodStamp(job, self._settings, tracked=self._tracks(job)),
-            )
-        return kept[1]
+    def _stamp(self, job: Job, memory: Memory) -> PodStamp:
+        generation = job.metadata.generation
+        if memory.stamp is None or memory.stamp[0] != generation:
+            stamp = PodStamp(job, self._settings, tracked=self._tracks(job))
+            memory.stamp = (generation, stamp)
+        return memory.stamp[1]
 
     def _seconds_until_next(self, plan: Plan) -> float | None:
         at = plan.look_again_at
@@ -345,26 +357,12 @@ class JobController:
                 metric.name, *(value for _, value in metric.labels), by=metric.amount
             )
 
-    def _measure(self, plan: Plan, result: str, seconds: float) -> None:
-        labels = (plan.job.spec.completion_mode, result, plan.action)
+    def _measure(self, labels: tuple[str, str, str], seconds: float) -> None:
         self._metrics.count("job_controller_job_syncs_total", *labels)
         self._metrics.observe("job_controller_job_sync_duration_seconds", seconds, *labels)
-
-
-def _at_revision(job: Job, revision: int) -> Job:
-    metadata = msgspec.structs.replace(job.metadata, resource_version=str(revision))
-    return msgspec.structs.replace(job, metadata=metadata)
 
 
 def _job_uid(pod: Pod | None) -> str | None:
     """The UID of the Job that controls a Pod."""
     owner = pod.metadata.controller_ref if pod is not None else None
     return owner.uid if owner is not None and owner.kind == "Job" else None
-
-
-def _mismatched(job: Job, memory: Memory) -> list[Pod]:
-    """Our Pods whose labels the selector no longer matches."""
-    matcher = job_matcher(job)
-    if matcher is None:
-        return []
-    return [pod for pod in memory.census if not matcher.matches(pod.metadata.labels)]

@@ -51,7 +51,7 @@ async def change_pods(
     namespace = plan.job.metadata.namespace
     tally = _Tally()
     if plan.prunings:
-        await _prune(client, namespace, plan.prunings, memory)
+        await _prune(client, namespace, plan.prunings, memory, tally)
     if plan.deletions:
         await _delete(client, namespace, plan.deletions, memory, tell, tally)
     if plan.creations:
@@ -75,12 +75,18 @@ async def remove_finalizers(
     return RemovalOutcomes(frozenset(removed), error)
 
 
-async def _prune(client: Client, namespace: str, pods: Sequence[PodRef], memory: Memory) -> None:
+async def _prune(
+    client: Client, namespace: str, pods: Sequence[PodRef], memory: Memory, tally: _Tally
+) -> None:
     results = await client.write_many(
         [Delete(Key(PODS, namespace, pod.name), uid=pod.uid) for pod in pods]
     )
-    for result in results:
-        _succeeded(result, memory)
+    for pod, result in zip(pods, results, strict=True):
+        if not _succeeded(result, memory):
+            tally.fail(str(result))
+        elif isinstance(result, NotFound):
+            # The caches do not keep such Pods, so its end may have gone unnoticed.
+            memory.drop(pod.uid)
 
 
 async def _delete(

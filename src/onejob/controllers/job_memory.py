@@ -11,23 +11,40 @@ from onejob.planning.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.counting import Census
 from onejob.planning.plan import Note
 from onejob.planning.pod_facts import is_tracked
+from onejob.planning.pod_template import PodStamp
 
 
 @dataclass(slots=True)
 class Memory:
     census: Census = field(default_factory=Census)
+    #: UIDs of Pods that are new or whose labels changed: they may have to be let go.
+    unclaimed: set[str] = field(default_factory=set)
     backoff: BackoffRecord = NO_FAILURES
     #: A terminal status was written, and the cache does not show it yet.
     finish_pending: bool = False
     #: The newest revisions written for the Job and for its Pods: do not plan on older caches.
     job_revision: int = 0
     pod_revision: int = 0
-    #: The answer to a write of a Pod was lost: it may have happened, at a revision unknown.
+    #: The server may have Pods that the census lacks, at a revision unknown: the answer to a
+    #: write was lost, or ended Pods matter that were not kept before.
     uncertain: bool = False
     #: How many Pods were last created at once without an error.
     trusted_batch: int = 1
+    #: What makes the Job's Pods, and the generation of the Job it is valid for.
+    stamp: tuple[int, PodStamp] | None = None
     #: What the last plan said about itself, for `onejob why`.
     notes: tuple[Note, ...] = ()
+
+    def put(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        known = self.census.get(uid)
+        if known is None or known.metadata.labels != pod.metadata.labels:
+            self.unclaimed.add(uid)
+        self.census.put(pod)
+
+    def drop(self, uid: str) -> None:
+        self.census.remove(uid)
+        self.unclaimed.discard(uid)
 
 
 class Memories:
@@ -51,18 +68,29 @@ class Memories:
     def forget(self, uid: str) -> None:
         self._by_uid.pop(uid, None)
 
+    def drop_spent(self, uid: str) -> None:
+        """Ended Pods were kept only for as long as nothing was known of their Job."""
+        memory = self._by_uid.get(uid)
+        if memory is not None:
+            for spent in list(memory.census.spent):
+                memory.drop(spent)
+
     def pod_changed(self, uid: str, pod: Pod, *, keep_spent: bool) -> None:
         """Note a Pod of the Job with this UID. What has ended and is counted is kept only if
         the Job may still act upon it."""
         if keep_spent or not is_spent(pod):
-            self.of(uid).census.put(pod)
+            self.of(uid).put(pod)
         else:
-            self.pod_gone(uid, pod)
+            self.pod_gone(uid, pod, job_known=True)
 
-    def pod_gone(self, uid: str, pod: Pod) -> None:
+    def pod_gone(self, uid: str, pod: Pod, *, job_known: bool) -> None:
         memory = self._by_uid.get(uid)
-        if memory is not None:
-            memory.census.remove(pod.metadata.uid)
+        if memory is None:
+            return
+        memory.drop(pod.metadata.uid)
+        if not job_known and memory.census.empty:
+            # The last Pod of a Job that is gone: nobody else would ever forget it.
+            del self._by_uid[uid]
 
 
 def is_spent(pod: Pod) -> bool:

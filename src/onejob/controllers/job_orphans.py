@@ -1,20 +1,25 @@
 """Frees Pods that hold the tracking finalizer though no Job will ever count them."""
 
 import logging
+from collections import OrderedDict
 
 from onejob.api.errors import NotFound
 from onejob.client.base import Client, Patch
 from onejob.informers.loop import work
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
-from onejob.objects.job import Job
-from onejob.objects.meta import Key
-from onejob.planning.claiming import REMOVE_TRACKING_PATCH
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import JOBS, Key
+from onejob.objects.pod import Pod
+from onejob.planning.claiming import freeing_patch
 from onejob.planning.pod_facts import is_tracked
 from onejob.planning.routing import may_free
 from onejob.planning.settings import Settings
 
 log = logging.getLogger(__name__)
+
+#: Of how many Jobs it is remembered that they are gone.
+_REMEMBERED = 4096
 
 
 class OrphanPods:
@@ -24,9 +29,15 @@ class OrphanPods:
         self._pods = informers.pods
         self._settings = settings
         self._queue: WorkQueue[Key] = WorkQueue()
+        #: UIDs of Jobs seen to vanish: nobody need be asked about them again.
+        self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def run(self, workers: int) -> None:
         await work(self._queue, self._free, workers=workers, name="job_orphan_pod")
+
+    def __len__(self) -> int:
+        """How many Pods are due."""
+        return len(self._queue)
 
     @property
     def idle(self) -> bool:
@@ -34,6 +45,12 @@ class OrphanPods:
 
     def add(self, pod: Key) -> None:
         self._queue.add(pod)
+
+    def job_gone(self, job: Job) -> None:
+        self._gone[job.metadata.uid] = None
+        if len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)
+        self.add_pods_of(job)
 
     def add_pods_of(self, job: Job) -> None:
         """All Pods of a Job that has finished or is gone."""
@@ -45,8 +62,28 @@ class OrphanPods:
         pod = self._pods.cache.get(key)
         if pod is None or not may_free(pod, self._jobs.cache.get, self._settings):
             return None
+        if self._job_is_unknown(pod):
+            # The caches follow the server one by one: the Job may be new rather than gone.
+            live = await self._live_job(pod)
+            if not may_free(pod, lambda job: live, self._settings):
+                return None
         try:
-            await self._client.write(Patch(key, REMOVE_TRACKING_PATCH))
+            await self._client.write(Patch(key, freeing_patch(pod)))
         except NotFound:
             log.debug("%s is gone already", key)
         return None
+
+    def _job_is_unknown(self, pod: Pod) -> bool:
+        owner = pod.metadata.controller_ref
+        if owner is None or owner.uid in self._gone:
+            return False
+        job = self._jobs.cache.get(Key(JOBS, pod.metadata.namespace, owner.name))
+        return job is None or job.metadata.uid != owner.uid
+
+    async def _live_job(self, pod: Pod) -> Job | None:
+        owner = pod.metadata.controller_ref
+        assert owner is not None, "only an owner that is named can be unknown"
+        try:
+            return read_job(await self._client.get(Key(JOBS, pod.metadata.namespace, owner.name)))
+        except NotFound:
+            return None

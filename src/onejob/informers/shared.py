@@ -119,7 +119,11 @@ def _controller_uid(pod: Pod) -> Iterable[Hashable]:
 
 
 def _uncontrolled_in(pod: Pod) -> Iterable[Hashable]:
-    return () if pod.metadata.controller_ref is not None else (pod.metadata.namespace,)
+    """By namespace, and there by each label: a selector need not try all of them."""
+    if pod.metadata.controller_ref is not None:
+        return ()
+    namespace = pod.metadata.namespace
+    return (namespace, *((namespace, *label) for label in pod.metadata.labels.items()))
 
 
 def _job_owner(job: Job) -> Iterable[Hashable]:

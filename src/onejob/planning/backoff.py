@@ -9,6 +9,8 @@ from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION
 from onejob.planning.settings import Settings
 
 _NO_DELAY = timedelta(0)
+#: The field is 64 bits wide; more seconds than these are as good as for ever.
+_LONGEST_SECONDS = 100 * 365 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class BackoffPolicy:
     ) -> timedelta:
         if failures <= 0 or last_failure_at is None or not self.base:
             return _NO_DELAY
-        doublings = min(failures - 1, 31)
-        delay = min(self.base * (1 << doublings), self.ceiling)
+        delay = self.ceiling
+        if self.base < self.ceiling:
+            delay = min(self.base * (1 << min(failures - 1, 31)), self.ceiling)
         return max(delay - (now - last_failure_at), _NO_DELAY)
 
 
@@ -56,7 +59,9 @@ def backoff_policy(job: Job, settings: Settings) -> BackoffPolicy:
     seconds = job.spec.backoff_seconds
     if seconds is None:
         seconds = annotated_number(job, BACKOFF_SECONDS_ANNOTATION)
-    base = timedelta(seconds=settings.backoff_base_seconds if seconds is None else seconds)
+    if seconds is None:
+        seconds = settings.backoff_base_seconds
+    base = timedelta(seconds=min(seconds, _LONGEST_SECONDS))
     return BackoffPolicy(base, max(base, timedelta(seconds=settings.backoff_ceiling_seconds)))
 
 

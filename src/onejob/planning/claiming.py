@@ -11,7 +11,6 @@ from onejob.objects.meta import OwnerReference
 from onejob.objects.pod import Pod
 from onejob.objects.selectors import LabelMatcher, matcher_of
 from onejob.planning.names import TRACKING_NAMES
-from onejob.planning.pod_facts import is_tracked
 from onejob.planning.settings import Settings
 
 Claim: TypeAlias = Literal["keep", "adopt", "release", "leave"]
@@ -108,6 +107,19 @@ def adoption_patch(job: Job, pod: Pod, settings: Settings, *, tracked: bool = Tr
     return msgspec.json.encode({"metadata": metadata})
 
 
+def freeing_patch(pod: Pod) -> bytes:
+    """Takes the finalizer off a Pod that is just as we know it, for if it has changed since,
+    somebody may have adopted it."""
+    return msgspec.json.encode(
+        {
+            "metadata": {
+                "resourceVersion": pod.metadata.resource_version,
+                "$deleteFromPrimitiveList/finalizers": TRACKING_NAMES,
+            }
+        }
+    )
+
+
 def release_patch(job: Job, pod: Pod) -> bytes:
     return msgspec.json.encode(
         {
@@ -118,16 +130,3 @@ def release_patch(job: Job, pod: Pod) -> bytes:
             }
         }
     )
-
-
-def as_adopted(job: Job, pod: Pod, settings: Settings, *, tracked: bool = True) -> Pod:
-    """The Pod as the adoption patch leaves it, for the rest of the sync."""
-    finalizers = pod.metadata.finalizers
-    if tracked and not is_tracked(pod):
-        finalizers = (*finalizers, settings.tracking_finalizer)
-    metadata = msgspec.structs.replace(
-        pod.metadata,
-        owner_references=(*pod.metadata.owner_references, owner_reference(job)),
-        finalizers=finalizers,
-    )
-    return msgspec.structs.replace(pod, metadata=metadata)

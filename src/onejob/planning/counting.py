@@ -80,6 +80,10 @@ class Census:
             self.active.values(), self.ending.values(), self.ended.values(), self.spent.values()
         )
 
+    @property
+    def empty(self) -> bool:
+        return not (self.active or self.ending or self.ended or self.spent)
+
     def get(self, uid: str) -> Pod | None:
         for group in (self.ended, self.active, self.ending, self.spent):
             if uid in group:

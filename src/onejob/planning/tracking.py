@@ -53,13 +53,17 @@ def account_for_held(plan: Plan, draft: Draft) -> Accounting:
         status = _with_condition(status, interim_condition(fate, plan.now))
         dirty = True
     write = None
+    at_once, rulings = draft.metrics, ruling_metrics(batch.actions)
     if dirty:
+        # Judged again if the write fails, so not told before.
         write = StatusWrite(
             status,
             events=draft.events,
-            metrics=progress_metrics(job, job.status, status),
+            metrics=progress_metrics(job, job.status, status) + rulings,
             backoff=plan.backoff,
         )
+    else:
+        at_once += rulings
     return Accounting(
         plan,
         status,
@@ -68,7 +72,7 @@ def account_for_held(plan: Plan, draft: Draft) -> Accounting:
         removals=tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in batch.freed),
         fate=fate,
         capped=batch.capped,
-        metrics=draft.metrics + ruling_metrics(batch.actions),
+        metrics=at_once,
         error=draft.error,
     )
 

@@ -1,0 +1,94 @@
+"""Makes Pods a Job's own, or lets them go, as their labels and the Job's selector say."""
+
+from collections.abc import Iterable
+
+from onejob.api.errors import ApiError, Invalid, NotFound
+from onejob.client.base import Client, Patch, Written
+from onejob.controllers.job_memory import Memory
+from onejob.informers.cache import Cache
+from onejob.informers.loop import Retry
+from onejob.objects.job import Job, read_job
+from onejob.objects.pod import Pod
+from onejob.planning.claiming import (
+    Claims,
+    adoption_patch,
+    may_adopt,
+    plan_claims,
+    release_patch,
+)
+from onejob.planning.managing import tracks_with_finalizers
+from onejob.planning.settings import Settings
+
+
+async def claim_pods(
+    client: Client, pods: Cache[Pod], job: Job, memory: Memory, settings: Settings
+) -> bool:
+    """Adopt Pods that match and nobody controls; let go of those that no longer match.
+
+    Returns whether anything was written: then look again before planning.
+    """
+    unclaimed, memory.unclaimed = memory.unclaimed, set()
+    own = (memory.census.get(uid) for uid in unclaimed)
+    candidates = [pod for pod in own if pod is not None]
+    claims = plan_claims(job, [*candidates, *_strangers(pods, job)])
+    if not claims.releases and not claims.adoptions:
+        return False
+    try:
+        await _release(client, job, claims, memory)
+        await _adopt(client, job, claims, memory, settings)
+    except Exception:
+        memory.unclaimed |= unclaimed
+        raise
+    return True
+
+
+def _strangers(pods: Cache[Pod], job: Job) -> Iterable[Pod]:
+    """Pods that nobody controls; of all those in the namespace, as few as can be told."""
+    namespace = job.metadata.namespace
+    if job.spec.selector is not None:
+        for label, value in job.spec.selector.match_labels.items():
+            return pods.find("uncontrolled", (namespace, label, value))
+    return pods.find("uncontrolled", namespace)
+
+
+async def _release(client: Client, job: Job, claims: Claims, memory: Memory) -> None:
+    results = await client.write_many(
+        [Patch(pod.key, release_patch(job, pod)) for pod in claims.releases]
+    )
+    for pod, result in zip(claims.releases, results, strict=True):
+        if isinstance(result, Written):
+            memory.pod_revision = max(memory.pod_revision, result.revision)
+        elif not isinstance(result, NotFound | Invalid):
+            raise result
+        memory.drop(pod.metadata.uid)
+
+
+async def _adopt(
+    client: Client, job: Job, claims: Claims, memory: Memory, settings: Settings
+) -> None:
+    if not claims.adoptions:
+        return
+    if not may_adopt(job, await _live(client, job)):
+        raise Retry(f"{job.key} was deleted or replaced: it adopts nothing")
+    tracked = tracks_with_finalizers(job, settings)
+    results = await client.write_many(
+        [
+            Patch(pod.key, adoption_patch(job, pod, settings, tracked=tracked))
+            for pod in claims.adoptions
+        ]
+    )
+    refusals: list[ApiError] = []
+    for result in results:
+        if isinstance(result, Written):
+            memory.pod_revision = max(memory.pod_revision, result.revision)
+        elif not isinstance(result, NotFound):
+            refusals.append(result)
+    if refusals:
+        raise refusals[0]
+
+
+async def _live(client: Client, job: Job) -> Job | None:
+    try:
+        return read_job(await client.get(job.key))
+    except NotFound:
+        return None

@@ -1,0 +1,84 @@
+"""The controller remembers Jobs that are under way, and nothing else."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.client.base import Delete
+from onejob.client.events import EventRecorder
+from onejob.controllers.garbage import GarbageCollector
+from onejob.informers.shared import SharedInformers
+from onejob.virtual_time import run_virtual
+from sim.cluster import Cluster, RunningController, a_cluster
+
+
+async def start_with_collector(cluster: Cluster) -> RunningController:
+    """The Job controller, and somebody who deletes what the deleted leave behind."""
+    running = await cluster.start_job_controller()
+    informers = SharedInformers(cluster.client)
+    recorder = EventRecorder(cluster.client, "garbage-collector-controller", cluster.clock)
+    collector = GarbageCollector(cluster.client, informers, recorder)
+    await informers.start()
+    cluster.tasks.append(asyncio.create_task(collector.run()))
+    return running
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
+def test_a_deleted_job_is_forgotten_with_its_pods(tmp_path: Path, propagation: Any) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            cluster.start_node(lambda pod: None)
+            controller = await start_with_collector(cluster)
+            key = await cluster.create_job(completions=3, parallelism=3)
+            await asyncio.sleep(5)
+            assert controller.controller.remembered_jobs == 1
+            await cluster.client.write(Delete(key, propagation))
+            await asyncio.sleep(60)
+            pods = await cluster.pods()
+            assert len(pods) == (3 if propagation == "Orphan" else 0)
+            assert all(not pod.metadata.finalizers for pod in pods)
+            assert controller.controller.remembered_jobs == 0
+            await controller.stop()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"completions": 3, "parallelism": 2},
+        {"completions": 2, "parallelism": 2, "completionMode": "Indexed"},
+        {"backoffLimit": 1, "failedPodsLimit": 1, "annotations": {"fails": "yes"}},
+    ],
+)
+def test_a_finished_job_is_forgotten(tmp_path: Path, spec: dict[str, Any]) -> None:
+    fails = "annotations" in spec
+
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            cluster.start_node(lambda pod: int(fails))
+            controller = await cluster.start_job_controller()
+            await cluster.until_finished(await cluster.create_job(**spec))
+            await asyncio.sleep(60)
+            assert controller.controller.remembered_jobs == 0
+            for pod in await cluster.pods():
+                await cluster.client.write(Delete(pod.key))
+            await asyncio.sleep(60)
+            assert controller.controller.remembered_jobs == 0
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_jobs_of_other_controllers_are_not_remembered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            controller = await cluster.start_job_controller()
+            await cluster.create_job(managedBy="example.com/other")
+            await asyncio.sleep(5)
+            assert controller.controller.remembered_jobs == 0
+            await controller.stop()
+
+    run_virtual(main())

@@ -1,0 +1,262 @@
+"""What happens between two steps of the controller, or behind its back."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import msgspec
+import pytest
+
+from onejob.api.errors import ApiError, Conflict, Forbidden, TooManyRequests
+from onejob.client.base import Create, Delete, Op, Patch, Result
+from onejob.gates import FeatureGates
+from onejob.objects.meta import JOBS, PODS, Key
+from onejob.objects.pod import Pod
+from onejob.planning.claiming import REMOVE_TRACKING_PATCH
+from onejob.planning.names import TRACKING
+from onejob.virtual_time import run_virtual
+from sim.cluster import Cluster, a_cluster
+from tests.job.clients import Interceptor
+
+BY_HAND: dict[str, Any] = {"manualSelector": True, "selector": {"matchLabels": {"app": "x"}}}
+LABELLED: dict[str, Any] = {
+    "metadata": {"labels": {"app": "x"}},
+    "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]},
+}
+
+
+def a_pod_without_owner(name: str = "stray", **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "x"}, **metadata},
+        "spec": LABELLED["spec"],
+    }
+
+
+async def create_pod(cluster: Cluster, document: dict[str, Any]) -> Key:
+    await cluster.client.write(Create(PODS, "default", msgspec.json.encode(document)))
+    return Key(PODS, "default", document["metadata"]["name"])
+
+
+def frees(op: Op) -> bool:
+    return isinstance(op, Patch) and b"$deleteFromPrimitiveList/finalizers" in op.body
+
+
+def adopts(op: Op) -> bool:
+    return isinstance(op, Patch) and op.key.resource == PODS and b"ownerReferences" in op.body
+
+
+def writes_status(op: Op) -> TypeGuard[Patch]:
+    return isinstance(op, Patch) and op.key.resource == JOBS and op.subresource == "status"
+
+
+async def end_pod(cluster: Cluster, pod: Key, phase: str = "Succeeded") -> None:
+    body = msgspec.json.encode({"status": {"phase": phase}})
+    await cluster.client.write(Patch(pod, body, "merge", "status"))
+
+
+def test_a_pod_that_ends_while_it_is_adopted_is_seen_to_have_ended(tmp_path: Path) -> None:
+    """Its end may be seen before the answer to the adoption is."""
+
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            pod = await create_pod(cluster, a_pod_without_owner())
+
+            async def late(op: Op, result: Result) -> Result:
+                if adopts(op):
+                    await end_pod(cluster, pod)
+                    await asyncio.sleep(1)
+                return result
+
+            client = Interceptor(cluster.client, after=late)
+            job = await cluster.create_job(template=LABELLED, **BY_HAND)
+            controller = await cluster.start_job_controller(client)
+            finished = await cluster.until_finished(job)
+            assert finished.status.succeeded == 1
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_a_pod_that_is_adopted_is_not_freed_as_an_orphan_afterwards(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            pod = await create_pod(cluster, a_pod_without_owner(finalizers=[TRACKING]))
+
+            async def hesitates(op: Op) -> Result | None:
+                if frees(op):
+                    await asyncio.sleep(1)
+                return None
+
+            client = Interceptor(cluster.client, before=hesitates)
+            job = await cluster.create_job(template=LABELLED, **BY_HAND)
+            controller = await cluster.start_job_controller(client)
+            await asyncio.sleep(30)
+            (adopted,) = await cluster.pods()
+            assert adopted.metadata.controller_ref is not None
+            assert TRACKING in adopted.metadata.finalizers
+            await end_pod(cluster, pod)
+            finished = await cluster.until_finished(job)
+            assert finished.status.succeeded == 1
+            assert len(await cluster.pods()) == 1, "its work is not done again"
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_a_pod_is_no_orphan_because_its_job_is_not_in_the_cache_yet(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            client = Interceptor(cluster.client)
+            controller = await cluster.start_job_controller(client)
+            client.hold_back(JOBS)
+            key = await cluster.create_job(suspend=True)
+            job = await cluster.job(key)
+            owner = {
+                "apiVersion": "batch/v1", "kind": "Job", "name": key.name,
+                "uid": job.metadata.uid, "controller": True,
+            }  # fmt: skip
+            labels = {"batch.kubernetes.io/controller-uid": job.metadata.uid}
+            pod = await create_pod(
+                cluster,
+                a_pod_without_owner(finalizers=[TRACKING], ownerReferences=[owner], labels=labels),
+            )
+            await end_pod(cluster, pod)
+            await cluster.client.write(Delete(pod))
+            await asyncio.sleep(10)
+            assert [f for p in await cluster.pods() for f in p.metadata.finalizers] == [TRACKING]
+            client.release(JOBS)
+            finished = await cluster.until_finished(key)
+            assert finished.status.succeeded == 1, "it was counted once its Job was known"
+            assert await cluster.pods() == []
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_a_pod_that_appears_after_its_job_has_finished_is_freed(tmp_path: Path) -> None:
+    """Such as one whose creation was slow to be answered."""
+
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            cluster.start_node(lambda pod: 0)
+            controller = await cluster.start_job_controller()
+            job = await cluster.until_finished(await cluster.create_job())
+            await asyncio.sleep(5)
+            owner = {
+                "apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name,
+                "uid": job.metadata.uid, "controller": True,
+            }  # fmt: skip
+            await create_pod(
+                cluster, a_pod_without_owner(finalizers=[TRACKING], ownerReferences=[owner])
+            )
+            await asyncio.sleep(5)
+            assert all(not pod.metadata.finalizers for pod in await cluster.pods())
+            await controller.stop()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("jobs_first", [True, False])
+def test_jobs_counted_by_existence_find_their_ended_pods_after_a_restart(
+    tmp_path: Path, jobs_first: bool
+) -> None:
+    """Whichever of Jobs and Pods is listed first."""
+
+    async def main() -> None:
+        gates = FeatureGates({"JobTrackingWithFinalizers": False})
+        async with a_cluster(tmp_path, gates=gates) as cluster:
+            seen: list[str] = []
+
+            def two_succeed(pod: Pod) -> int | None:
+                seen.append(pod.metadata.uid)
+                return 0 if len(seen) <= 2 else None
+
+            cluster.start_node(two_succeed)
+            controller = await cluster.start_job_controller()
+            job = await cluster.create_job(completions=3, parallelism=1)
+            await asyncio.sleep(10)
+            await controller.stop()
+            client = Interceptor(cluster.client)
+            slow = PODS if jobs_first else JOBS
+            client.hold_back(slow)
+            starting = asyncio.create_task(cluster.start_job_controller(client))
+            await asyncio.sleep(1)
+            client.release(slow)
+            controller = await starting
+            last = next(pod for pod in await cluster.pods() if not pod.terminal)
+            await end_pod(cluster, last.key)
+            await cluster.until_finished(job)
+            assert len(seen) == 3, "no work is done again"
+            await controller.stop()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("error", [Conflict("changed"), TooManyRequests("slow down")])
+def test_a_refused_status_write_is_repeated_and_counts_once(
+    tmp_path: Path, error: ApiError
+) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            refusals = [error, error, error]
+
+            async def refuses(op: Op) -> Result | None:
+                lists_failures = writes_status(op) and b'"failed":["' in op.body
+                return refusals.pop() if lists_failures and refusals else None
+
+            client = Interceptor(cluster.client, before=refuses)
+            node = cluster.start_node(lambda pod: 3 if len(node.exits) < 2 else 0)
+            controller = await cluster.start_job_controller(client)
+            policy = {
+                "rules": [
+                    {"action": "Count", "onExitCodes": {"operator": "In", "values": [3]}},
+                ]
+            }
+            job = await cluster.until_finished(
+                await cluster.create_job(completions=2, parallelism=2, podFailurePolicy=policy)
+            )
+            assert not refusals
+            assert (job.status.succeeded, job.status.failed) == (2, node.failed)
+            name = "job_controller_pod_failures_handled_by_failure_policy_total"
+            assert cluster.metrics.value(name, "Count") == node.failed
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_failed_pods_beyond_the_limit_go_though_the_first_try_to_delete_them_fails(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            refusals: list[ApiError] = [Forbidden("not now")] * 2
+
+            async def refuses(op: Op) -> Result | None:
+                return refusals.pop() if isinstance(op, Delete) and refusals else None
+
+            client = Interceptor(cluster.client, before=refuses)
+            cluster.start_node(lambda pod: 1)
+            controller = await cluster.start_job_controller(client)
+            await cluster.until_finished(
+                await cluster.create_job(backoffLimit=1, failedPodsLimit=0, backoffSeconds=0)
+            )
+            await asyncio.sleep(60)
+            assert not refusals
+            assert await cluster.pods() == []
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_a_patch_that_frees_a_pod_names_both_finalizers() -> None:
+    body = msgspec.json.decode(REMOVE_TRACKING_PATCH)
+    assert body == {
+        "metadata": {
+            "$deleteFromPrimitiveList/finalizers": [
+                "batch.kubernetes.io/job-tracking",
+                "batch.kubernetes.io/job-completion",
+            ]
+        }
+    }
