@@ -35,7 +35,8 @@ _OMITTED_WHEN_EMPTY = (
 
 
 def timestamp(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    # `at` is in UTC; formatting with strftime takes five times as long.
+    return at.isoformat()[:19] + "Z"
 
 
 def new_uid(rng: Random) -> str:

@@ -6,10 +6,10 @@ documents on the way in and out.
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.api.kinds import BY_RESOURCE, Kind
 from onejob.api.requests import (

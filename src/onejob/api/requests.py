@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from onejob.api.kinds import Kind
 from onejob.objects.meta import Key
 
@@ -85,8 +87,7 @@ class DeleteOptions:
     resource_version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The answer to a write."""
 
     code: int
@@ -95,8 +96,7 @@ class Outcome:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ListOutcome:
+class ListOutcome(msgspec.Struct, frozen=True):
     #: Whole documents, with apiVersion and kind (HTTP strips these from list items).
     documents: tuple[bytes, ...]
     revision: int
@@ -104,8 +104,7 @@ class ListOutcome:
     remaining: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServedEvent:
+class ServedEvent(msgspec.Struct, frozen=True, gc=False):
     """One event of a watch, filtered and typed for its watcher."""
 
     #: ADDED, MODIFIED, DELETED or BOOKMARK

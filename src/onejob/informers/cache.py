@@ -1,8 +1,9 @@
 """What is known of a resource: typed views by key, with indexes. One writer, many readers."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from onejob.objects.meta import Key
 
@@ -11,8 +12,7 @@ V = TypeVar("V")
 IndexFunction = Callable[[V], Iterable[Hashable]]
 
 
-@dataclass(frozen=True, slots=True)
-class Delta(Generic[V]):
+class Delta(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """One difference between two states of a cache; `old` or `new` is None at its ends.
 
     `old` may also be None for an object that the cache does not keep. `document` is the whole

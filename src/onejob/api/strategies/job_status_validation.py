@@ -73,7 +73,7 @@ class Write:
         return self.finished != (self.was_true("Complete") or self.was_true("Failed"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rule:
     #: What is refused, in words; unique.
     refuses: str
