@@ -150,6 +150,7 @@ class RestartRule(View, frozen=True):
 class Container(View, frozen=True):
     name: str = ""
     image: str = ""
+    image_pull_policy: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     working_dir: str = ""

@@ -1,0 +1,179 @@
+"""The arguments with which the engine makes one container as its Pod asks. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onejob.api.quantity import BadQuantity, parse_quantity
+from onejob.node.environment import ConfigProblem, expand
+from onejob.node.mounts import Mount
+from onejob.node.podman_engine import Abilities
+from onejob.node.podman_images import ImageFacts
+from onejob.node.podman_records import (
+    ATTEMPT,
+    BOOT,
+    CONTAINER,
+    DATA_DIR,
+    MESSAGE_POLICY,
+    POD,
+    POD_UID,
+    STOP_SIGNAL,
+)
+from onejob.node.runtime import AttemptRef
+from onejob.objects.pod_spec import Container, NodePod
+
+#: As the kubelet rotates: the engine keeps one file of this size, we keep five.
+_LOG_BYTES = 10 * 1024 * 1024
+_HOSTNAME_LENGTH = 63
+
+#: Variables that would mean something to the engine's client itself, by how they begin.
+_ENGINES_OWN = (
+    "BUILDAH_", "CONTAINER", "CONMON_", "DBUS_", "DOCKER_", "GLIBC_", "GO", "HOME", "LD_",
+    "LISTEN_", "MALLOC_", "NOTIFY_", "PATH", "PODMAN_", "REGISTRY_", "SSL_", "STORAGE_", "TMPDIR",
+    "XDG_", "_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Surrounding:
+    """What a container gets from the node rather than from its Pod."""
+
+    data_dir: str
+    boot_id: str
+    abilities: Abilities = field(default_factory=Abilities)
+    #: As given by the user: networks, ulimits, another OCI runtime.
+    options: tuple[str, ...] = ()
+    is_docker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """`env` holds values that belong in no argument list, which every user may read."""
+
+    arguments: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def container_name(ref: AttemptRef) -> str:
+    """One per attempt: the engine refuses a second container of the same name."""
+    return f"onejob-{ref.uid}-{ref.container}-{ref.attempt}"
+
+
+def run_request(
+    pod: NodePod,
+    container: Container,
+    ref: AttemptRef,
+    *,
+    env: Mapping[str, str],
+    mounts: Sequence[Mount],
+    image: ImageFacts,
+    log_file: Path,
+    around: Surrounding,
+) -> RunRequest:
+    """Raises ConfigProblem."""
+    env_arguments, client_env = pass_environment(env)
+    arguments = [
+        "--detach",
+        "--pull=never",
+        f"--name={container_name(ref)}",
+        *_labels(pod, container, ref, image, around),
+        *_identity(pod, container, image),
+        *_limits(container, around.abilities),
+        *env_arguments,
+        *(_volume(mount) for mount in mounts),
+        f"--hostname={_hostname(pod)}",
+        f"--stop-timeout={max(pod.spec.termination_grace_period_seconds, 0)}",
+        # The Pod's probes say what healthy means, not the image.
+        "--no-healthcheck",
+        *_logging(log_file, around),
+    ]
+    if container.working_dir:
+        arguments.append(f"--workdir={container.working_dir}")
+    if pod.spec.host_network and not any(o.startswith("--net") for o in around.options):
+        arguments.append("--network=host")
+    arguments += around.options
+    command = [expand(word, env) for word in (*container.command, *container.args)]
+    if container.command:
+        arguments.append(f"--entrypoint={command.pop(0)}")
+    return RunRequest((*arguments, container.image, *command), client_env)
+
+
+def pass_environment(env: Mapping[str, str]) -> tuple[list[str], Mapping[str, str]]:
+    """Arguments, and variables of the client that these take values from.
+
+    Values may be secret, so they go through the client's environment; only where a variable
+    would change what the client does, or the client would misread its name, as an argument.
+    """
+    arguments, inherited = [], {}
+    for name, value in env.items():
+        if name.startswith(_ENGINES_OWN) or name.lower().endswith("_proxy") or "*" in name:
+            arguments.append(f"--env={name}={value}")
+        else:
+            arguments.append(f"--env={name}")
+            inherited[name] = value
+    return arguments, inherited
+
+
+def _labels(
+    pod: NodePod, container: Container, ref: AttemptRef, image: ImageFacts, around: Surrounding
+) -> list[str]:
+    labels = {
+        DATA_DIR: around.data_dir,
+        POD: f"{pod.metadata.namespace}/{pod.metadata.name}",
+        POD_UID: ref.uid,
+        CONTAINER: ref.container,
+        ATTEMPT: str(ref.attempt),
+        BOOT: around.boot_id,
+        MESSAGE_POLICY: container.termination_message_policy,
+    }
+    if image.stop_signal:
+        labels[STOP_SIGNAL] = image.stop_signal
+    return [f"--label={name}={value}" for name, value in labels.items()]
+
+
+def _identity(pod: NodePod, container: Container, image: ImageFacts) -> list[str]:
+    own, shared = container.security_context, pod.spec.security_context
+    user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
+    group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
+    arguments = []
+    if group is not None:
+        name = image.user.partition(":")[0] or "0"
+        arguments.append(f"--user={name if user is None else user}:{group}")
+    elif user is not None:
+        arguments.append(f"--user={user}")
+    groups = [*([] if shared.fs_group is None else [shared.fs_group]), *shared.supplemental_groups]
+    return [*arguments, *(f"--group-add={number}" for number in groups)]
+
+
+def _limits(container: Container, abilities: Abilities) -> list[str]:
+    limits, arguments = container.resources.limits, []
+    try:
+        if "memory" in limits and abilities.memory:
+            arguments.append(f"--memory={parse_quantity(limits['memory']).nanos // 10**9}b")
+        if "cpu" in limits and abilities.cpus:
+            milli = parse_quantity(limits["cpu"]).nanos // 10**6
+            arguments.append(f"--cpus={milli / 1000:g}")
+    except BadQuantity as error:
+        raise ConfigProblem(f"limits of container {container.name}: {error}") from error
+    return arguments
+
+
+def _volume(mount: Mount) -> str:
+    if ":" in mount.source:
+        raise ConfigProblem(f'the engine cannot mount "{mount.source}": its path has a colon')
+    return f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
+
+
+def _logging(log_file: Path, around: Surrounding) -> list[str]:
+    if around.is_docker:
+        return ["--log-driver=json-file", f"--log-opt=max-size={_LOG_BYTES}"]
+    return [
+        "--log-driver=k8s-file",
+        f"--log-opt=path={log_file}",
+        f"--log-opt=max-size={_LOG_BYTES}b",
+    ]
+
+
+def _hostname(pod: NodePod) -> str:
+    """Longer names than the kernel takes are cut, as the kubelet does."""
+    return pod.hostname[:_HOSTNAME_LENGTH].rstrip("-.")

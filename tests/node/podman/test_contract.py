@@ -1,0 +1,239 @@
+"""What a Pod may expect of real containers: the same as of processes, and its image's files."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from onejob.client.base import Delete, Patch
+from onejob.objects.meta import PODS, Key
+from tests.node.podman.support import (
+    IMAGE,
+    NEEDS_PODMAN,
+    a_podman_node,
+    in_image,
+    script,
+)
+from tests.node.support import NODE, Document, Node, the_container, with_spec
+
+pytestmark = NEEDS_PODMAN
+
+
+def exit_of(pod: Document) -> Document:
+    state: Document = the_container(pod)["state"]["terminated"]
+    return state
+
+
+async def keep(node: Node, name: str) -> None:
+    """A finalizer, so that a deleted Pod can still be looked at."""
+    body = b'{"metadata":{"finalizers":["example.com/keep"]}}'
+    await node.client.write(Patch(Key(PODS, "default", name), body))
+
+
+def test_a_container_runs_its_image_and_its_end_is_told(place: Path) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            ended = await node.run(in_image())
+            assert ended["status"]["phase"] == "Succeeded"
+            assert exit_of(ended)["reason"] == "Completed"
+            assert the_container(ended)["containerID"].startswith("podman://")
+            assert await node.output("p") == "by default\n"
+
+    asyncio.run(main())
+
+
+def test_command_and_args_replace_those_of_the_image_each_as_kubernetes_has_it(
+    place: Path,
+) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.create(in_image(name="args", args=["only", "args"]))
+            await node.create(in_image("echo", name="command"))
+            await node.create(
+                in_image("echo", "-n", name="both", args=["$(A)", "$$(A)", "$(NOPE)"],
+                         env=[{"name": "A", "value": "two words"}])
+            )  # fmt: skip
+            expected = {"args": "only args\n", "command": "\n", "both": "two words $(A) $(NOPE)"}
+            for name, text in expected.items():
+                await node.finished(name)
+                assert await node.output(name) == text
+
+    asyncio.run(main())
+
+
+def test_environment_identity_working_dir_and_hostname_are_as_the_pod_asks(place: Path) -> None:
+    env = [
+        {"name": "LINES", "value": "a\nb"},
+        {"name": "EMPTY", "value": ""},
+        {"name": "PATH", "value": "/bin:/elsewhere"},
+        {"name": "HOME", "value": "/here"},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+    text = 'echo "$LINES|$EMPTY|$PATH|$HOME|$NODE|$OF_IMAGE|$HOSTNAME"; id; pwd; hostname'
+
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            pod = script(text, env=env, workingDir="/bin", securityContext={"runAsUser": 1234})
+            shared = {"runAsGroup": 55, "fsGroup": 66, "supplementalGroups": [77]}
+            await node.run(with_spec(pod, securityContext=shared, hostname="chosen"))
+            assert (await node.output("p")).splitlines() == [
+                "a",
+                f"b||/bin:/elsewhere|/here|{NODE}|1|chosen",
+                "uid=1234 gid=55 groups=55,66,77",
+                "/bin",
+                "chosen",
+            ]
+
+    asyncio.run(main())
+
+
+def test_volumes_are_at_their_mount_paths_and_shared_by_the_containers_of_a_pod(
+    place: Path,
+) -> None:
+    mounts = [
+        {"name": "scratch", "mountPath": "/scratch"},
+        {"name": "config", "mountPath": "/etc/config", "readOnly": True},
+        {"name": "scratch", "mountPath": "/part", "subPath": "a/b"},
+    ]
+    volumes = [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "config", "configMap": {"name": "settings"}},
+    ]
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "settings"},
+        "data": {"greeting": "hello"},
+    }
+    first = {
+        "name": "first",
+        "image": IMAGE,
+        "command": ["sh", "-c", "cat /etc/config/greeting > /scratch/said; echo x > /part/c"],
+        "volumeMounts": mounts,
+    }
+
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.create(config)
+            pod = script(
+                "cat /scratch/said /scratch/a/b/c; touch /etc/config/new", volumeMounts=mounts
+            )
+            ended = await node.run(with_spec(pod, initContainers=[first], volumes=volumes))
+            output = await node.output("p")
+            assert output.startswith("hellox\n")
+            assert "Read-only file system" in output
+            assert exit_of(ended)["exitCode"] == 1
+
+    asyncio.run(main())
+
+
+def test_the_termination_message_is_read_from_its_file_or_from_the_end_of_the_log(
+    place: Path,
+) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.create(script("echo farewell > /dev/termination-log", name="file"))
+            await node.create(
+                script("echo went wrong; exit 4", name="log",
+                       terminationMessagePolicy="FallbackToLogsOnError")
+            )  # fmt: skip
+            assert exit_of(await node.finished("file"))["message"] == "farewell\n"
+            failed = exit_of(await node.finished("log"))
+            assert (failed["exitCode"], failed["message"]) == (4, "went wrong\n")
+
+    asyncio.run(main())
+
+
+def test_a_program_that_is_not_in_the_image_is_a_start_error(place: Path) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            ended = await node.run(in_image("no-such-program"))
+            state = exit_of(ended)
+            assert (state["exitCode"], state["reason"]) == (128, "StartError")
+            assert "no-such-program" in state["message"]
+
+    asyncio.run(main())
+
+
+def test_a_container_above_its_memory_limit_is_oom_killed(place: Path) -> None:
+    limits = {"limits": {"memory": "20Mi", "cpu": "500m"}}
+
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            ended = await node.run(script("x=a; while :; do x=$x$x; done", resources=limits))
+            state = exit_of(ended)
+            assert (state["exitCode"], state["reason"]) == (137, "OOMKilled")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("on_term", "grace", "code"),
+    [("exit 3", 30, 3), ("echo not me", 1, 128 + signal.SIGKILL)],
+    ids=["one that obeys", "one that does not"],
+)
+def test_a_deleted_pod_is_asked_to_end_and_killed_after_its_grace(
+    place: Path, on_term: str, grace: int, code: int
+) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.create(script(f"trap '{on_term}' TERM; while :; do sleep 0.05; done"))
+            await keep(node, "p")
+            await node.until("p", lambda p: p["status"]["phase"] == "Running")
+            await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=grace))
+            ended = await node.finished("p")
+            assert ended["status"]["phase"] == "Failed"
+            assert exit_of(ended)["exitCode"] == code
+            assert exit_of(ended)["reason"] == "Error"
+
+    asyncio.run(main())
+
+
+def test_a_container_restarts_with_its_volumes_and_its_earlier_log_stays(place: Path) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            pod = script(
+                "if test -e /data/x; then echo second; else touch /data/x; echo first; exit 1; fi",
+                policy="OnFailure",
+                volumeMounts=[{"name": "data", "mountPath": "/data"}],
+            )
+            ended = await node.run(with_spec(pod, volumes=[{"name": "data", "emptyDir": {}}]))
+            assert ended["status"]["phase"] == "Succeeded"
+            assert the_container(ended)["restartCount"] == 1
+            assert await node.output("p") == "second\n"
+            assert await node.output("p", previous=True) == "first\n"
+
+    asyncio.run(main())
+
+
+def test_exec_probes_run_inside_the_container(place: Path) -> None:
+    probe = {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1}
+
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.create(script("sleep 0.3; touch /tmp/ready; sleep 60", readinessProbe=probe))
+            pod = await node.until("p", lambda p: p["status"]["phase"] == "Running")
+            assert not the_container(pod)["ready"]
+            await node.until("p", lambda p: the_container(p)["ready"])
+            await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
+            await node.gone("p")
+
+    asyncio.run(main())
+
+
+def test_logs_can_be_followed_and_keep_the_time_of_each_line(place: Path) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.create(script("echo one; echo two >&2; sleep 0.3; echo -n three"))
+            await node.until("p", lambda p: p["status"].get("phase") == "Running")
+            assert await node.output("p", follow=True) == "one\ntwo\nthree"
+            await node.finished("p")
+            stamped = (await node.output("p", timestamps=True)).splitlines()
+            assert [line.split(" ", 1)[1] for line in stamped] == ["one", "two", "three"]
+            times = [line.split(" ", 1)[0] for line in stamped]
+            assert times == sorted(times)
+            assert all(time.endswith("Z") for time in times)
+            assert await node.output("p", tail_lines=1) == "three"
+
+    asyncio.run(main())

@@ -1,0 +1,55 @@
+"""An image that cannot be had keeps a Pod waiting, and says why; it never fails it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from onejob.client.base import Delete
+from onejob.objects.meta import PODS, Key
+from tests.node.podman.support import IMAGE, NEEDS_PODMAN, a_podman_node, in_image
+from tests.node.support import Document, the_container
+
+pytestmark = NEEDS_PODMAN
+
+ABSENT = "registry.invalid/absent:1"
+
+
+def waits_for(pod: Document) -> str:
+    statuses = pod["status"].get("containerStatuses")
+    return str(statuses[0]["state"].get("waiting", {}).get("reason", "")) if statuses else ""
+
+
+@pytest.mark.parametrize(
+    ("image", "policy", "reason", "message"),
+    [
+        (ABSENT, "IfNotPresent", "ErrImagePull", "registry.invalid"),
+        (ABSENT, "Always", "ErrImagePull", "registry.invalid"),
+        (IMAGE, "Always", "ErrImagePull", "localhost"),
+        (ABSENT, "Never", "ErrImageNeverPull", f'"{ABSENT}" is not present with pull policy'),
+        ("Not//An:Image", "IfNotPresent", "InvalidImageName", "invalid reference format"),
+    ],
+)
+def test_why_there_is_no_image(
+    place: Path, image: str, policy: str, reason: str, message: str
+) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.create(in_image("true", image=image, imagePullPolicy=policy))
+            pod = await node.until("p", lambda p: waits_for(p) == reason)
+            assert pod["status"]["phase"] == "Pending"
+            assert message in the_container(pod)["state"]["waiting"]["message"]
+            await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
+            await node.gone("p")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["IfNotPresent", "Never"])
+def test_an_image_that_is_there_is_not_pulled(place: Path, policy: str) -> None:
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            ended = await node.run(in_image("true", imagePullPolicy=policy))
+            assert ended["status"]["phase"] == "Succeeded"
+
+    asyncio.run(main())
