@@ -76,6 +76,8 @@ class ProcessRuntime:
         self._asked: dict[AttemptRef, dict[str, Any]] = {}
         self._running: set[AttemptRef] = set()
         self._messages: dict[AttemptRef, tuple[Path, Container]] = {}
+        #: Pods that got directories of their own, apart from logs.
+        self._furnished: set[str] = set()
         self._outbox: list[dict[str, Any]] = []
         self._forgotten: list[str] = []
         self._flush_due = False
@@ -89,6 +91,8 @@ class ProcessRuntime:
         self._deliver, self._fetch = deliver, fetch
         self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
         known, rebooted = await self._supervisor.connect()
+        # What was made for Pods in an earlier life is ours to clear away.
+        self._furnished.update(record[1] for record in known)
         return Inheritance(
             [event for record in known if (event := self._event(record)) is not None], rebooted
         )
@@ -112,8 +116,10 @@ class ProcessRuntime:
     def release(self, uid: str) -> None:
         self._forgotten.append(uid)
         self._flush_soon()
-        folder = self._pods / uid
-        self._remove(*(folder / name for name in ("work", "volumes", "root", "messages")))
+        if uid in self._furnished:
+            self._furnished.discard(uid)
+            folder = self._pods / uid
+            self._remove(*(folder / name for name in ("work", "volumes", "root", "messages")))
 
     def discard(self, uid: str) -> None:
         self._forgotten.append(uid)
@@ -229,9 +235,10 @@ class ProcessRuntime:
     def _default_working_dir(self, pod: NodePod) -> str:
         if self._settings.working_dir is not None:
             return str(self._settings.working_dir)
-        folder = self._pods / pod.uid / "work"
-        folder.mkdir(parents=True, exist_ok=True)
-        return str(folder)
+        self._furnished.add(pod.uid)
+        folder = f"{self._pods}/{pod.uid}/work"
+        os.makedirs(folder, exist_ok=True)
+        return folder
 
     def _add_mounts(
         self,
@@ -259,6 +266,7 @@ class ProcessRuntime:
             self._messages[ref] = (folder / "messages" / "none", container)
         if not mounts and not self._settings.host_read_only:
             return
+        self._furnished.add(pod.uid)
         shell = self._settings.shell
         if shell.program:
             mounts.append(Mount(shell.program, shell.replaces))

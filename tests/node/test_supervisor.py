@@ -1,0 +1,77 @@
+"""The supervisor itself: small, alone, and honest about what it started."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from onejob.node.supervisor.journal import Claim, Journal, Outcome
+from onejob.node.supervisor_client import _PACKAGES
+
+CLAIM = Claim("uid", "c", 0)
+EXITED = Outcome("exited", 5.0, 3)
+
+
+def a_journal(path: Path, boot: str = "boot") -> Journal:
+    return Journal(str(path / "claims"), boot)
+
+
+def test_it_loads_nothing_but_the_standard_library() -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import onejob.node.supervisor.main; "
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-S", "-I", "-c", code, _PACKAGES],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(ran.stdout.split())
+    assert loaded - set(sys.stdlib_module_names) <= {"onejob", "__main__"}
+    assert not loaded & {"asyncio", "subprocess", "threading", "logging"}
+
+
+def test_a_claim_is_on_disk_before_anything_is_done(tmp_path: Path) -> None:
+    a_journal(tmp_path).claim(CLAIM, 7)
+    again = a_journal(tmp_path).find(CLAIM)
+    assert again is not None
+    assert (again.outcome, again.pid, again.mark) == (None, 0, 7)
+
+
+def test_what_became_of_an_attempt_is_remembered(tmp_path: Path) -> None:
+    journal = a_journal(tmp_path)
+    attempt = journal.claim(CLAIM, 0)
+    attempt.pid = 42
+    journal.began(attempt)
+    journal.end(attempt, EXITED)
+    again = a_journal(tmp_path).find(CLAIM)
+    assert again is not None
+    assert (again.pid, again.start_ticks, again.outcome) == (42, attempt.start_ticks, EXITED)
+
+
+def test_a_forgotten_pod_leaves_no_trace_even_after_compaction(tmp_path: Path) -> None:
+    journal = a_journal(tmp_path)
+    journal.claim(Claim("kept", "c", 0), 0)
+    for number in range(3000):
+        journal.end(journal.claim(Claim(f"u{number}", "c", 0), 0), EXITED)
+        journal.forget(f"u{number}")
+    again = a_journal(tmp_path)
+    assert [attempt.claim.uid for attempt in again.each()] == ["kept"]
+    assert len((tmp_path / "claims").read_bytes()) < 500
+
+
+def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
+    a_journal(tmp_path).claim(CLAIM, 0)
+    with open(tmp_path / "claims", "ab") as file:
+        file.write(b'["end","uid","c",0,"exi')
+    again = a_journal(tmp_path).find(CLAIM)
+    assert again is not None
+    assert again.outcome is None
+
+
+def test_another_boot_is_noticed(tmp_path: Path) -> None:
+    assert not a_journal(tmp_path, "one").rebooted
+    assert not a_journal(tmp_path, "one").rebooted
+    assert a_journal(tmp_path, "two").rebooted
+    assert json.loads((tmp_path / "claims").read_text().splitlines()[0]) == ["boot", "two"]
