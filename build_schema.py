@@ -65,6 +65,16 @@ EXTENSION_FIELDS: dict[str, dict[str, dict[str, Any]]] = {
             ),
         },
     },
+    "io.k8s.api.batch.v1.JobStatus": {
+        "creationTime": {
+            "$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.Time",
+            "description": (
+                "onejob extension: metadata.creationTimestamp under the name it had in the "
+                "original proposal. Only shown, with the feature gate JobOriginalStatusFields; "
+                "never stored, ignored when written."
+            ),
+        },
+    },
     "io.k8s.api.core.v1.PodSpec": {
         "ttlSecondsAfterFinished": {
             "type": "integer",

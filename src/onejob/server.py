@@ -36,6 +36,7 @@ from onejob.node.images import Images
 from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
 from onejob.node.runtime import Runtime
 from onejob.node.simulated import SimulatedRuntime
+from onejob.planning.names import TRACKING
 from onejob.planning.placement import Amounts
 from onejob.planning.settings import Settings as JobSettings
 from onejob.store.log import LogStore
@@ -67,6 +68,8 @@ class Settings:
     pods_end_with_us: bool = False
     #: How many failed Pods a Job keeps where it does not say; None means all.
     default_failed_pods_limit: int | None = None
+    #: What Pods carry until they are counted; both names are understood whichever is written.
+    tracking_finalizer: str = TRACKING
     #: For schedules of CronJobs that name no time zone.
     local_zone: str = "UTC"
     #: "" means the machine's host name.
@@ -130,7 +133,9 @@ class ControlPlane:
             clock=clock,
             metrics=metrics,
             settings=JobSettings.under(
-                gates, default_failed_pods_limit=self.settings.default_failed_pods_limit
+                gates,
+                tracking_finalizer=self.settings.tracking_finalizer,
+                default_failed_pods_limit=self.settings.default_failed_pods_limit,
             ),
         )
         cronjobs = CronJobController(

@@ -131,3 +131,12 @@ def test_a_pod_finishes_with_its_last_container(pod: Pod, finished_at: str) -> N
 @pytest.mark.parametrize("pod", [a_pod(phase="Running"), a_pod(ttl=None)])
 def test_a_running_pod_or_one_without_ttl_never_expires(pod: Pod) -> None:
     assert expiry_of(pod) == NEVER
+
+
+def test_a_ttl_may_be_given_by_annotation_where_the_api_has_no_such_field() -> None:
+    annotated = {"onejob.dev/ttl-seconds-after-finished": "60"}
+    bare = a_pod(ttl=None)
+    metadata = msgspec.structs.replace(bare.metadata, annotations=annotated)
+    pod = msgspec.structs.replace(bare, metadata=metadata)
+    assert expiry_of(pod) == expiry_of(a_pod(ttl=60))
+    assert expiry_of(pod) != NEVER

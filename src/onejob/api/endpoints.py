@@ -258,7 +258,8 @@ class Endpoints:
     ) -> Answer:
         representation = negotiate(request.header(b"accept"))
         document = outcome.document
-        if representation.form and not is_status(document):
+        as_stored = self._service.strategies[kind.resource].shows_as_stored
+        if (representation.form or not as_stored) and not is_status(document):
             require_form(representation, kind, is_list=False)
             document = Rendering(self._service, kind, representation, request).render(document)
         if representation.media == "yaml":
@@ -266,12 +267,23 @@ class Endpoints:
         headers = warning_headers((*outcome.warnings, *extra_warnings))
         return Answer(outcome.code, document, representation.content_type.encode(), headers)
 
+    async def _shown(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
+        strategy = self._service.strategies[kind.resource]
+        if strategy.shows_as_stored:
+            return outcome
+        documents: list[bytes] = []
+        for start in range(0, len(outcome.documents), _TURN):
+            documents.extend(map(strategy.shown, outcome.documents[start : start + _TURN]))
+            await asyncio.sleep(0)
+        return msgspec.structs.replace(outcome, documents=tuple(documents))
+
     async def _listing(
         self, request: Request, kind: Kind, outcome: ListOutcome, warnings: Sequence[str] = ()
     ) -> Answer:
         representation = negotiate(request.header(b"accept"))
         require_form(representation, kind, is_list=True)
         pieces: Iterator[bytes]
+        outcome = await self._shown(kind, outcome)
         if representation.form == "Table":
             pieces = table_pieces(
                 outcome,

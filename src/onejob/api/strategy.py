@@ -19,6 +19,8 @@ class Strategy(Protocol):
     default_propagation: Literal["Background", "Orphan"]
     #: Whether a PUT without resourceVersion is accepted.
     unconditional_update: bool
+    #: Whether documents leave as they are stored, which costs nothing.
+    shows_as_stored: bool
 
     def default(self, doc: Document) -> None:
         """Fill in defaults; idempotent. Runs on every create and update, before validation."""
@@ -51,6 +53,9 @@ class Strategy(Protocol):
 
     def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
         """How long a deleted object stays with deletionTimestamp set; 0 for all but Pods."""
+
+    def shown(self, document: bytes) -> bytes:
+        """A stored document as clients see it. Only called if not `shows_as_stored`."""
 
     def columns(self) -> list[dict[str, Any]]:
         """Table columnDefinitions (name, type, format, description, priority)."""

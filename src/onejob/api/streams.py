@@ -34,6 +34,8 @@ class Rendering:
         self._columns_sent = False
 
     def render(self, document: bytes) -> bytes:
+        if not self._strategy.shows_as_stored:
+            document = self._strategy.shown(document)
         if self._form == "Table":
             with_columns, self._columns_sent = not self._columns_sent, True
             return object_table(

@@ -7,6 +7,7 @@ import click
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import data_dir_option, node_options, parse_image_map, parse_listen
+from onejob.planning.names import TRACKING_NAMES
 
 if TYPE_CHECKING:
     from onejob.cli.places import DataDir
@@ -32,12 +33,19 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     metavar="N",
     help="Failed Pods kept of Jobs that do not say. [default: all]",
 )
+@click.option(
+    "--tracking-finalizer-name",
+    type=click.Choice(TRACKING_NAMES),
+    default=TRACKING_NAMES[0],
+    help="What Pods carry until they are counted. [default: today's]",
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 @node_options
 @data_dir_option
 def command(
     listen: str,
     default_failed_pods_limit: int | None,
+    tracking_finalizer_name: str,
     verbose: int,
     runtime: "RuntimeName",
     pass_env: tuple[str, ...],
@@ -70,6 +78,7 @@ def command(
         pass_env=pass_env,
         image_map=parse_image_map(image_map),
         default_failed_pods_limit=default_failed_pods_limit,
+        tracking_finalizer=tracking_finalizer_name,
         host_read_only=host_fs == "ro",
         local_zone=local_zone(),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from onejob.objects.job import Job
+from onejob.objects.meta import Meta
 from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION
 from onejob.planning.settings import Settings
 
@@ -58,16 +59,16 @@ def backoff_policy(job: Job, settings: Settings) -> BackoffPolicy:
     ceiling is its own ceiling."""
     seconds = job.spec.backoff_seconds
     if seconds is None:
-        seconds = annotated_number(job, BACKOFF_SECONDS_ANNOTATION)
+        seconds = annotated_number(job.metadata, BACKOFF_SECONDS_ANNOTATION)
     if seconds is None:
         seconds = settings.backoff_base_seconds
     base = timedelta(seconds=min(seconds, _LONGEST_SECONDS))
     return BackoffPolicy(base, max(base, timedelta(seconds=settings.backoff_ceiling_seconds)))
 
 
-def annotated_number(job: Job, annotation: str) -> int | None:
+def annotated_number(metadata: Meta, annotation: str) -> int | None:
     """A count written as an annotation; one that cannot be read is as good as absent."""
-    text = job.metadata.annotations.get(annotation)
+    text = metadata.annotations.get(annotation)
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
         return None
     return int(text)

@@ -16,3 +16,4 @@ BUILT_IN_MANAGER = "kubernetes.io/job-controller"
 #: Stand-ins for the extension fields, for API servers that would prune those.
 BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"
 FAILED_PODS_LIMIT_ANNOTATION = "onejob.dev/failed-pods-limit"
+POD_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-finished"

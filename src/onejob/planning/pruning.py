@@ -18,7 +18,7 @@ def failed_pods_limit(job: Job, settings: Settings) -> int | None:
         return None
     if job.spec.failed_pods_limit is not None:
         return job.spec.failed_pods_limit
-    annotated = annotated_number(job, FAILED_PODS_LIMIT_ANNOTATION)
+    annotated = annotated_number(job.metadata, FAILED_PODS_LIMIT_ANNOTATION)
     return settings.default_failed_pods_limit if annotated is None else annotated
 
 

@@ -10,6 +10,8 @@ from typing import TypeAlias
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
+from onejob.planning.backoff import annotated_number
+from onejob.planning.names import POD_TTL_ANNOTATION
 from onejob.planning.pod_facts import finish_time
 
 
@@ -61,6 +63,8 @@ def job_expiry(job: Job) -> Expiry:
 
 def pod_expiry(pod: Pod) -> Expiry:
     ttl_seconds = pod.spec.ttl_seconds_after_finished
+    if ttl_seconds is None:
+        ttl_seconds = annotated_number(pod.metadata, POD_TTL_ANNOTATION)
     if ttl_seconds is None or not pod.terminal or pod.metadata.deleting:
         return NEVER
     ends = [

@@ -22,6 +22,7 @@ from onejob.clock import SystemClock
 class ScriptedStrategy:
     default_propagation = "Background"
     unconditional_update = True
+    shows_as_stored = True
 
     def columns(self) -> list[dict[str, Any]]:
         return [{"name": "Name", "type": "string", "format": "name"}]

@@ -20,6 +20,7 @@ class BaseStrategy:
 
     default_propagation: Literal["Background", "Orphan"] = "Background"
     unconditional_update: bool = True
+    shows_as_stored: bool = True
 
     def __init__(self, kind: Kind, name_rule: NameRule = subdomain_errors) -> None:
         self.kind = kind
@@ -67,6 +68,9 @@ class BaseStrategy:
 
     def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
         return 0
+
+    def shown(self, document: bytes) -> bytes:
+        return document
 
     def columns(self) -> list[dict[str, Any]]:
         return NAME_AND_AGE

@@ -9,6 +9,7 @@ from onejob.api.kinds import Kind
 from onejob.api.printing import JOB_COLUMNS, MANAGED_BY, job_cells, managed_by_cell
 from onejob.api.strategies.base import BaseStrategy, keep_generation, keep_status
 from onejob.api.strategies.job_defaults import default_job
+from onejob.api.strategies.job_original_status import with_original_status_fields
 from onejob.api.strategies.job_status_validation import (
     applicable_rules,
     validate_job_status_update,
@@ -64,6 +65,7 @@ class JobStrategy(BaseStrategy):
         self._manager_column = gates.enabled("JobManagedByColumn")
         self._annotates = gates.enabled("JobTrackingAnnotation")
         self._tracks = gates.enabled("JobTrackingWithFinalizers")
+        self.shows_as_stored = not gates.enabled("JobOriginalStatusFields")
 
     def default(self, doc: Document) -> None:
         default_job(doc)
@@ -118,6 +120,9 @@ class JobStrategy(BaseStrategy):
             return None
         return f'field label "{label}" not supported for Job'
 
+    def shown(self, document: bytes) -> bytes:
+        return with_original_status_fields(document)
+
     def columns(self) -> list[dict[str, Any]]:
         return [*JOB_COLUMNS, MANAGED_BY] if self._manager_column else JOB_COLUMNS
 
@@ -148,6 +153,8 @@ def _stamp_tracking(metadata: dict[str, Any], tracks: bool) -> None:
     annotations = metadata.get("annotations", {})
     for key in (_TRACKING, _PROPOSED_TRACKING):
         annotations.pop(key, None)
+    if not annotations:
+        metadata.pop("annotations", None)
 
 
 def _added_tracking(new: Document, old: Document) -> list[FieldError]:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from onejob.api.strategies.job_original_status import keep_shown_fields_out
 from onejob.api.strategies.pod_defaults import default_pod_template
 from onejob.api.strategy import Document
 
@@ -25,8 +26,8 @@ def default_job(doc: Document) -> None:
             "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
         )
     _inherit_labels(doc)
-    for condition in doc.get("status", {}).get("conditions", ()):
-        _default_condition(condition)
+    if status := doc.get("status"):
+        keep_shown_fields_out(status)
 
 
 def default_cronjob(doc: Document) -> None:
@@ -55,10 +56,3 @@ def _inherit_labels(doc: Document) -> None:
     labels = doc["spec"]["template"].get("metadata", {}).get("labels")
     if labels and not metadata.get("labels"):
         metadata["labels"] = labels
-
-
-def _default_condition(condition: dict[str, Any]) -> None:
-    """`lastHeartbeatTime` is what the original proposal called `lastProbeTime`."""
-    heartbeat = condition.pop("lastHeartbeatTime", None)
-    if heartbeat:
-        condition.setdefault("lastProbeTime", heartbeat)
