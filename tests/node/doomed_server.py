@@ -20,4 +20,5 @@ async def main() -> None:
         await asyncio.Event().wait()
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

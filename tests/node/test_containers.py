@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -355,3 +357,52 @@ def test_a_cordoned_node_takes_no_new_pods_until_it_is_uncordoned(tmp_path: Path
             assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
 
     asyncio.run(main())
+
+
+def test_without_mount_namespaces_a_link_stands_in_for_one_pod_at_a_time(tmp_path: Path) -> None:
+    target = tmp_path / "data"
+
+    def linked(name: str, script: str) -> Document:
+        mount = [{"name": "v", "mountPath": str(target)}]
+        pod = shell(script, name=name, volumeMounts=mount)
+        return with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}])
+
+    async def main() -> None:
+        async with a_process_node(tmp_path, isolation=False, working_dir=tmp_path) as node:
+            script = f"echo mine > {target}/f; while [[ ! -e go ]]; do sleep 0.02; done"
+            await node.create(linked("p", script))
+            await node.until("p", lambda _: (target / "f").exists())
+            await node.create(linked("q", f"test ! -e {target}/f"))
+            reason, message = (await node.until_told("q"))[0]
+            assert reason == "FailedMount"
+            assert "in use by another Pod" in message
+            (tmp_path / "go").touch()
+            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
+            assert (await node.finished("q"))["status"]["phase"] == "Succeeded"
+            await until_true(lambda: not target.is_symlink())
+
+    asyncio.run(main())
+
+
+def test_without_mount_namespaces_what_exists_is_never_replaced(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path, isolation=False) as node:
+            await node.create(mounting("true", {"emptyDir": {}}, mountPath="/usr"))
+            reason, message = (await node.until_told("p"))[0]
+            assert reason == "FailedMount"
+            assert "/usr exists on this host" in message
+
+    asyncio.run(main())
+
+
+def test_without_root_volumes_work_through_a_user_namespace(tmp_path: Path) -> None:
+    unprivileged = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+    if subprocess.run([*unprivileged, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine has no unprivileged user namespaces")
+    ran = subprocess.run(
+        [*unprivileged, sys.executable, "-m", "tests.node.unprivileged", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout == "1000\nwritten\nread-only\n", ran.stderr

@@ -18,6 +18,7 @@ from typing import Any
 from onejob.clock import Clock
 from onejob.node.environment import ConfigProblem, NodeContext, environment, expand, settings_used
 from onejob.node.images import Images, NoStandIn, Shell, find_shell
+from onejob.node.links import LinkRefused, Links
 from onejob.node.logs import LogOptions, last_words, log_path, read_logs
 from onejob.node.mounts import Mount, plan_mounts
 from onejob.node.runtime import (
@@ -57,6 +58,8 @@ class ProcessSettings:
     #: End the workloads when this process goes away, instead of letting them outlive it.
     end_with_owner: bool = False
     host_read_only: bool = False
+    #: Whether volumes get mount namespaces; None means if the machine allows it.
+    isolation: bool | None = None
 
 
 class ProcessRuntime:
@@ -69,6 +72,7 @@ class ProcessRuntime:
         self._directory = data_dir / "supervisor"
         self._clock = clock
         self._settings = settings
+        self._links: Links
         self._deliver: Deliver
         self._fetch: Fetch
         self._supervisor = self._new_supervisor()
@@ -91,6 +95,7 @@ class ProcessRuntime:
         self._deliver, self._fetch = deliver, fetch
         self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
         known, rebooted = await self._supervisor.connect()
+        self._links = Links(self._pods)
         # What was made for Pods in an earlier life is ours to clear away.
         self._furnished.update(record[1] for record in known)
         return Inheritance(
@@ -118,12 +123,14 @@ class ProcessRuntime:
         self._flush_soon()
         if uid in self._furnished:
             self._furnished.discard(uid)
+            self._links.give_back(uid)
             folder = self._pods / uid
             self._remove(*(folder / name for name in ("work", "volumes", "root", "messages")))
 
     def discard(self, uid: str) -> None:
         self._forgotten.append(uid)
         self._flush_soon()
+        self._links.give_back(uid)
         self._remove(self._pods / uid)
 
     async def run_command(
@@ -255,6 +262,10 @@ class ProcessRuntime:
             for mount in container.volume_mounts:
                 source = mount_source(mount, paths[mount.name], request["env"])
                 mounts.append(Mount(str(source), mount.mount_path, mount.read_only))
+        if not self._isolates():
+            self._furnished.add(pod.uid)
+            self._link(pod, mounts)
+            return
         if self._wants_message_file(container, request):
             message = folder / "messages" / f"{ref.container}-{ref.attempt}"
             message.parent.mkdir(parents=True, exist_ok=True)
@@ -280,6 +291,22 @@ class ProcessRuntime:
         )
         request["mounts"] = plan.steps
         request["root"] = plan.root
+
+    def _isolates(self) -> bool:
+        if self._settings.isolation is not None:
+            return self._settings.isolation
+        return self._supervisor.isolates
+
+    def _link(self, pod: NodePod, mounts: Sequence[Mount]) -> None:
+        if self._settings.host_read_only:
+            raise ConfigProblem(
+                "this machine has no mount namespaces, so its files cannot be made read-only"
+            )
+        for mount in mounts:
+            try:
+                self._links.take(pod.uid, mount.source, mount.target)
+            except LinkRefused as refusal:
+                raise VolumeProblem(Path(mount.source).name, str(refusal)) from refusal
 
     @staticmethod
     def _wants_message_file(container: Container, request: dict[str, Any]) -> bool:

@@ -45,6 +45,8 @@ class SupervisorClient:
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        #: Whether this machine lets a process have mounts of its own.
+        self.isolates = False
 
     async def connect(self) -> tuple[Sequence[list[Any]], bool]:
         """Find or start the supervisor; returns all attempts that it knows of, and whether the
@@ -58,6 +60,7 @@ class SupervisorClient:
             raise SupervisorGone("the supervisor hung up before it said anything")
         greeting = msgspec.json.decode(line)
         self._task = asyncio.create_task(self._listen(reader), name="supervisor")
+        self.isolates = greeting["isolates"]
         return greeting["known"], greeting["rebooted"]
 
     def send(self, message: dict[str, Any]) -> None:

@@ -125,7 +125,12 @@ class Supervisor:
                 connection.subscribed = True
                 connection.owner = bool(message.get("owner"))
                 known = [_describe(attempt) for attempt in self._journal.each()]
-                self._send(connection, {"known": known, "rebooted": self._journal.rebooted})
+                greeting = {
+                    "known": known,
+                    "rebooted": self._journal.rebooted,
+                    "isolates": spawn.can_isolate(),
+                }
+                self._send(connection, greeting)
             case "spawn":
                 for request in message["items"]:
                     self._spawn(request)

@@ -87,6 +87,18 @@ def fork(request: Request, *, stdin: int, output: int, report: int, journal: Jou
     return pid
 
 
+def can_isolate() -> bool:
+    """Whether this machine lets a child have mounts of its own; found out by trying."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _private_namespace()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def _become(
     request: Request, stdin: int, output: int, report: int, journal: Journal | None
 ) -> NoReturn:
