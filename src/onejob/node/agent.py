@@ -103,6 +103,9 @@ class NodeAgent:
         )
         self._tasks = [asyncio.create_task(part) for part in running]
         await self._pods.synced()
+        if self._inherited is not None:
+            # There are no Pods at all, so nobody told of any.
+            self._take_over(self._inherited)
 
     async def stop(self, *, end_pods: bool) -> None:
         """Leave. Pods go on, or are ended gracefully and reported, as `end_pods` says."""
@@ -244,7 +247,7 @@ class NodeAgent:
         for uid, work in self._work.items():
             for event in sorted(known.pop(uid, ()), key=lambda event: event.ref.attempt):
                 work.happened(event)
-            begun = work.pod.status.start_time is not None
+            begun = _has_run(work.pod)
             if not work.seen and (begun or inherited.rebooted) and not self.runtime.simulated:
                 work.lost(now)
             work.remember()
@@ -341,6 +344,15 @@ class NodeAgent:
         except Exception:
             # A bug in one Pod's handling must not stop the node.
             log.exception("%s: cannot go on", work.pod.key)
+
+
+def _has_run(pod: NodePod) -> bool:
+    """By its status. One whose containers only ever waited (for an image, say) may still wait."""
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return pod.status.start_time is not None and not all(
+        status.state.waiting is not None and status.last_state.terminated is None
+        for status in statuses
+    )
 
 
 def _ignore(result: Result) -> None:

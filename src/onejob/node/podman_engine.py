@@ -113,11 +113,14 @@ class Engine:
                 raise RuntimeUnavailable(f"{self.command[0]} talks nonsense: {error}") from error
         return found
 
-    async def run(self, arguments: Sequence[str], env: Mapping[str, str]) -> Answer:
-        """Make and start a container; `env` is added to the client's own environment."""
+    async def run(self, arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> Answer:
+        """Make and start a container; `env` is added to the client's own environment.
+
+        The container's monitor stays in `folder` and leaves its notes there.
+        """
         held = ("flock", "--close", "--shared", str(self._lock))
         async with self._calls:
-            return await _client([*held, *self.command, "run", *arguments], env)
+            return await _client([*held, *self.command, "run", *arguments], env, folder)
 
     async def signal(self, name: str, signal: str) -> Answer:
         # Not in the queue of those that start containers: to stop is more urgent.
@@ -196,11 +199,14 @@ def not_installed(program: str) -> str:
     )
 
 
-async def _client(command: Sequence[str], env: Mapping[str, str] | None = None) -> Answer:
+async def _client(
+    command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Answer:
     try:
         process = await asyncio.create_subprocess_exec(
             *command, env={**os.environ, **(env or {})}, stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
+            cwd=folder,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         # Too long a list of arguments, a zero byte in one, no room for another process.

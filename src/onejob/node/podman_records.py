@@ -27,7 +27,6 @@ STOP_SIGNAL: Final = "onejob.dev/stop-signal"
 _UNBORN = frozenset({"created", "configured", "initialized"})
 _ALIVE = frozenset({"running", "paused", "stopping", "restarting"})
 _ENDED = frozenset({"exited", "stopped"})
-_KILLED = 137
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,6 @@ class Found:
     oom_killed: bool
     started_at: datetime
     finished_at: datetime
-    memory_limit: int
     boot_id: str
     message_policy: str
     stop_signal: str
@@ -63,26 +61,15 @@ class Found:
         return self.status in _ALIVE
 
 
-def judge(found: Found, boot: Boot, now: datetime, *, left_alone: bool = False) -> RuntimeEvent:
-    """What became of an attempt whose program was started.
-
-    `left_alone` says that the container was watched and nobody here asked it to stop.
-    """
+def judge(found: Found, boot: Boot, now: datetime) -> RuntimeEvent:
+    """What became of an attempt whose program was started."""
     if found.alive:
         return Started(found.ref, found.started_at)
     if found.status not in _ENDED or _went_down_with_the_machine(found, boot):
         return Lost(found.ref, now)
-    # Not every engine notices: killed under a memory limit, by nobody, means out of memory.
-    starved = found.code == _KILLED and found.memory_limit > 0 and left_alone
-    return Ended(
-        found.ref,
-        Exit(
-            found.code,
-            found.finished_at,
-            found.started_at,
-            reason="OOMKilled" if found.oom_killed or starved else "",
-        ),
-    )
+    # A container that lost a process for want of memory and still succeeded has succeeded.
+    reason = "OOMKilled" if found.oom_killed and found.code else ""
+    return Ended(found.ref, Exit(found.code, found.finished_at, found.started_at, reason=reason))
 
 
 def _went_down_with_the_machine(found: Found, boot: Boot) -> bool:
@@ -105,15 +92,10 @@ class _Config(msgspec.Struct, rename="pascal"):
     labels: dict[str, str] | None = None
 
 
-class _HostConfig(msgspec.Struct, rename="pascal"):
-    memory: int = 0
-
-
 class _Container(msgspec.Struct, rename="pascal"):
     name: str
     state: _State
     config: _Config
-    host_config: _HostConfig = msgspec.field(default_factory=_HostConfig)
 
 
 _decode = msgspec.json.Decoder(list[_Container]).decode
@@ -137,7 +119,6 @@ def _read(container: _Container) -> Found | None:
         state.oom_killed,
         state.started_at.astimezone(UTC),
         state.finished_at.astimezone(UTC),
-        container.host_config.memory,
         labels.get(BOOT, ""),
         labels.get(MESSAGE_POLICY, ""),
         labels.get(STOP_SIGNAL, ""),

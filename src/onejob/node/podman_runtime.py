@@ -217,7 +217,7 @@ class PodmanRuntime:
                 _Attempt(found.ref, "running", found.stop_signal, found.message_policy)
             )
             self._logs.begin(found.ref, self._engine_log(found.ref), self._log_path(found.ref))
-            event = judge(found, self._boot, self._clock.now())
+            event = self._verdict(found)
             if isinstance(event, Started):
                 attempt.started_at = event.at
             else:
@@ -248,7 +248,7 @@ class PodmanRuntime:
             return
         attempt.stage = "starting"
         attempt.stop_signal = image.stop_signal
-        answer = await self._engine.run(request.arguments, request.env)
+        answer = await self._engine.run(request.arguments, request.env, self._engine_folder(ref))
         self._made(container, attempt, answer)
 
     def _made(self, container: Container, attempt: _Attempt, answer: Answer) -> None:
@@ -392,10 +392,7 @@ class PodmanRuntime:
             self._removals.put_nowait(([found.name], []))
             self._hinder(attempt, "CreateContainerError", "a container of its name is in the way")
             return
-        now = self._clock.now()
-        event: RuntimeEvent = Lost(ref, now)
-        if found is not None:
-            event = judge(found, self._boot, now, left_alone=attempt.stop_grace is None)
+        event = Lost(ref, self._clock.now()) if found is None else self._verdict(found)
         if isinstance(event, Started):
             if attempt.announced:
                 asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self._look_at, ref)
@@ -403,6 +400,12 @@ class PodmanRuntime:
         concluded = await self._conclude(attempt, event)
         if not attempt.unwanted:
             self._tell(attempt, concluded)
+
+    def _verdict(self, found: Found) -> RuntimeEvent:
+        # Podman's monitor notes an OOM kill in its folder, also where inspect misses it.
+        noted = (self._engine_folder(found.ref) / "oom").exists()
+        seen = replace(found, oom_killed=found.oom_killed or noted)
+        return judge(seen, self._boot, self._clock.now())
 
     async def _conclude(self, attempt: _Attempt, event: RuntimeEvent) -> RuntimeEvent:
         """Bring its log to disk and add its last words."""
@@ -511,7 +514,10 @@ class PodmanRuntime:
         return log_path(self._data_dir, *ref)
 
     def _engine_log(self, ref: AttemptRef) -> Path:
-        return self._pods / ref.uid / "engine" / f"{ref.container}-{ref.attempt}.log"
+        return self._engine_folder(ref) / "output"
+
+    def _engine_folder(self, ref: AttemptRef) -> Path:
+        return self._pods / ref.uid / "engine" / f"{ref.container}-{ref.attempt}"
 
     def _message_file(self, ref: AttemptRef) -> Path:
         return self._pods / ref.uid / "messages" / f"{ref.container}-{ref.attempt}"

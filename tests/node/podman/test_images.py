@@ -1,6 +1,7 @@
 """An image that cannot be had keeps a Pod waiting, and says why; it never fails it."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.node.support import Document, the_container
 
 pytestmark = NEEDS_PODMAN
 
-ABSENT = "registry.invalid/absent:1"
+ABSENT = f"registry.invalid/absent:{os.getpid()}"
 
 
 def waits_for(pod: Document) -> str:

@@ -1,0 +1,23 @@
+"""A server that is there to be killed:
+`python -m tests.node.podman.doomed_server FOLDER ENGINE [owner]`.
+
+Runs the API and a podman node on FOLDER, creates the Pod it reads and says `ready`.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from tests.node.podman.support import a_podman_node
+
+
+async def main() -> None:
+    path, engine = Path(sys.argv[1]), sys.argv[2]
+    async with a_podman_node(path, engine=(engine,), end_with_owner="owner" in sys.argv) as node:
+        await node.create(json.loads(sys.stdin.readline()))
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+asyncio.run(main())
