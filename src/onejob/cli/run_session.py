@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -32,6 +32,7 @@ from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
 from onejob.node.logs import LogOptions
+from onejob.node.podman_engine import RuntimeUnavailable
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
@@ -47,6 +48,8 @@ class SessionOptions(msgspec.Struct, frozen=True):
     gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
     pass_env: tuple[str, ...] = ()
     image_map: Mapping[str, tuple[str, ...]] | None = None
+    engine: tuple[str, ...] = ("podman",)
+    engine_options: tuple[str, ...] = ()
     host_read_only: bool = False
     timeout_seconds: float | None = None
     #: "json" or "yaml": a result on stdout, and everything else on stderr.
@@ -100,7 +103,11 @@ class _Session:
     async def _run_in(self, path: Path, folder: RunFolder | None) -> int:
         self._stop.listen()
         _log_to(path / "onejob.log")
-        plane = await ControlPlane.start(self._settings(path))
+        try:
+            plane = await ControlPlane.start(self._settings(path))
+        except RuntimeUnavailable as error:
+            raise CommandError(str(error)) from None
+        asyncio.get_running_loop().set_exception_handler(_ending(plane.failed))
         try:
             self._warn()
             revision = await self._create(plane)
@@ -139,6 +146,8 @@ class _Session:
             pass_env=self._options.pass_env,
             working_dir=Path.cwd(),
             image_map=self._options.image_map or {},
+            engine=self._options.engine,
+            engine_options=self._options.engine_options,
             host_read_only=self._options.host_read_only,
             pods_end_with_us=True,
         )
@@ -307,6 +316,17 @@ def _log_to(path: Path) -> None:
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().handlers = [handler]
+
+
+def _ending(failed: asyncio.Future[str]) -> Callable[[asyncio.AbstractEventLoop, Any], None]:
+    """A callback that breaks is a bug after which nobody may ever finish: better end at once."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        if "handle" in context and not failed.done():
+            failed.set_result(f"{context['handle']}: {context.get('exception')!r}")
+
+    return handle
 
 
 def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
