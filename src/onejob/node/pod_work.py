@@ -91,12 +91,20 @@ class PodWork:
 
     def _read(self) -> None:
         sighting, self._unread = self._unread, None
-        if sighting is None or sighting.revision <= self.known_revision:
+        if sighting is None:
+            return
+        # Our own write tells of a deletion that was faster than it, so it must not hide that one.
+        metadata = self.pod.metadata
+        deletion_known = (sighting.deleting, sighting.grace_seconds) == (
+            metadata.deleting,
+            metadata.deletion_grace_period_seconds or 0,
+        )
+        if sighting.revision <= self.known_revision and deletion_known:
             return
         pod = sighting.pod()
         if pod is not None:
             self.pod = pod
-            self.known_revision = sighting.revision
+            self.known_revision = max(self.known_revision, sighting.revision)
             self._around.soon(self)
 
     def remember(self) -> None:
@@ -175,7 +183,9 @@ class PodWork:
             self._around.runtime.launch(self.pod, container, start.attempt)
         for stop in plan.stop:
             seen = self.seen[stop.container]
-            self.seen[stop.container] = replace(seen, stopping=True)
+            self.seen[stop.container] = replace(
+                seen, stopping=True, stop_grace_seconds=stop.grace_seconds
+            )
             ref = AttemptRef(self.pod.uid, stop.container, seen.attempt)
             self._around.runtime.stop(ref, stop.grace_seconds)
         if plan.look_again_at is not None:

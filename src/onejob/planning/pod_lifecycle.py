@@ -72,6 +72,8 @@ class ContainerSeen:
     #: A liveness or startup probe gave up on this attempt.
     unhealthy: bool = False
     stopping: bool = False
+    #: How long it was given to stop.
+    stop_grace_seconds: int = 0
 
     @property
     def busy(self) -> bool:
@@ -372,8 +374,11 @@ def _end(
     for wave in waves:
         busy = [c.name for c in wave if seen.get(c.name, UNSEEN).busy]
         if busy:
+            # A later deletion may only be less patient than the one under way.
             stop = tuple(
-                Stop(name, ending.grace_seconds) for name in busy if not seen[name].stopping
+                Stop(name, ending.grace_seconds)
+                for name in busy
+                if not seen[name].stopping or ending.grace_seconds < seen[name].stop_grace_seconds
             )
             phase = _phase(pod, seen, initialized)
             # The containers' own exits may already read as an end; the Pod's comes last.

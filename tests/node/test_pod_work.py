@@ -1,0 +1,136 @@
+"""What one Pod's work learns from the watch, whatever order its own writes come back in."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import cast
+
+import msgspec
+import pytest
+
+from onejob.client.base import Delete, Op, Result, Written
+from onejob.node.pod_work import PodWork
+from onejob.node.runtime import AttemptRef, Ended, Runtime, Started
+from onejob.node.sighting import read_sighting
+from onejob.objects.pod_spec import Container, NodePod, read_node_pod
+from onejob.planning.pod_lifecycle import Exit
+from onejob.planning.pod_status import NodeFacts
+from tests.node.support import Document, a_pod
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BOUND, DELETED, WRITTEN = 10, 11, 12
+
+
+class RecordingRuntime:
+    simulated = False
+
+    def __init__(self) -> None:
+        self.stops: list[float] = []
+
+    def launch(self, pod: NodePod, container: Container, attempt: int) -> None: ...
+
+    def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
+        self.stops.append(grace_seconds)
+
+
+class Around:
+    """An agent that writes nothing by itself: the test answers when it likes."""
+
+    facts = NodeFacts("process", "127.0.0.1")
+
+    def __init__(self) -> None:
+        self.asked = RecordingRuntime()
+        self.runtime = cast("Runtime", self.asked)
+        self.writes: list[tuple[Op, Callable[[Result], None]]] = []
+        self.is_done = False
+
+    def now(self) -> datetime:
+        return NOON
+
+    def write(self, op: Op, answer: Callable[[Result], None]) -> None:
+        self.writes.append((op, answer))
+
+    def soon(self, work: PodWork) -> None:
+        work.step()
+
+    def look_again(self, work: PodWork, at: datetime) -> None: ...
+
+    def warn(self, pod: NodePod, reason: str, message: str) -> None: ...
+
+    def container_started(self, work: PodWork, container: Container) -> None: ...
+
+    def done(self, work: PodWork) -> None:
+        self.is_done = True
+
+    def answer(self, revision: int) -> None:
+        _, answer = self.writes.pop(0)
+        answer(Written(revision, b""))
+
+
+def the_pod(revision: int, *, grace: int | None = None) -> Document:
+    pod = a_pod("anything")
+    pod["metadata"] |= {"uid": "u", "resourceVersion": str(revision)}
+    if grace is not None:
+        pod["metadata"] |= {
+            "deletionTimestamp": "2026-01-01T12:00:30Z",
+            "deletionGracePeriodSeconds": grace,
+        }
+    pod["spec"]["nodeName"] = "here"
+    return pod
+
+
+def seen(work: PodWork, pod: Document) -> None:
+    work.sighted(read_sighting(msgspec.json.encode(pod)))
+
+
+def running_work(around: Around) -> PodWork:
+    work = PodWork(read_node_pod(msgspec.json.encode(the_pod(BOUND))), around, {})
+    work.step()
+    work.happened(Started(AttemptRef("u", "c", 0), NOON))
+    work.step()
+    return work
+
+
+@pytest.mark.parametrize(
+    "arrivals",
+    [("deletion", "answer"), ("deletion", "own write", "answer"), ("own write", "answer")],
+    ids=" then ".join,
+)
+def test_a_deletion_overtaken_by_our_last_status_is_still_carried_out(
+    arrivals: tuple[str, ...],
+) -> None:
+    around = Around()
+    work = running_work(around)
+    around.answer(BOUND)
+    work.happened(Ended(AttemptRef("u", "c", 0), Exit(0, NOON, NOON)))
+    work.step()
+    own_write = the_pod(WRITTEN, grace=30)
+    own_write["status"] = {"phase": "Succeeded"}
+    for arrival in arrivals:
+        if arrival == "answer":
+            around.answer(WRITTEN)
+        else:
+            seen(work, own_write if arrival == "own write" else the_pod(DELETED, grace=30))
+    (delete,) = [op for op, _ in around.writes]
+    assert isinstance(delete, Delete)
+    assert (delete.grace_seconds, delete.uid) == (0, "u")
+    assert around.is_done
+
+
+def test_a_deletion_that_arrives_after_the_answer_to_a_later_write_ends_the_pod() -> None:
+    around = Around()
+    work = running_work(around)
+    around.answer(WRITTEN)
+    seen(work, the_pod(DELETED, grace=30))
+    assert around.asked.stops == [30]
+
+
+def test_a_deletion_with_less_patience_shortens_the_one_under_way() -> None:
+    around = Around()
+    work = running_work(around)
+    around.answer(BOUND)
+    seen(work, the_pod(DELETED, grace=30))
+    seen(work, the_pod(DELETED + 1, grace=30))
+    assert around.asked.stops == [30]
+    seen(work, the_pod(DELETED + 2, grace=2))
+    seen(work, the_pod(DELETED + 3, grace=2))
+    assert around.asked.stops == [30, 2]
