@@ -237,13 +237,15 @@ def _merge_conditions(
     known = {condition["type"]: place for place, condition in enumerate(conditions)}
     named: list[dict[str, Any]] = []
     for condition in patch:
-        if "$patch" in condition or any(value is None for value in condition.values()):
+        if "$patch" in condition or None in condition.values():
             return None
         place = known.get(condition["type"])
         named.append(condition if place is None else {**conditions[place], **condition})
     # Woven as `strategic_merge` does it: those named in their order, the others in theirs.
     types = {condition["type"] for condition in patch}
     rest = [condition for condition in conditions if condition["type"] not in types]
+    if not rest:
+        return named
     woven: list[dict[str, Any]] = []
     for condition in named:
         place = known.get(condition["type"], -1)

@@ -12,7 +12,7 @@ import msgspec
 
 from onejob.api.errors import BadRequest, Expired, Timeout, expired
 from onejob.api.kinds import Kind
-from onejob.api.requests import ListOptions, ListOutcome, ServedEvent, WatchOptions
+from onejob.api.requests import EventType, ListOptions, ListOutcome, ServedEvent, WatchOptions
 from onejob.api.strategy import Document, Strategy
 from onejob.objects.meta import Key
 from onejob.objects.selectors import (
@@ -251,18 +251,28 @@ async def _live(
                 next_bookmark = loop.time() + BOOKMARK_SECONDS
                 yield [_bookmark(kind, store.revision)]
                 continue
-            events = [
-                event
-                for change in batch
-                if only_name is None or change.key.name == only_name
-                for event in _served(change, matches)
-            ]
+            if matches is None and not any(change.value is None for change in batch):
+                events = [_shown(change) for change in batch]
+            else:
+                events = [
+                    event
+                    for change in batch
+                    if only_name is None or change.key.name == only_name
+                    for event in _served(change, matches)
+                ]
             if events:
                 yield events
     except TooFarBehind as slow:
         raise Expired(f"the watch did not keep up: {slow}") from slow
     finally:
         changes.close()
+
+
+def _shown(change: Change) -> ServedEvent:
+    """A creation or update, to a watcher that sees everything: nearly all events are such."""
+    assert change.value is not None
+    seen: EventType = "ADDED" if change.previous is None else "MODIFIED"
+    return ServedEvent(seen, change.revision, change.value, change.key)
 
 
 def _served(change: Change, matches: Matcher | None) -> Sequence[ServedEvent]:
@@ -273,7 +283,7 @@ def _served(change: Change, matches: Matcher | None) -> Sequence[ServedEvent]:
     after = change.value is not None and (matches is None or matches(change.key, change.value))
     if after:
         assert change.value is not None
-        seen = "MODIFIED" if before else "ADDED"
+        seen: EventType = "MODIFIED" if before else "ADDED"
         return (ServedEvent(seen, change.revision, change.value, change.key),)
     if before:
         assert change.previous is not None

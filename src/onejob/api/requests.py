@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -104,11 +104,13 @@ class ListOutcome(msgspec.Struct, frozen=True):
     remaining: int | None = None
 
 
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
 class ServedEvent(msgspec.Struct, frozen=True, gc=False):
     """One event of a watch, filtered and typed for its watcher."""
 
-    #: ADDED, MODIFIED, DELETED or BOOKMARK
-    type: str
+    type: EventType
     revision: int
     #: The object as the watcher shall see it; for BOOKMARK a document with only its revision.
     document: bytes

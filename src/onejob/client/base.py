@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from onejob.api.errors import ApiError
+from onejob.api.requests import EventType as EventType
 from onejob.objects.meta import Key
 
 PatchType: TypeAlias = Literal["json", "merge", "strategic", "apply"]
@@ -18,6 +19,7 @@ Propagation: TypeAlias = Literal["", "Background", "Foreground", "Orphan"]
 
 # What there is one of per write or event is a Struct: a frozen dataclass takes eight times as
 # long to build.
+
 
 class Create(msgspec.Struct, frozen=True, gc=False):
     resource: str
@@ -81,9 +83,6 @@ class Listing:
     revision: int
     #: Opaque; pass it back to get the next page.
     continue_token: str = ""
-
-
-EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):

@@ -23,7 +23,6 @@ from onejob.client.base import (
     Bind,
     Create,
     Delete,
-    EventType,
     Evict,
     Listing,
     Op,
@@ -70,7 +69,7 @@ class LocalClient:
         async with aclosing(served) as batches:
             async for batch in batches:
                 yield [
-                    WatchEvent(_event_type(event.type), event.key, event.revision, event.document)
+                    WatchEvent(event.type, event.key, event.revision, event.document)
                     for event in batch
                 ]
 
@@ -150,11 +149,3 @@ class LocalClient:
 def _decode(document: bytes) -> dict[str, Any]:
     decoded: dict[str, Any] = msgspec.json.decode(document)
     return decoded
-
-
-def _event_type(text: str) -> EventType:
-    match text:
-        case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" as known:
-            return known
-        case _:
-            raise AssertionError(f"a watch served an event of type {text!r}")

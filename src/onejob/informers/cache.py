@@ -64,15 +64,11 @@ class Cache(Generic[V]):
 
     def put(self, key: Key, view: V, document: bytes = b"") -> Delta[V]:
         old = self._views.get(key)
-        if old is not None:
-            self._unfile(key, old)
         if self._keep is None or self._keep(view):
             self._views[key] = view
-            for name, function in self._index_functions.items():
-                index = self._indexes[name]
-                for value in function(view):
-                    index.setdefault(value, {})[key] = view
+            self._file(key, old, view)
         elif old is not None:
+            self._unfile(key, old)
             del self._views[key]
         return Delta(key, old, view, document)
 
@@ -83,12 +79,28 @@ class Cache(Generic[V]):
             self._unfile(key, old)
         return Delta(key, last if last is not None else old, None, document)
 
-    def _unfile(self, key: Key, view: V) -> None:
+    def _file(self, key: Key, old: V | None, new: V) -> None:
         for name, function in self._index_functions.items():
             index = self._indexes[name]
-            for value in function(view):
-                filed = index.get(value)
-                if filed is not None:
-                    filed.pop(key, None)
-                    if not filed:
-                        del index[value]
+            before = tuple(function(old)) if old is not None else ()
+            after = tuple(function(new))
+            for value in after:
+                index.setdefault(value, {})[key] = new
+            # Mostly a view moves nowhere, and then nothing needs to be taken out.
+            if before and before != after:
+                self._take_out(index, key, [value for value in before if value not in after])
+
+    def _unfile(self, key: Key, view: V) -> None:
+        for name, function in self._index_functions.items():
+            self._take_out(self._indexes[name], key, function(view))
+
+    @staticmethod
+    def _take_out(
+        index: dict[Hashable, dict[Key, V]], key: Key, values: Iterable[Hashable]
+    ) -> None:
+        for value in values:
+            filed = index.get(value)
+            if filed is not None:
+                filed.pop(key, None)
+                if not filed:
+                    del index[value]
