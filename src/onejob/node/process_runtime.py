@@ -17,6 +17,7 @@ from typing import Any
 
 from onejob.clock import Clock
 from onejob.node.environment import ConfigProblem, NodeContext, environment, expand, settings_used
+from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.images import Images, NoStandIn, Shell, find_shell
 from onejob.node.links import LinkRefused, Links
 from onejob.node.logs import LogOptions, last_words, log_path, read_logs
@@ -153,6 +154,25 @@ class ProcessRuntime:
             return await answer
         finally:
             self._commands.pop(number, None)
+
+    async def open_session(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> ExecSession:
+        """Run a command beside a container, with its streams in the caller's hands. Raises
+        ConfigProblem."""
+        container = pod.container(ref.container)
+        if container is None:
+            raise ConfigProblem(f"no container {ref.container}")
+        settings = await fetch_settings(self._fetch, settings_used(pod, container))
+        request = self._process(pod, container, ref, settings, tuple(command))
+        # Taken as it comes: `$(VAR)` is only special in a container's own command.
+        request["argv"] = list(command)
+        request["tty"] = tty
+
+        async def execute(streams: tuple[int, int, int]) -> Finished:
+            return await self._supervisor.execute(request, streams)
+
+        return await ExecSession.open(execute, stdin=stdin, tty=tty)
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         return read_logs(self._log_path(ref), options, self._clock.now(), lambda: self.running(ref))

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from onejob.node.exec_session import Finished
+
 log = logging.getLogger(__name__)
 
 _BOOTSTRAP = (
@@ -67,6 +69,22 @@ class SupervisorClient:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(msgspec.json.encode(message) + b"\n")
 
+    async def execute(self, request: dict[str, Any], streams: tuple[int, int, int]) -> Finished:
+        """Run a command on the given descriptors, over a connection of its own, whose end also
+        ends the command."""
+        sock = await asyncio.to_thread(_call_again, self._directory)
+        message = msgspec.json.encode({"do": "run", "id": 0, **request}) + b"\n"
+        socket.send_fds(sock, [message], streams)
+        reader, writer = await asyncio.open_unix_connection(sock=sock)
+        try:
+            line = await reader.readline()
+        finally:
+            writer.close()
+        if not line:
+            return Finished(-1, "the supervisor is gone")
+        _, _, code, output = msgspec.json.decode(line)["events"][0]
+        return Finished(code, output)
+
     async def close(self, *, end: bool) -> None:
         """Leave; `end` also has the supervisor stop everything and waits until it has."""
         if self._writer is None:
@@ -120,6 +138,16 @@ def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | No
         raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
     finally:
         os.close(lock)
+        os.close(folder)
+
+
+def _call_again(directory: Path) -> socket.socket:
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return _dial(f"/proc/self/fd/{folder}/socket")
+    except OSError as error:
+        raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
+    finally:
         os.close(folder)
 
 

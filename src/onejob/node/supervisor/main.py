@@ -53,11 +53,13 @@ class Child:
 
 
 class Connection:
-    __slots__ = ("incoming", "outgoing", "owner", "sock", "subscribed")
+    __slots__ = ("descriptors", "incoming", "outgoing", "owner", "sock", "subscribed")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.incoming = b""
+        #: Sent along for a command: its stdin, stdout and stderr.
+        self.descriptors: list[int] = []
         self.outgoing = bytearray()
         self.subscribed = False
         #: When this connection ends, so do the workloads.
@@ -277,15 +279,21 @@ class Supervisor:
         if beside.isolated:
             request["join"] = beside.pid
         read, write = os.pipe2(os.O_CLOEXEC)
-        pid = spawn.fork(request, stdin=self._null, output=write, report=write, journal=None)
-        os.close(write)
+        streams, connection.descriptors = connection.descriptors, []
+        stdin, output, errors = streams or (self._null, write, write)
+        pid = spawn.fork(
+            request, stdin=stdin, output=output, errors=errors, report=write, journal=None
+        )
+        for fd in (write, *streams):
+            os.close(fd)
         os.set_blocking(read, False)
         child = Child(pid)
         child.run_id = (connection, number)
         child.report = read
         self._children[pid] = child
         self._watch(read, lambda _: self._collect(child))
-        self._after(float(request["timeout"]), lambda: self._time_out(child))
+        if "timeout" in request:
+            self._after(float(request["timeout"]), lambda: self._time_out(child))
 
     def _collect(self, child: Child) -> None:
         try:
@@ -405,7 +413,8 @@ class Supervisor:
         if not mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
             return
         try:
-            data = connection.sock.recv(_READ_BYTES)
+            data, descriptors, _, _ = socket.recv_fds(connection.sock, _READ_BYTES, 3)
+            connection.descriptors.extend(descriptors)
         except BlockingIOError:
             return
         except ConnectionError:
@@ -423,6 +432,11 @@ class Supervisor:
             return
         self._unwatch(fd)
         connection.sock.close()
+        for fd in connection.descriptors:
+            os.close(fd)
+        for child in self._children.values():
+            if child.run_id is not None and child.run_id[0] is connection:
+                _kill_session(child.pid)
         if connection.owner:
             self._end_all()
         self._watch_for_idleness()

@@ -6,10 +6,12 @@ it so, in the child, and reports the first thing that fails.
 
 import binascii
 import errno
+import fcntl
 import json
 import os
 import resource
 import signal
+import termios
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -75,7 +77,15 @@ def find_marked(wanted: int) -> int:
     return 0
 
 
-def fork(request: Request, *, stdin: int, output: int, report: int, journal: Journal | None) -> int:
+def fork(
+    request: Request,
+    *,
+    stdin: int,
+    output: int,
+    report: int,
+    journal: Journal | None,
+    errors: int = -1,
+) -> int:
     """Start what the request describes; returns the child's pid.
 
     The child writes what went wrong, if anything, to `report`, which closes by itself when the
@@ -83,7 +93,7 @@ def fork(request: Request, *, stdin: int, output: int, report: int, journal: Jou
     """
     pid = os.fork()
     if pid == 0:
-        _become(request, stdin, output, report, journal)
+        _become(request, stdin, output, output if errors < 0 else errors, report, journal)
     return pid
 
 
@@ -100,7 +110,7 @@ def can_isolate() -> bool:
 
 
 def _become(
-    request: Request, stdin: int, output: int, report: int, journal: Journal | None
+    request: Request, stdin: int, output: int, errors: int, report: int, journal: Journal | None
 ) -> NoReturn:
     try:
         os.setsid()
@@ -115,7 +125,9 @@ def _become(
             signal.signal(number, signal.SIG_DFL)
         os.dup2(stdin, 0)
         os.dup2(output, 1)
-        os.dup2(output, 2)
+        os.dup2(errors, 2)
+        if request.get("tty"):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if "join" in request:
             _join(request["join"])
         elif "mounts" in request:

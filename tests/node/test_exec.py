@@ -1,0 +1,106 @@
+"""Commands beside a running container: streams, terminal, exit code, hanging up."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from onejob.node.exec_session import ExecSession, read_some
+from onejob.node.process_runtime import ProcessRuntime
+from onejob.node.runtime import AttemptRef
+from onejob.objects.meta import PODS, Key
+from onejob.objects.pod_spec import read_node_pod
+from tests.node.support import Node, a_process_node, alive, shell, until_dead, with_spec
+
+Open = Callable[..., Awaitable[ExecSession]]
+
+
+def beside_a_container(path: Path, play: Callable[[Open], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with a_process_node(path) as node:
+            mounts = [{"name": "v", "mountPath": "/data"}]
+            script = "echo inside > /data/f; sleep 60"
+            pod = shell(script, volumeMounts=mounts, env=[{"name": "NAME", "value": "value"}])
+            await node.create(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
+            await node.until("p", lambda p: p["status"]["phase"] == "Running")
+            await play(_opener(node))
+
+    asyncio.run(main())
+
+
+def _opener(node: Node) -> Open:
+    async def open(*command: str, stdin: bool = False, tty: bool = False) -> ExecSession:
+        pod = read_node_pod(await node.client.get(Key(PODS, "default", "p")))
+        runtime = node.agent.runtime
+        assert isinstance(runtime, ProcessRuntime)
+        ref = AttemptRef(pod.uid, "c", 0)
+        return await runtime.open_session(pod, ref, command, stdin=stdin, tty=tty)
+
+    return open
+
+
+async def everything(reader: asyncio.StreamReader | None) -> bytes:
+    assert reader is not None
+    text = b""
+    while piece := await read_some(reader):
+        text += piece
+    return text
+
+
+def test_a_command_sees_the_containers_files_and_environment(tmp_path: Path) -> None:
+    async def play(open: Open) -> None:
+        script = "until [ -e /data/f ]; do sleep 0.02; done; cat /data/f; echo $NAME >&2; exit 3"
+        session = await open("sh", "-c", script)
+        assert await everything(session.stdout) == b"inside\n"
+        assert await everything(session.stderr) == b"value\n"
+        assert (await session.finished()).code == 3
+        await session.close()
+
+    beside_a_container(tmp_path, play)
+
+
+def test_input_reaches_the_command_until_it_is_ended(tmp_path: Path) -> None:
+    async def play(open: Open) -> None:
+        session = await open("cat", stdin=True)
+        session.write(b"there and ")
+        session.write(b"back")
+        session.end_input()
+        assert await everything(session.stdout) == b"there and back"
+        assert (await session.finished()).code == 0
+        await session.close()
+
+    beside_a_container(tmp_path, play)
+
+
+def test_a_terminal_has_a_size_and_one_output(tmp_path: Path) -> None:
+    async def play(open: Open) -> None:
+        session = await open("sh", "-c", "read go; stty size", stdin=True, tty=True)
+        session.resize(100, 40)
+        session.write(b"go\n")
+        assert session.stderr is None
+        assert b"40 100" in await everything(session.stdout)
+        assert (await session.finished()).code == 0
+        await session.close()
+
+    beside_a_container(tmp_path, play)
+
+
+def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
+    async def play(open: Open) -> None:
+        session = await open("no-such-program")
+        finished = await session.finished()
+        assert finished.code != 0
+        assert "executable file not found" in finished.message
+        await session.close()
+
+    beside_a_container(tmp_path, play)
+
+
+def test_hanging_up_ends_the_command(tmp_path: Path) -> None:
+    async def play(open: Open) -> None:
+        session = await open("sh", "-c", "echo $$; exec sleep 60")
+        pid = int(await session.stdout.readline())
+        assert alive(pid)
+        await session.close()
+        await until_dead(pid)
+
+    beside_a_container(tmp_path, play)
