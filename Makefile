@@ -25,7 +25,7 @@ setup: $(STAMP) $(SCHEMA) ## create .venv and install everything into it
 run: setup ## run an example Job to the end
 	$(BIN)/onejob run examples/hello.yaml
 
-test: setup ## all tests that fit into a few minutes
+test: setup ## all tests that fit into a few minutes (slow specs are deselected)
 	$(BIN)/pytest
 
 lint: setup ## style and import directions
@@ -55,8 +55,8 @@ sim: setup ## long randomised runs of the whole control plane in virtual time
 bench: setup ## benchmarks next to their peers and limits
 	$(BIN)/onejob bench $(BENCH)
 
-e2e: setup ## end-to-end tests with real processes and kubectl
-	$(BIN)/pytest tests/e2e
+e2e: setup ## end-to-end tests with real processes and kubectl, the slow ones included
+	$(BIN)/pytest -m "" tests/e2e
 
 clean: ## forget the environment and generated data
 	rm -rf $(VENV) src/onejob/api/data .mypy_cache .ruff_cache .pytest_cache
