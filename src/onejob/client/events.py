@@ -1,17 +1,17 @@
 """Events: what happened to an object, told to people. Best effort, and never too many.
 
 Limits are upstream's recorder's: per source and object a burst of 25, then one per five
-minutes; an event like an earlier one raises that one's count; more than ten alike but for
-their message within ten minutes are combined into one.
+minutes; an event like an earlier one raises that one's count; from the tenth on that are alike
+but for their message, with no ten minutes between them, all are combined into one.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -56,12 +56,31 @@ def about(api_version: str, kind: str, metadata: Meta) -> About:
     )
 
 
+class _Identity(NamedTuple):
+    """Events that agree in this are one event that happened several times."""
+
+    uid: str
+    type: str
+    reason: str
+    #: The same for all that are combined.
+    message: str
+
+
 @dataclass(slots=True)
 class _Written:
-    """An event that exists: where, and how often it was seen."""
+    """An event that exists: where, how often it was seen, and since when."""
 
     key: Key
     count: int
+    first: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    same: _Identity
+    op: Op
+    #: What to write if the event that `op` changes has expired.
+    afresh: Create | None = None
 
 
 @dataclass(slots=True)
@@ -109,27 +128,30 @@ class EventRecorder:
         self._host = host
         self._allowances: _Recent[tuple[str, str], _Allowance] = _Recent()
         self._similar: _Recent[tuple[str, str, str], _Similar] = _Recent()
-        self._written: _Recent[tuple[str, str, str, str], _Written] = _Recent()
-        self._pending: list[tuple[tuple[str, str, str, str], Op]] = []
+        self._written: _Recent[_Identity, _Written] = _Recent()
+        self._pending: list[_Pending] = []
         self._wake = asyncio.Event()
         self._sequence = 0
 
     def record(self, what: About, type_: str, reason: str, message: str) -> None:
         now, moment = self._clock.now(), self._clock.monotonic()
-        message = self._combine(what, type_, reason, message, moment)
-        if not self._allowed(what, moment):
-            return
-        same = (what.uid or what.name, type_, reason, message)
+        same, message = self._identify(what, type_, reason, message, moment)
         written = self._written.get(same)
         if written is not None:
+            # What is not told now is in the count of what is told next.
             written.count += 1
-            body = {"count": written.count, "lastTimestamp": _stamp(now)}
+        if not self._allowed(what, moment):
+            return
+        repeated = written is not None
+        if written is None:
+            written = self._written.put(same, _Written(self._new_key(what, now), 1, now))
+        creation = _creation(self._source(), what, same, message, written, now)
+        if repeated:
+            body = {"count": written.count, "lastTimestamp": _stamp(now), "message": message}
             patch = Patch(written.key, msgspec.json.encode(body), "merge")
-            self._pending.append((same, patch))
+            self._pending.append(_Pending(same, patch, creation))
         else:
-            key, op = self._creation(what, type_, reason, message, now)
-            self._written.put(same, _Written(key, 1))
-            self._pending.append((same, op))
+            self._pending.append(_Pending(same, creation))
         self._wake.set()
 
     async def run(self) -> None:
@@ -144,17 +166,25 @@ class EventRecorder:
         pending, self._pending = self._pending, []
         if not pending:
             return
+        expired = await self._write(pending)
+        if expired:
+            await self._write(expired)
+
+    async def _write(self, pending: Sequence[_Pending]) -> list[_Pending]:
+        """Returns what must be written afresh, since what it should have changed is gone."""
         try:
-            results = await self._client.write_many([op for _, op in pending])
+            results = await self._client.write_many([entry.op for entry in pending])
         except (ApiError, OSError) as error:
             log.warning("%d events are lost: %s", len(pending), error)
-            return
-        for (same, op), result in zip(pending, results, strict=True):
-            if isinstance(result, ApiError):
-                # Expired or deleted meanwhile: the next one like it is written afresh.
-                self._written.drop(same)
-                if not (isinstance(result, NotFound) and isinstance(op, Patch)):
-                    log.info("an event is lost: %s", result)
+            return []
+        expired: dict[_Identity, _Pending] = {}
+        for entry, result in zip(pending, results, strict=True):
+            if isinstance(result, NotFound) and entry.afresh is not None:
+                expired[entry.same] = _Pending(entry.same, entry.afresh)
+            elif isinstance(result, ApiError):
+                self._written.drop(entry.same)
+                log.info("an event is lost: %s", result)
+        return list(expired.values())
 
     def _allowed(self, what: About, moment: float) -> bool:
         allowance = self._allowances.get((what.namespace, what.uid or what.name))
@@ -170,53 +200,64 @@ class EventRecorder:
         allowance.tokens -= 1
         return True
 
-    def _combine(self, what: About, type_: str, reason: str, message: str, moment: float) -> str:
-        key = (what.uid or what.name, type_, reason)
+    def _identify(
+        self, what: About, type_: str, reason: str, message: str, moment: float
+    ) -> tuple[_Identity, str]:
+        """What the event is counted with, and the message it is to have."""
+        uid = what.uid or what.name
+        key = (uid, type_, reason)
         similar = self._similar.get(key)
         if similar is None or moment - similar.at > _SIMILAR_SECONDS:
             similar = self._similar.put(key, _Similar())
         similar.at = moment
-        if len(similar.messages) < _SIMILAR_LIMIT or message in similar.messages:
+        if message in similar.messages or len(similar.messages) < _SIMILAR_LIMIT - 1:
             similar.messages.add(message)
-            return message
-        return _COMBINED + message
+            return _Identity(uid, type_, reason, message), message
+        return _Identity(uid, type_, reason, _COMBINED), _COMBINED + message
 
-    def _creation(
-        self, what: About, type_: str, reason: str, message: str, now: datetime
-    ) -> tuple[Key, Create]:
-        namespace = what.namespace or "default"
+    def _new_key(self, what: About, now: datetime) -> Key:
         self._sequence += 1
         suffix = f"{int(now.timestamp() * 1_000_000):x}{self._sequence:04x}"
-        name = f"{what.name}.{suffix}"
-        involved: dict[str, Any] = {
-            "kind": what.kind,
-            "namespace": what.namespace,
-            "name": what.name,
-            "uid": what.uid,
-            "apiVersion": what.api_version,
-            "resourceVersion": what.resource_version,
-        }
+        return Key(EVENTS, what.namespace or "default", f"{what.name}.{suffix}")
+
+    def _source(self) -> dict[str, str]:
         source = {"component": self._component}
-        if self._host:
-            source["host"] = self._host
-        document = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": {field: value for field, value in involved.items() if value},
-            "reason": reason,
-            "message": message,
-            "source": source,
-            "firstTimestamp": _stamp(now),
-            "lastTimestamp": _stamp(now),
-            "count": 1,
-            "type": type_,
-            "reportingComponent": self._component,
-            "reportingInstance": self._host,
-        }
-        return Key(EVENTS, namespace, name), Create(
-            EVENTS, namespace, msgspec.json.encode(document)
-        )
+        return {**source, "host": self._host} if self._host else source
+
+
+def _creation(
+    source: dict[str, str],
+    what: About,
+    same: _Identity,
+    message: str,
+    written: _Written,
+    now: datetime,
+) -> Create:
+    involved: dict[str, Any] = {
+        "kind": what.kind,
+        "namespace": what.namespace,
+        "name": what.name,
+        "uid": what.uid,
+        "apiVersion": what.api_version,
+        "resourceVersion": what.resource_version,
+    }
+    _, namespace, name = written.key
+    document = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": {field: value for field, value in involved.items() if value},
+        "reason": same.reason,
+        "message": message,
+        "source": source,
+        "firstTimestamp": _stamp(written.first),
+        "lastTimestamp": _stamp(now),
+        "count": written.count,
+        "type": same.type,
+        "reportingComponent": source["component"],
+        "reportingInstance": source.get("host", ""),
+    }
+    return Create(EVENTS, namespace, msgspec.json.encode(document))
 
 
 def _stamp(at: datetime) -> str:
