@@ -177,6 +177,8 @@ def test_rule_6_a_crashing_container_backs_off_after_its_first_restart(tmp_path:
             assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
             assert status["lastState"]["terminated"]["exitCode"] == 3
             assert pod["status"]["phase"] == "Running"
+            events = await node.until_told("p")
+            assert [reason for reason, _ in events] == ["BackOff"]
 
     asyncio.run(main())
 

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
+from onejob.api.errors import BadRequest
 from onejob.node.exec_session import ExecSession, read_some
-from onejob.node.process_runtime import ProcessRuntime
-from onejob.node.runtime import AttemptRef
-from onejob.objects.meta import PODS, Key
-from onejob.objects.pod_spec import read_node_pod
 from tests.node.support import Node, a_process_node, alive, shell, until_dead, with_spec
 
 Open = Callable[..., Awaitable[ExecSession]]
@@ -29,11 +28,7 @@ def beside_a_container(path: Path, play: Callable[[Open], Awaitable[None]]) -> N
 
 def _opener(node: Node) -> Open:
     async def open(*command: str, stdin: bool = False, tty: bool = False) -> ExecSession:
-        pod = read_node_pod(await node.client.get(Key(PODS, "default", "p")))
-        runtime = node.agent.runtime
-        assert isinstance(runtime, ProcessRuntime)
-        ref = AttemptRef(pod.uid, "c", 0)
-        return await runtime.open_session(pod, ref, command, stdin=stdin, tty=tty)
+        return await node.agent.open_session("default", "p", "", command, stdin=stdin, tty=tty)
 
     return open
 
@@ -104,3 +99,13 @@ def test_hanging_up_ends_the_command(tmp_path: Path) -> None:
         await until_dead(pid)
 
     beside_a_container(tmp_path, play)
+
+
+def test_only_a_running_container_can_be_joined(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await node.run(shell("exit 0"))
+            with pytest.raises(BadRequest, match="is not running"):
+                await node.agent.open_session("default", "p", "", ["true"], stdin=False, tty=False)
+
+    asyncio.run(main())

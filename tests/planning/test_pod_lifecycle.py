@@ -239,6 +239,12 @@ def test_a_deleted_pod_is_stopped_and_ends_by_its_exits_without_restarts(
     assert (plan.start, plan.stop, plan.phase, plan.busy) == ((), stop, phase, busy)
 
 
+def test_a_stricter_order_to_stop_is_passed_on_and_a_milder_one_is_not() -> None:
+    told = ContainerSeen("running", 0, started_at=NOON, stopping=True, stop_grace_seconds=30)
+    assert planned(a_pod("a", meta=_deleting(5)), {"a": told}).stop == (Stop("a", 5),)
+    assert planned(a_pod("a", meta=_deleting(60)), {"a": told}).stop == ()
+
+
 def test_a_pod_past_its_deadline_is_stopped_and_fails_even_if_it_exits_cleanly() -> None:
     pod = a_pod("a", active_deadline_seconds=60, termination_grace_period_seconds=7)
     before = planned(pod, {"a": RUNNING}, seconds=59)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from random import Random
 
-from onejob.api.errors import ApiError
+from onejob.api.errors import ApiError, BadRequest
 from onejob.api.quantity import BadQuantity
 from onejob.client.base import Client, Op, Result, Selection
 from onejob.client.events import EventRecorder, about
@@ -21,12 +21,14 @@ from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.node.binder import Binder
 from onejob.node.capacity import demand_of
+from onejob.node.environment import ConfigProblem
+from onejob.node.exec_session import ExecSession
 from onejob.node.logs import LogOptions
 from onejob.node.node_object import NodeObject
-from onejob.node.pod_logs import pod_logs
+from onejob.node.pod_logs import pod_logs, running_container
 from onejob.node.pod_work import PodWork, last_delete
 from onejob.node.probes import Prober
-from onejob.node.runtime import Ended, Inheritance, Runtime, RuntimeEvent
+from onejob.node.runtime import Ended, Inheritance, OpensSessions, Runtime, RuntimeEvent
 from onejob.node.short_track import Run, ShortTrack
 from onejob.node.sighting import Sighting, read_sighting
 from onejob.node.writer import Writer
@@ -136,6 +138,26 @@ class NodeAgent:
         """What a container wrote. The first step raises `ApiError`s as `GET …/log` has them."""
         key = Key(PODS, namespace, pod)
         return pod_logs(self._client, self.runtime, key, container, options)
+
+    async def open_session(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        *,
+        stdin: bool,
+        tty: bool,
+    ) -> ExecSession:
+        """Run a command beside a container. Raises `ApiError`s as `…/exec` has them."""
+        if not isinstance(self.runtime, OpensSessions):
+            raise BadRequest(f"the {self.runtime.name} runtime runs no commands beside containers")
+        document = await self._client.get(Key(PODS, namespace, pod))
+        found, ref = running_container(document, container)
+        try:
+            return await self.runtime.open_session(found, ref, command, stdin=stdin, tty=tty)
+        except ConfigProblem as problem:
+            raise BadRequest(problem.message) from problem
 
     # --- the API tells
 

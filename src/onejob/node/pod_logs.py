@@ -29,6 +29,16 @@ async def pod_logs(
         yield piece
 
 
+def running_container(document: bytes, container: str) -> tuple[NodePod, AttemptRef]:
+    """The attempt that runs now, for those who want to join it."""
+    pod = read_node_pod(document)
+    name = _choose(pod, container)
+    status = _status(pod, name)
+    if status.state.running is None:
+        raise BadRequest(f'container "{name}" in pod "{pod.metadata.name}" is not running')
+    return pod, AttemptRef(pod.uid, name, status.restart_count)
+
+
 def _choose(pod: NodePod, container: str) -> str:
     name = pod.metadata.name
     if container:

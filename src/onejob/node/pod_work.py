@@ -73,6 +73,7 @@ class PodWork:
         self._unwritten: list[PodReport] = []
         self._writing = False
         self._finished = False
+        self._told_back_off: dict[str, int] = {}
         for condition in pod.status.conditions:
             self._conditions[condition.type] = ConditionReport(
                 type=condition.type,
@@ -188,6 +189,8 @@ class PodWork:
             )
             ref = AttemptRef(self.pod.uid, stop.container, seen.attempt)
             self._around.runtime.stop(ref, stop.grace_seconds)
+        for name in plan.backing_off or ():
+            self._tell_back_off(name)
         if plan.look_again_at is not None:
             self._around.look_again(self, plan.look_again_at)
         # An attempt that was just asked for is answered in a moment; say then how it went.
@@ -206,6 +209,16 @@ class PodWork:
             self._finished = True
             if not self._writing:
                 self._after_last_word()
+
+    def _tell_back_off(self, container: str) -> None:
+        """Once per attempt that failed, as long as it is waited after it."""
+        attempt = self.seen[container].attempt
+        if self._told_back_off.get(container) != attempt:
+            self._told_back_off[container] = attempt
+            meta = self.pod.metadata
+            place = f"{meta.name}_{meta.namespace}({meta.uid})"
+            message = f"Back-off restarting failed container {container} in pod {place}"
+            self._around.warn(self.pod, "BackOff", message)
 
     def _say(self, status: PodReport) -> None:
         if status == self._reported or self.pod.terminal:

@@ -7,8 +7,9 @@ function given to `start`. A runtime decides nothing about restarts: it makes on
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from onejob.node.exec_session import ExecSession
 from onejob.node.logs import LogOptions
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import Container, NodePod
@@ -110,3 +111,12 @@ class Runtime(Protocol):
     def running(self, ref: AttemptRef) -> bool: ...
 
     async def close(self, *, end_pods: bool) -> None: ...
+
+
+@runtime_checkable
+class OpensSessions(Protocol):
+    """A runtime that also runs commands whose streams somebody holds: `kubectl exec`."""
+
+    async def open_session(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> ExecSession: ...
