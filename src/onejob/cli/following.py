@@ -28,6 +28,9 @@ class LogSource(Protocol):
     def follow(self, uid: str, container: str, attempt: int) -> AsyncIterator[bytes]:
         """What it writes, until it ends."""
 
+    def is_silent(self, uid: str, container: str, attempt: int) -> bool:
+        """Whether it is known without reading that it wrote nothing so far."""
+
     def tail(self, uid: str, container: str, attempt: int, lines: int) -> AsyncIterator[bytes]:
         """The last lines that it wrote so far."""
 
@@ -170,6 +173,8 @@ class Follower:
             key = (pod.metadata.uid, status.name, status.restart_count)
             if status.has_started and key not in self._followed:
                 self._followed.add(key)
+                if status.has_ended and self._logs.is_silent(*key):
+                    continue
                 pieces = self._logs.follow(*key)
                 shown = status.name if several else ""
                 task = asyncio.create_task(self._show_log(pieces, pod.metadata.name, shown))
@@ -210,7 +215,11 @@ class _ContainerStatus(View, frozen=True):
 
     @property
     def has_started(self) -> bool:
-        return "running" in self.state or "terminated" in self.state
+        return "running" in self.state or self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        return "terminated" in self.state
 
 
 class _PodStatus(View, frozen=True):

@@ -2,6 +2,7 @@
 
 import functools
 import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -40,7 +41,6 @@ def node_options(function: F) -> F:
             click.option(
                 "--runtime",
                 type=click.Choice(["process", "podman", "simulated"]),
-                callback=_available,
                 default="process",
                 show_default=True,
                 help="What a container is: a process, a container, or nothing at all.",
@@ -58,6 +58,21 @@ def node_options(function: F) -> F:
                 help="What stands in for an image whose container names no command.",
             ),
             click.option(
+                "--engine",
+                default="podman",
+                envvar="ONEJOB_ENGINE",
+                metavar="COMMAND",
+                show_default=True,
+                help="The container engine of --runtime podman; docker will do too.",
+            ),
+            click.option(
+                "--engine-option",
+                multiple=True,
+                envvar="ONEJOB_ENGINE_OPTIONS",
+                metavar="OPTION",
+                help="Of the engine's run command, for every container, e.g. --network=host.",
+            ),
+            click.option(
                 "--host-fs",
                 type=click.Choice(["rw", "ro"]),
                 default="rw",
@@ -72,14 +87,19 @@ def node_options(function: F) -> F:
     return function
 
 
-def _available(ctx: click.Context, param: click.Parameter, runtime: str) -> str:
-    """Refuse what this version cannot do, rather than do something else instead."""
-    if runtime == "podman":
-        raise CommandError(
-            "this version has no podman runtime yet",
-            "use --runtime process, with --image-map for images without a command",
-        )
-    return runtime
+def parse_engine(text: str, runtime: str) -> tuple[str, ...]:
+    """The engine's command line; it must be there if it will be needed."""
+    from onejob.node.podman_engine import not_installed
+
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise CommandError(f"--engine {text}: {error}") from None
+    if not words:
+        raise CommandError("--engine: expected a command")
+    if runtime == "podman" and shutil.which(words[0]) is None:
+        raise CommandError(not_installed(words[0]))
+    return words
 
 
 def parse_image_map(items: Sequence[str]) -> Mapping[str, tuple[str, ...]]:

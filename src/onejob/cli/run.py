@@ -8,7 +8,13 @@ import click
 
 from onejob.cli.durations import duration
 from onejob.cli.errors import CommandError
-from onejob.cli.options import CommandAfterDashes, data_dir_option, node_options, parse_image_map
+from onejob.cli.options import (
+    CommandAfterDashes,
+    data_dir_option,
+    node_options,
+    parse_engine,
+    parse_image_map,
+)
 
 if TYPE_CHECKING:
     from onejob.cli.manifests import Manifest
@@ -71,6 +77,8 @@ def command(
     runtime: "RuntimeName",
     pass_env: tuple[str, ...],
     image_map: tuple[str, ...],
+    engine: str,
+    engine_option: tuple[str, ...],
     host_fs: str,
     feature_gates: str,
     data_dir: str | None,
@@ -107,6 +115,8 @@ def command(
             gates=gates,
             pass_env=pass_env,
             image_map=parse_image_map(image_map),
+            engine=parse_engine(engine, runtime),
+            engine_options=engine_option,
             host_read_only=host_fs == "ro",
             timeout_seconds=timeout,
             output=output,

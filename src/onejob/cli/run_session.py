@@ -31,7 +31,7 @@ from onejob.cli.terminal import Terminal, leave_unread, terminal_of
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
-from onejob.node.logs import LogOptions
+from onejob.node.logs import LogOptions, log_path
 from onejob.node.podman_engine import RuntimeUnavailable
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.job import read_job
@@ -118,7 +118,7 @@ class _Session:
                     for job in self._progress
                 ),
             )
-            logs = _RuntimeLogs(plane.node.runtime)
+            logs = _RuntimeLogs(plane.node.runtime, path)
             exit_code, outcome = await self._follow(plane, logs, revision)
             last_lines = await self._last_lines(logs)
             cpu_seconds = workload_cpu_seconds() if self._options.runtime == "process" else None
@@ -274,11 +274,18 @@ class _Session:
 class _RuntimeLogs:
     """Implements `LogSource` on the runtime of a node in this process."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, data_dir: Path) -> None:
         self._runtime = runtime
+        #: Where log files are, if containers are processes; made with their first line.
+        self._files = data_dir if runtime.name == "process" else None
 
     def follow(self, uid: str, container: str, attempt: int) -> AsyncIterator[bytes]:
         return self._runtime.logs(AttemptRef(uid, container, attempt), LogOptions(follow=True))
+
+    def is_silent(self, uid: str, container: str, attempt: int) -> bool:
+        if self._files is None:
+            return False
+        return not log_path(self._files, uid, container, attempt).exists()
 
     def tail(self, uid: str, container: str, attempt: int, lines: int) -> AsyncIterator[bytes]:
         options = LogOptions(tail_lines=lines)

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.options import data_dir_option, node_options, parse_image_map, parse_listen
+from onejob.cli.options import (
+    data_dir_option,
+    node_options,
+    parse_engine,
+    parse_image_map,
+    parse_listen,
+)
 from onejob.planning.names import TRACKING_NAMES
 
 if TYPE_CHECKING:
@@ -50,6 +56,8 @@ def command(
     runtime: "RuntimeName",
     pass_env: tuple[str, ...],
     image_map: tuple[str, ...],
+    engine: str,
+    engine_option: tuple[str, ...],
     host_fs: str,
     feature_gates: str,
     data_dir: str | None,
@@ -77,6 +85,8 @@ def command(
         gates=gates,
         pass_env=pass_env,
         image_map=parse_image_map(image_map),
+        engine=parse_engine(engine, runtime),
+        engine_options=engine_option,
         default_failed_pods_limit=default_failed_pods_limit,
         tracking_finalizer=tracking_finalizer_name,
         host_read_only=host_fs == "ro",
@@ -100,6 +110,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
 
     from onejob.api.serving import CannotListen
     from onejob.https_server import HttpsServer
+    from onejob.node.podman_engine import RuntimeUnavailable
     from onejob.store.base import CannotOpen
 
     stopping = asyncio.Event()
@@ -112,7 +123,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
         )
     except CannotListen as error:
         raise CommandError(str(error), "choose another with --listen") from None
-    except CannotOpen as error:
+    except (CannotOpen, RuntimeUnavailable) as error:
         raise CommandError(str(error)) from None
     _banner(server, settings)
     _tell_service_manager("READY=1")
