@@ -153,6 +153,15 @@ class ControlPlane:
         pod_gc = PodGarbageCollector(client, informers, clock=clock, metrics=metrics)
         namespaces = NamespaceController(client, informers, root_ca=root_ca)
         expiry = EventExpiry(client, clock=clock)
+        queues = (self.job_controller, cronjobs, ttl)
+        metrics.read(
+            "workqueue_depth",
+            lambda: {
+                (name,): depth
+                for controller in queues
+                for name, depth in controller.queue_depths.items()
+            },
+        )
         self._parts += [
             part.run()
             for part in (

@@ -1,7 +1,7 @@
 """The CronJob controller: wakes for each slot and each change, syncs, writes the status."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onejob.client.base import Client
@@ -66,6 +66,10 @@ class CronJobController:
         async with asyncio.TaskGroup() as group:
             group.create_task(work(self._queue, self.sync, workers=self._workers, name="cronjob"))
             group.create_task(watch_clock(self._clock, self._look_at_all))
+
+    @property
+    def queue_depths(self) -> Mapping[str, int]:
+        return {"cronjob": len(self._queue)}
 
     @property
     def idle(self) -> bool:

@@ -6,7 +6,7 @@ taken together by the next. It never plans on caches that are older than its own
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from onejob.api.errors import ApiError, NotFound
@@ -78,6 +78,10 @@ class JobController:
     @property
     def idle(self) -> bool:
         return self._queue.idle and self._orphans.idle
+
+    @property
+    def queue_depths(self) -> Mapping[str, int]:
+        return {"job": len(self._queue), "job_orphan_pod": len(self._orphans)}
 
     @property
     def remembered_jobs(self) -> int:

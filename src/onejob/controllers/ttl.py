@@ -6,7 +6,7 @@ is read afresh, since its TTL may have been raised or it may be another one by n
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from onejob.api.errors import NotFound
 from onejob.client.base import Client, Delete
@@ -54,6 +54,10 @@ class TtlController:
     def __len__(self) -> int:
         """How many finished objects wait for their time."""
         return len(self._waiting)
+
+    @property
+    def queue_depths(self) -> Mapping[str, int]:
+        return {"ttl_jobs_to_delete": len(self._queue)}
 
     @property
     def idle(self) -> bool:
