@@ -83,6 +83,9 @@ class Follower:
             done.cancel()
 
     async def close(self) -> None:
+        """Wait a moment for the last words of containers that have ended, then let go."""
+        if self._log_tasks:
+            await asyncio.wait(self._log_tasks, timeout=_LAST_WORDS_SECONDS)
         tasks = [*self._tasks, *self._log_tasks]
         for task in tasks:
             task.cancel()

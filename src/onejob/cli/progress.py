@@ -94,11 +94,11 @@ class JobProgress(msgspec.Struct):
 
     @property
     def outcome(self) -> str:
-        """Complete, Failed, Deleted or Running."""
+        """Complete, Failed or Deleted; Stopped if the run ends before that."""
         condition = self.job.finished_condition
         if condition is not None:
             return condition.type
-        return "Deleted" if self.gone else "Running"
+        return "Deleted" if self.gone else "Stopped"
 
     @property
     def goal(self) -> int | None:

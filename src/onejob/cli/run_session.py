@@ -108,6 +108,9 @@ class _Session:
         except RuntimeUnavailable as error:
             raise CommandError(str(error)) from None
         asyncio.get_running_loop().set_exception_handler(_ending(plane.failed))
+        logs = _RuntimeLogs(plane.node.runtime, path)
+        shown = None if self._options.quiet else logs
+        follower = Follower(plane.client, self._progress, self._display, self._clock, shown)
         try:
             self._warn()
             revision = await self._create(plane)
@@ -118,13 +121,14 @@ class _Session:
                     for job in self._progress
                 ),
             )
-            logs = _RuntimeLogs(plane.node.runtime, path)
-            exit_code, outcome = await self._follow(plane, logs, revision)
-            last_lines = await self._last_lines(logs)
+            exit_code, outcome = await self._follow(plane, follower, revision)
             cpu_seconds = workload_cpu_seconds() if self._options.runtime == "process" else None
         finally:
-            self._display.close()
+            # Pods that are stopped now may still have something to say.
             await plane.stop()
+            await follower.close()
+            self._display.close()
+        last_lines = await self._last_lines(logs)
         self._tell(exit_code, outcome, cpu_seconds, last_lines)
         return exit_code
 
@@ -176,10 +180,10 @@ class _Session:
 
     # --- while it runs ------------------------------------------------------------------
 
-    async def _follow(self, plane: ControlPlane, logs: LogSource, revision: int) -> tuple[int, str]:
+    async def _follow(
+        self, plane: ControlPlane, follower: Follower, revision: int
+    ) -> tuple[int, str]:
         """Exit code and outcome: Complete, Failed, TimedOut or Interrupted."""
-        shown = None if self._options.quiet else logs
-        follower = Follower(plane.client, self._progress, self._display, self._clock, shown)
         following = asyncio.create_task(follower.until_done(revision))
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -209,7 +213,6 @@ class _Session:
             following.cancel()
             stopping.cancel()
             await asyncio.gather(following, stopping, return_exceptions=True)
-            await follower.close()
 
     def _failed_exit_code(self) -> int:
         if self._options.container_exit_code:

@@ -57,8 +57,8 @@ class RunFolder:
 
 
 def new_run_id(now: datetime, salt: str) -> str:
-    """Sorts by time, and reads as one."""
-    return f"{now.strftime(_STAMP)}-{salt}"
+    """Sorts by time, to the millisecond, and reads as one."""
+    return f"{now.strftime(_STAMP)}.{now.microsecond // 1000:03}-{salt}"
 
 
 def create_folder(path: Path) -> RunFolder:

@@ -107,7 +107,7 @@ def _row(job: JobProgress, now: datetime, cpu_seconds: float | None) -> list[str
 
 
 def _coloured(row: str, job: JobProgress, terminal: Terminal) -> str:
-    colour = "green" if job.complete else "yellow" if job.outcome == "Running" else "red"
+    colour = "green" if job.complete else "yellow" if job.outcome == "Stopped" else "red"
     return row.replace(f" {job.outcome}", f" {terminal.paint(job.outcome, colour)}", 1)
 
 
