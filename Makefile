@@ -53,7 +53,7 @@ sim: setup ## long randomised runs of the whole control plane in virtual time
 	$(BIN)/python -m sim $(SIM)
 
 bench: setup ## benchmarks next to their peers and limits
-	$(BIN)/onejob bench $(BENCH)
+	$(BIN)/onejob bench --results bench/results/history.jsonl $(BENCH)
 
 e2e: setup ## end-to-end tests with real processes and kubectl, the slow ones included
 	$(BIN)/pytest -m "" tests/e2e

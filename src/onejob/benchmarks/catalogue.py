@@ -128,7 +128,6 @@ SCENARIOS: tuple[Scenario, ...] = (
             {"smallest": 20, "largest": 200, "parallelism": 10},
         ),
         {"growth of cost, ×": _at_most(1.3)},
-        elsewhere=(Elsewhere("limit", {"growth of cost, ×": 1}),),
     ),
     Scenario(
         "many-jobs",
@@ -266,6 +265,21 @@ SCENARIOS: tuple[Scenario, ...] = (
         "restart",
         "How long after kill -9 with 10,000 live Pods does the server work on?",
         Probe("recovery:restart", {"pods": 10_000}, {"pods": 50}),
+    ),
+    Scenario(
+        "store",
+        "How fast is the store alone, next to a bare SQLite loop with the same commits?",
+        Probe(
+            "store:by_onejob",
+            {"writes_each": 1_000, "objects": 10_000, "changes": 20_000, "watchers": 20},
+            {"writes_each": 5, "objects": 100, "changes": 400, "watchers": 4},
+        ),
+        beside=(
+            Beside(
+                "limit: bare SQLite",
+                Probe("store:by_a_bare_loop", {"writes_each": 1_000}, {"writes_each": 5}),
+            ),
+        ),
     ),
     Scenario(
         "operations",

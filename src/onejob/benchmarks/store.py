@@ -1,21 +1,15 @@
-"""How fast is the store, next to a bare SQLite loop doing the same commits in the same run?
-
-python -m bench.store_bench [--json]
-"""
+"""The store alone, and a bare SQLite loop doing the same commits."""
 
 import asyncio
 import gc
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import apsw
-
+from onejob.benchmarks.limits import insert, synced_log
+from onejob.benchmarks.results import Measurement
 from onejob.clock import SystemClock
 from onejob.objects.meta import Key
 from onejob.store.log import LogStore
@@ -24,33 +18,45 @@ T = TypeVar("T")
 
 #: About the size of a Pod.
 DOCUMENT = b'{"filler":"' + b"x" * 1_900 + b'","resourceVersion":"'
+_WRITERS = (1, 32, 256)
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    name: str
-    value: float
-    unit: str
-    #: The same work by a bare loop, where there is one.
-    limit: float | None = None
+def by_onejob(*, writes_each: int, objects: int, changes: int, watchers: int) -> Measurement:
+    with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
+        place = Path(folder)
+        figures = {
+            _writes_name(writers): _writes(place / str(writers), writers, writes_each * writers)
+            for writers in _WRITERS
+        }
+        figures["writes/s, loop busy"] = _busy_loop_writes(place / "busy", changes)
+        figures["loop time per write, µs"] = _loop_time_per_write(place / "loop", changes)
+        whole, paged = _lists(place / "list", objects)
+        figures[f"list of {objects:,}, ms"] = whole
+        figures[f"list of {objects:,} in pages, ms"] = paged
+        figures[f"list of {objects:,} cold, ms"] = _cold_list(place / "cold", objects)
+        figures[f"events/s to {watchers} watchers"] = _fan_out(place / "fanout", watchers, changes)
+        figures["events/s caught up from disk"] = _catch_up(place / "past", changes)
+        figures[f"opening with {objects:,}, ms"] = _opening(place / "open", objects)
+    return Measurement(figures)
 
 
-def run_all(directory: Path) -> list[Figure]:
-    return [
-        writes(directory / "1", writers=1, total=2_000),
-        writes(directory / "32", writers=32, total=32_000),
-        writes(directory / "256", writers=256, total=51_200),
-        busy_loop_writes(directory / "busy", total=10_000),
-        loop_time_per_write(directory / "loop", total=20_000),
-        *lists(directory / "list", objects=10_000),
-        cold_list(directory / "cold", objects=10_000),
-        fan_out(directory / "fanout", watchers=20, changes=20_000),
-        catch_up(directory / "past", changes=20_000),
-        opening(directory / "open", objects=20_000),
-    ]
+def by_a_bare_loop(*, writes_each: int) -> Measurement:
+    with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
+        return Measurement(
+            {
+                _writes_name(writers): _bare_commits(
+                    Path(folder) / str(writers), batch=writers, total=writes_each * writers
+                )
+                for writers in _WRITERS
+            }
+        )
 
 
-def writes(path: Path, *, writers: int, total: int) -> Figure:
+def _writes_name(writers: int) -> str:
+    return f"writes/s, {writers} writer" + ("s" if writers > 1 else "")
+
+
+def _writes(path: Path, writers: int, total: int) -> float:
     """Writers that each wait for their write before the next."""
 
     async def work(store: LogStore) -> float:
@@ -64,11 +70,10 @@ def writes(path: Path, *, writers: int, total: int) -> Figure:
         await asyncio.gather(*(writer(number) for number in range(writers)))
         return total / (time.perf_counter() - start)
 
-    limit = _bare_commits(path.with_suffix(".bare"), batch=writers, total=total)
-    return Figure(f"writes, {writers} writers", _with_store(path, work), "1/s", limit)
+    return _with_store(path, work)
 
 
-def busy_loop_writes(path: Path, *, total: int) -> Figure:
+def _busy_loop_writes(path: Path, total: int) -> float:
     """Writes while the loop computes all the time, as it does when controllers work."""
 
     async def work(store: LogStore) -> float:
@@ -81,10 +86,10 @@ def busy_loop_writes(path: Path, *, total: int) -> Figure:
             sum(range(20_000))
         return total / (time.perf_counter() - start)
 
-    return Figure("writes, loop busy", _with_store(path, work), "1/s")
+    return _with_store(path, work)
 
 
-def loop_time_per_write(path: Path, *, total: int) -> Figure:
+def _loop_time_per_write(path: Path, total: int) -> float:
     """CPU time of the loop's thread for staging, publishing and waking one writer."""
 
     async def work(store: LogStore) -> float:
@@ -95,10 +100,10 @@ def loop_time_per_write(path: Path, *, total: int) -> Figure:
             await store.durable(store.staged_revision)
         return (time.thread_time() - start) / total * 1e6
 
-    return Figure("loop time per write", _with_store(path, work), "us")
+    return _with_store(path, work)
 
 
-def lists(path: Path, *, objects: int) -> list[Figure]:
+def _lists(path: Path, objects: int) -> tuple[float, float]:
     async def work(store: LogStore) -> tuple[float, float]:
         await _fill(store, objects)
         whole = float("inf")
@@ -113,24 +118,20 @@ def lists(path: Path, *, objects: int) -> list[Figure]:
         assert found == objects
         return whole * 1e3, (time.perf_counter() - start) * 1e3
 
-    whole, paged = _with_store(path, work)
-    return [
-        Figure(f"list of {objects}", whole, "ms"),
-        Figure(f"list of {objects} in pages of 500", paged, "ms"),
-    ]
+    return _with_store(path, work)
 
 
-def cold_list(path: Path, *, objects: int) -> Figure:
+def _cold_list(path: Path, objects: int) -> float:
     async def work(store: LogStore) -> float:
         await _fill(store, objects, cold=True)
         start = time.perf_counter()
         assert len(store.list("pods").items) == objects
         return (time.perf_counter() - start) * 1e3
 
-    return Figure(f"list of {objects} cold objects", _with_store(path, work), "ms")
+    return _with_store(path, work)
 
 
-def fan_out(path: Path, *, watchers: int, changes: int) -> Figure:
+def _fan_out(path: Path, watchers: int, changes: int) -> float:
     """Events delivered per second, writing included."""
 
     async def work(store: LogStore) -> float:
@@ -151,10 +152,10 @@ def fan_out(path: Path, *, watchers: int, changes: int) -> Figure:
         delivered = sum(await asyncio.gather(*following))
         return delivered / (time.perf_counter() - start)
 
-    return Figure(f"events to {watchers} watchers", _with_store(path, work), "1/s")
+    return _with_store(path, work)
 
 
-def catch_up(path: Path, *, changes: int) -> Figure:
+def _catch_up(path: Path, changes: int) -> float:
     """A watch from the beginning of history, most of it on disk."""
 
     async def work(store: LogStore) -> float:
@@ -167,10 +168,10 @@ def catch_up(path: Path, *, changes: int) -> Figure:
             seen += len(await anext(watch))
         return changes / (time.perf_counter() - start)
 
-    return Figure("events caught up from disk", _with_store(path, work), "1/s")
+    return _with_store(path, work)
 
 
-def opening(path: Path, *, objects: int) -> Figure:
+def _opening(path: Path, objects: int) -> float:
     _with_store(path, lambda store: _fill(store, objects))
 
     async def main() -> float:
@@ -180,24 +181,16 @@ def opening(path: Path, *, objects: int) -> Figure:
         await store.close()
         return elapsed * 1e3
 
-    return Figure(f"opening a store of {objects}", asyncio.run(main()), "ms")
+    return asyncio.run(main())
 
 
 def _bare_commits(path: Path, *, batch: int, total: int) -> float:
     """One thread, no store: insert `batch` documents per commit, synced like the store's."""
-    connection = apsw.Connection(str(path))
-    connection.pragma("page_size", 8_192)
-    connection.pragma("journal_mode", "wal")
-    connection.pragma("synchronous", "full")
-    connection.pragma("wal_autocheckpoint", 2_000)
-    connection.execute("CREATE TABLE log (revision INTEGER PRIMARY KEY, name TEXT, value BLOB)")
-    rows = ",".join(["(?, ?, ?)"] * batch)
+    connection = synced_log(path)
     start = time.perf_counter()
     for first in range(0, total, batch):
-        values: list[int | str | bytes] = []
-        for revision in range(first, first + batch):
-            values += (revision, f"pod-{revision}", _encode(revision))
-        connection.execute(f"INSERT INTO log VALUES {rows}", values)
+        revisions = range(first, first + batch)
+        insert(connection, [(n, f"pod-{n}", _encode(n)) for n in revisions])
     rate = total / (time.perf_counter() - start)
     connection.close()
     return rate
@@ -226,18 +219,3 @@ def _pod(name: str) -> Key:
 
 def _encode(revision: int) -> bytes:
     return b'%s%d"}' % (DOCUMENT, revision)
-
-
-def main() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        figures = run_all(Path(directory))
-    for figure in figures:
-        if "--json" in sys.argv:
-            print(json.dumps(asdict(figure)))
-            continue
-        limit = f"   bare loop {figure.limit:,.0f}" if figure.limit is not None else ""
-        print(f"{figure.name:36} {figure.value:12,.1f} {figure.unit}{limit}")
-
-
-if __name__ == "__main__":
-    main()
