@@ -34,7 +34,7 @@ SUSPENDED = {"type": "Suspended", "status": "True"}
         ({"parallelism": 0}, 0, None),
     ],
 )
-def test_01_completions_default_to_one_only_when_parallelism_is_unset_too(
+def test_edge_01_completions_default_to_one_only_when_parallelism_is_unset_too(
     given: dict[str, Any], parallelism: int, completions: int | None
 ) -> None:
     spec = created(JOB, a_job(**given))["spec"]
@@ -60,7 +60,7 @@ GENERATED = {
         ({"app": "x"}, {"app": "x"}, {"app": "x"}),
     ],
 )
-def test_02_a_job_without_labels_inherits_its_templates_with_the_generated_ones(
+def test_edge_02_a_job_without_labels_inherits_its_templates_with_the_generated_ones(
     own: dict[str, str], of_template: dict[str, str], shown: dict[str, str]
 ) -> None:
     template = {"metadata": {"labels": of_template}, **a_template()}
@@ -71,13 +71,13 @@ def test_02_a_job_without_labels_inherits_its_templates_with_the_generated_ones(
     assert stored["spec"]["template"]["metadata"]["labels"] == {**of_template, **GENERATED}
 
 
-def test_03_the_job_template_of_a_cronjob_is_not_defaulted_like_a_job() -> None:
+def test_edge_03_the_job_template_of_a_cronjob_is_not_defaulted_like_a_job() -> None:
     spec = created(CRONJOB, a_cronjob())["spec"]["jobTemplate"]["spec"]
     assert spec.keys() == {"template"}
     assert spec["template"]["spec"]["dnsPolicy"] == "ClusterFirst"
 
 
-def test_04_a_bad_label_of_the_template_is_told_at_two_places_but_a_long_name_at_one() -> None:
+def test_edge_04_a_bad_label_of_the_template_is_told_at_two_places_but_a_long_name_at_one() -> None:
     template = {"metadata": {"labels": {"a": "not ok"}}, **a_template()}
     _, errors = create(JOB, a_job(template=template))
     assert [error.split(":")[0] for error in errors] == ["metadata.labels", "spec.template.labels"]
@@ -89,7 +89,7 @@ def test_04_a_bad_label_of_the_template_is_told_at_two_places_but_a_long_name_at
     )
 
 
-def test_04_errors_of_generated_labels_name_the_label() -> None:
+def test_edge_04_errors_of_generated_labels_name_the_label() -> None:
     labels = {"job-name": "other"}
     _, errors = create(JOB, a_job(template={"metadata": {"labels": labels}, **a_template()}))
     assert errors == [
@@ -97,7 +97,7 @@ def test_04_errors_of_generated_labels_name_the_label() -> None:
     ]
 
 
-def test_05_scaling_an_indexed_job_up_can_fail_on_its_name() -> None:
+def test_edge_05_scaling_an_indexed_job_up_can_fail_on_its_name() -> None:
     name = "n" * 61
     job = created(JOB, a_job(name=name, completionMode="Indexed", completions=10, parallelism=10))
     _, errors = update(JOB, job, completions=11, parallelism=11)
@@ -126,7 +126,7 @@ def test_05_scaling_an_indexed_job_up_can_fail_on_its_name() -> None:
         ),
     ],
 )
-def test_06_completions_of_an_indexed_job_change_only_in_tandem(
+def test_edge_06_completions_of_an_indexed_job_change_only_in_tandem(
     changes: dict[str, Any], errors: list[str]
 ) -> None:
     job = created(JOB, a_job(completionMode="Indexed", completions=3, parallelism=3))
@@ -145,7 +145,7 @@ def test_06_completions_of_an_indexed_job_change_only_in_tandem(
         "failedPodsLimit",
     ],
 )
-def test_07_and_08_zero_is_valid_and_less_is_not(field: str) -> None:
+def test_edge_07_08_zero_is_valid_and_less_is_not(field: str) -> None:
     job = a_job()
     job["spec"][field] = 0
     assert create(JOB, job)[1] == []
@@ -155,7 +155,7 @@ def test_07_and_08_zero_is_valid_and_less_is_not(field: str) -> None:
     ]
 
 
-def test_09_a_suspended_job_with_nothing_to_do_may_complete_without_having_started() -> None:
+def test_edge_09_a_suspended_job_with_nothing_to_do_may_complete_without_having_started() -> None:
     job = created(JOB, a_job(completions=0, suspend=True))
     status = {
         "completionTime": "2026-01-01T12:00:00Z",
@@ -171,7 +171,7 @@ def test_09_a_suspended_job_with_nothing_to_do_may_complete_without_having_start
     ]
 
 
-def test_10_interim_conditions_that_are_false_are_no_obstacle() -> None:
+def test_edge_10_interim_conditions_that_are_false_are_no_obstacle() -> None:
     job = created(JOB, a_job())
     conditions = [
         {"type": "SuccessCriteriaMet", "status": "False"},
@@ -194,7 +194,7 @@ def test_10_interim_conditions_that_are_false_are_no_obstacle() -> None:
         ("5", 'too large index: "5"'),
     ],
 )
-def test_31_and_32_index_texts_are_judged_strictly(text: str, problem: str | None) -> None:
+def test_edge_31_32_index_texts_are_judged_strictly(text: str, problem: str | None) -> None:
     job = created(JOB, a_job(completionMode="Indexed", completions=5, backoffLimitPerIndex=1))
     errors = update_status(JOB, job, {"failedIndexes": text})
     if problem is None:
@@ -208,7 +208,7 @@ def test_31_and_32_index_texts_are_judged_strictly(text: str, problem: str | Non
 FAILURE_POLICY = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "X"}]}]}
 
 
-def test_38_a_failure_policy_makes_the_replacement_policy_failed() -> None:
+def test_edge_38_a_failure_policy_makes_the_replacement_policy_failed() -> None:
     job = created(JOB, a_job(podFailurePolicy=FAILURE_POLICY))
     assert job["spec"]["podReplacementPolicy"] == "Failed"
     assert job["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"] == "True"
@@ -221,7 +221,7 @@ def test_38_a_failure_policy_makes_the_replacement_policy_failed() -> None:
     ]
 
 
-def test_38_adding_a_failure_policy_later_trips_over_the_stored_replacement_policy() -> None:
+def test_edge_38_adding_a_failure_policy_later_trips_over_the_stored_replacement_policy() -> None:
     job = created(JOB, a_job())
     _, errors = update(JOB, job, podFailurePolicy=FAILURE_POLICY)
     assert [error.split(": ")[:2] for error in errors] == [
@@ -242,7 +242,7 @@ def test_38_adding_a_failure_policy_later_trips_over_the_stored_replacement_poli
         (False, {"conditions": [SUSPENDED]}, False),
     ],
 )
-def test_47_the_template_opens_by_the_state_of_the_stored_job(
+def test_edge_47_the_template_opens_by_the_state_of_the_stored_job(
     suspend: bool, status: dict[str, Any], allowed: bool
 ) -> None:
     job = created(JOB, a_job(suspend=suspend))
@@ -273,7 +273,7 @@ def test_47_the_template_opens_by_the_state_of_the_stored_job(
         assert errors[0].endswith(": field is immutable")
 
 
-def test_47_an_open_template_still_keeps_its_images() -> None:
+def test_edge_47_an_open_template_still_keeps_its_images() -> None:
     job = created(JOB, a_job(suspend=True))
     template = {
         **job["spec"]["template"],
@@ -283,7 +283,7 @@ def test_47_an_open_template_still_keeps_its_images() -> None:
     assert [error.split(": ")[0] for error in errors] == ["spec.template.spec"]
 
 
-def test_51_a_corrupt_status_does_not_block_an_unrelated_update() -> None:
+def test_edge_51_a_corrupt_status_does_not_block_an_unrelated_update() -> None:
     job = created(JOB, a_job())
     job["status"] = {
         "active": 1,

@@ -63,7 +63,7 @@ def test_scaling_down_an_elastic_job_may_forget_successes(
         ),
     ],
 )
-def test_45_only_suspending_and_resuming_move_the_start(
+def test_edge_45_only_suspending_and_resuming_move_the_start(
     old: dict[str, Any], new: dict[str, Any], suspend: bool, accepted: bool
 ) -> None:
     errors = write(old, new, suspend=suspend)
