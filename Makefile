@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format conformance cron-span cron-soak sim bench e2e clean
+.PHONY: help setup run test lint types format conformance cron-span cron-soak big-job sim bench e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ cron-soak: setup ## a year of a thousand daily CronJobs in virtual time
 
 conformance: setup ## upstream's recorded behaviour, one line per file
 	$(BIN)/python -m tests.conformance
+
+big-job: setup ## a Job of 100,000 completions of either mode, each of its statuses watched
+	$(BIN)/python -m tests.job.big_job $(BIG)
 
 sim: setup ## long randomised runs of the whole control plane in virtual time
 	$(BIN)/python -m sim $(SIM)

@@ -1,0 +1,21 @@
+"""A Job of three thousand Pods, with a small one beside it; `make big-job` runs 100,000."""
+
+from pathlib import Path
+
+import pytest
+
+from onejob.virtual_time import run_virtual
+from tests.job.big_job import problems, run_big_job
+
+
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+def test_a_big_job_is_counted_exactly_in_small_statuses_and_starves_nobody(
+    tmp_path: Path, mode: str
+) -> None:
+    witness = run_virtual(run_big_job(tmp_path, completions=3000, parallelism=1000, mode=mode))
+    assert problems(witness, 3000, 1000) == []
+    assert witness.turns_of_small <= 12, "the small Job waited for a few turns of the big one"
+    if mode == "NonIndexed":
+        assert witness.most_uids > 100, "many Pods end together, so the bound was tried"
+    else:
+        assert witness.most_uids == 0, "an index needs no UID"
