@@ -46,6 +46,8 @@ def _no_format(path: Path) -> Document:
         (_not_executable, "StartError", "permission denied"),
         (_no_interpreter, "StartError", "interpreter was not found"),
         (_no_format, "StartError", "exec format error"),
+        (lambda _: a_pod("true", "nul\0"), "StartError", "null"),
+        (lambda _: a_pod("true", env=[{"name": "A", "value": "nul\0"}]), "StartError", "null"),
         (lambda _: a_pod("true", workingDir="/no/such"), "ContainerCannotRun", "workingDir"),
         (lambda _: a_pod(image="unknown:1"), "StartError", "--runtime podman"),
         (lambda _: a_pod(image="unknown:1"), "StartError", "image map"),

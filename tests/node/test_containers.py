@@ -306,16 +306,36 @@ def test_the_last_lines_stand_in_for_a_termination_message_after_a_failure(tmp_p
 def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            script = (
-                "set -m; sleep 300 & echo $! > child; "
-                "setsid --fork true; while [[ ! -s child ]]; do :; done; exit 0"
-            )
+            script = "set -m; sleep 300 & echo $! > child; exit 0"
             ended = await node.run(shell(script))
             assert ended["status"]["phase"] == "Succeeded"
             child = int((tmp_path / "child").read_text())
             await until_dead(child)
 
     asyncio.run(main())
+
+
+def test_a_daemon_that_left_its_session_ends_when_nothing_else_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+            script = (
+                "(setsid sh -c 'echo $$$$ > daemon; exec sleep 300' &) ; "
+                "while [[ ! -s daemon ]]; do sleep 0.02; done"
+            )
+            assert (await node.run(shell(script)))["status"]["phase"] == "Succeeded"
+            await until_dead(int((tmp_path / "daemon").read_text()))
+
+    asyncio.run(main())
+
+
+def test_a_read_only_host_lets_pods_write_only_to_their_own_places(tmp_path: Path) -> None:
+    script = "touch here /data/f && ! touch /usr/onejob-was-here /etc/onejob-was-here; echo $?"
+    pod = mounting(script, {"emptyDir": {}})
+    assert output_of(tmp_path, pod, host_read_only=True).endswith("0\n")
+    assert not Path("/usr/onejob-was-here").exists()
+    (tmp_path / "x").mkdir()
+    plain = shell("! touch /usr/onejob-was-here && touch here && echo fine")
+    assert output_of(tmp_path / "x", plain, host_read_only=True).endswith("fine\n")
 
 
 def test_a_flood_of_output_ends_up_in_bounded_logs(tmp_path: Path) -> None:

@@ -130,7 +130,8 @@ class NodeAgent:
             work.node_leaves = True
             self.soon(work)
         self._check_emptied()
-        await self._emptied
+        # Without one of its parts the node could wait for ever.
+        await asyncio.wait([self._emptied, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
 
     def logs(
         self, namespace: str, pod: str, container: str, options: LogOptions

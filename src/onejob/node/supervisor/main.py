@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -99,9 +100,16 @@ class Supervisor:
             for fd, mask in self._epoll.poll(self._until_next_timer()):
                 handler = self._ready.get(fd)
                 if handler is not None:
-                    handler(mask)
+                    self._guard(handler, mask)
             self._fire_timers()
             self._flush_events()
+
+    def _guard(self, handler: Callable[[int], None], mask: int) -> None:
+        try:
+            handler(mask)
+        except Exception:
+            # The workloads must not pay for a mistake of ours, or for a full process table.
+            traceback.print_exc()
 
     # --- the past
 
@@ -325,8 +333,9 @@ class Supervisor:
             child = self._children.pop(pid, None)
             if child is not None:
                 self._ended(child, status)
-        if self._ending and not self._running:
-            self._done = True
+        if not self._running:
+            self._kill_strays()
+            self._done = self._done or self._ending
         self._watch_for_idleness()
 
     def _ended(self, child: Child, status: int) -> None:
@@ -372,6 +381,14 @@ class Supervisor:
         children = linux.children()
         if children is None or any(pid not in self._children for pid in children):
             _kill_session(leader)
+
+    def _kill_strays(self) -> None:
+        """Daemons that left their container's session cannot be told apart while others run;
+        once nothing runs, whatever is still our child is one."""
+        for pid in linux.children() or ():
+            if pid not in self._children:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _drain(self, child: Child) -> None:
         capture = child.capture

@@ -172,6 +172,9 @@ def _find_and_start(start: _Start, request: Request) -> int:
                 ) from error
         except PermissionError:
             denied = True
+        except ValueError as error:
+            # A NUL in an argument, a name with "=" in the environment.
+            raise SetupFailed("StartError", f'exec: "{name}": {error}') from error
         except OSError as error:
             if error.errno == errno.ENOEXEC:
                 raise SetupFailed("StartError", f'exec: "{name}": exec format error') from error
@@ -185,10 +188,9 @@ def _find_and_start(start: _Start, request: Request) -> int:
 def _enter(folder: str) -> None:
     try:
         os.chdir(folder)
-    except OSError as error:
-        raise SetupFailed(
-            "ContainerCannotRun", f'workingDir "{folder}": {os.strerror(error.errno or 0)}'
-        ) from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SetupFailed("ContainerCannotRun", f'workingDir "{folder}": {why}') from error
 
 
 def _take_identity(user: int | None, group: int | None, groups: list[int]) -> None:
