@@ -10,7 +10,13 @@ from onejob.objects.pod import Pod
 from onejob.planning.failure_policy import judge_failed_pod
 from onejob.planning.indexes import NO_INDEXES, IndexSet, parse_indexes
 from onejob.planning.per_index import failed_indexes, retained_pods
-from onejob.planning.pod_facts import completion_index, is_tracked, pod_failed, valid_index
+from onejob.planning.pod_facts import (
+    completion_index,
+    is_tracked,
+    pod_failed,
+    restart_count,
+    valid_index,
+)
 
 
 class Census:
@@ -22,7 +28,16 @@ class Census:
     has a failedPodsLimit or is not tracked with finalizers.
     """
 
-    __slots__ = ("_highest_index", "active", "active_by_index", "ended", "ending", "ready", "spent")
+    __slots__ = (
+        "_highest_index",
+        "_restarts",
+        "active",
+        "active_by_index",
+        "ended",
+        "ending",
+        "ready",
+        "spent",
+    )
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
         #: Neither ended nor about to be ended, by UID; the finalizer does not matter.
@@ -38,6 +53,8 @@ class Census:
         #: Active Pods by completion index; None: without a valid one.
         self.active_by_index: dict[int | None, dict[str, Pod]] = {}
         self._highest_index = -1
+        #: Of Pods that run or are about to, where there were any.
+        self._restarts: dict[str, int] = {}
         for pod in pods:
             self.put(pod)
 
@@ -47,13 +64,17 @@ class Census:
         self.remove(uid)
         if pod.terminal:
             (self.ended if is_tracked(pod) else self.spent)[uid] = pod
-        elif pod.metadata.deletion_timestamp is not None:
+            return
+        if pod.metadata.deletion_timestamp is not None:
             self.ending[uid] = pod
         else:
             self._put_active(uid, pod)
+        if pod.status.phase in ("Running", "Pending") and (restarts := restart_count(pod)):
+            self._restarts[uid] = restarts
 
     def remove(self, uid: str) -> None:
         """Forget a Pod; one that was never known is fine."""
+        self._restarts.pop(uid, None)
         pod = self.active.pop(uid, None)
         if pod is None:
             for group in (self.ending, self.ended, self.spent):
@@ -79,6 +100,11 @@ class Census:
         return chain(
             self.active.values(), self.ending.values(), self.ended.values(), self.spent.values()
         )
+
+    @property
+    def restarts(self) -> int:
+        """How often containers of Pods that have not ended were restarted in place."""
+        return sum(self._restarts.values())
 
     @property
     def empty(self) -> bool:

@@ -106,13 +106,7 @@ def _too_many_restarts(job: Job, census: Census, limit: int) -> bool:
     """With restartPolicy OnFailure containers are retried in place, so their restarts count."""
     if restart_policy_of(job) != "OnFailure":
         return False
-    restarts = 0
-    for group in (census.active, census.ending):
-        for pod in group.values():
-            if pod.status.phase in ("Running", "Pending"):
-                restarts += sum(status.restart_count for status in pod.status.container_statuses)
-                restarts += sum(s.restart_count for s in pod.status.init_container_statuses)
-    return restarts > 0 if limit == 0 else restarts >= limit
+    return census.restarts > 0 if limit == 0 else census.restarts >= limit
 
 
 def _deadline_exceeded(job: Job, start_time: datetime | None, now: datetime) -> Fate | None:

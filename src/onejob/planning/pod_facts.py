@@ -50,6 +50,14 @@ def finish_time(pod: Pod) -> datetime:
     )
 
 
+def restart_count(pod: Pod) -> int:
+    """How often its containers were restarted, init containers included."""
+    statuses = pod.status
+    return sum(status.restart_count for status in statuses.container_statuses) + sum(
+        status.restart_count for status in statuses.init_container_statuses
+    )
+
+
 def sidecar_names(pod: Pod) -> frozenset[str]:
     """Init containers that run beside the others instead of before them."""
     return frozenset(
