@@ -33,6 +33,8 @@ from onejob.node.agent import NodeAgent
 from onejob.node.capacity import BOUNDLESS, machine_capacity, read_amounts
 from onejob.node.environment import NodeContext
 from onejob.node.images import Images
+from onejob.node.podman_engine import RuntimeUnavailable
+from onejob.node.podman_runtime import PodmanRuntime, PodmanSettings
 from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
 from onejob.node.runtime import Runtime
 from onejob.node.simulated import SimulatedRuntime
@@ -64,6 +66,9 @@ class Settings:
     working_dir: Path | None = None
     #: Image (or prefix) -> command that stands in for it in the process runtime.
     image_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: The podman runtime's engine, as a command line, and what each of its `run`s is given.
+    engine: tuple[str, ...] = ("podman",)
+    engine_options: tuple[str, ...] = ()
     #: Whether Pods end when this process does (`run`) or outlive it (`serve`).
     pods_end_with_us: bool = False
     #: How many failed Pods a Job keeps where it does not say; None means all.
@@ -185,7 +190,10 @@ class ControlPlane:
     async def start(
         cls, settings: Settings, world: World | None = None, *, root_ca: str = ""
     ) -> Self:
-        """Everything is running when this returns. Raises CannotOpen with one clear line."""
+        """Everything is running when this returns.
+
+        Raises CannotOpen or RuntimeUnavailable with one clear line.
+        """
         world = world or World()
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         store = await LogStore.open(
@@ -198,7 +206,11 @@ class ControlPlane:
         for task in plane._tasks:
             task.add_done_callback(plane._part_ended)
         store.failed.add_done_callback(lambda failed: plane._fail(str(failed.result())))
-        await plane.node.start()
+        try:
+            await plane.node.start()
+        except RuntimeUnavailable:
+            await plane.stop()
+            raise
         return plane
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
@@ -230,16 +242,33 @@ def _capacity(settings: Settings) -> Amounts:
 def _runtime(settings: Settings, clock: Clock, node_name: str, capacity: Amounts) -> Runtime:
     if settings.runtime == "simulated":
         return SimulatedRuntime(clock)
-    inherited = (*INHERITED_VARIABLES, *settings.pass_env)
+    node = NodeContext(node_name, "127.0.0.1", capacity)
+    if settings.runtime == "podman":
+        return PodmanRuntime(
+            settings.data_dir,
+            clock,
+            PodmanSettings(
+                node,
+                # An image brings its own PATH and the like.
+                _variables(settings.pass_env),
+                settings.engine,
+                settings.engine_options,
+                end_with_owner=settings.pods_end_with_us,
+            ),
+        )
     return ProcessRuntime(
         settings.data_dir,
         clock,
         ProcessSettings(
-            NodeContext(node_name, "127.0.0.1", capacity),
-            {name: os.environ[name] for name in inherited if name in os.environ},
+            node,
+            _variables((*INHERITED_VARIABLES, *settings.pass_env)),
             Images(settings.image_map),
             working_dir=settings.working_dir,
             end_with_owner=settings.pods_end_with_us,
             host_read_only=settings.host_read_only,
         ),
     )
+
+
+def _variables(names: tuple[str, ...]) -> dict[str, str]:
+    return {name: os.environ[name] for name in names if name in os.environ}

@@ -192,7 +192,7 @@ class PodmanRuntime:
                 attempt.kill_timer.cancel()
         # Clients at work finish: what they start must not be left without a trace.
         await asyncio.gather(*self._errands, return_exceptions=True)
-        if end_pods or self._settings.end_with_owner:
+        if self._names and (end_pods or self._settings.end_with_owner):
             self._removals.put_nowait((list(self._names), []))
         await self._removals.join()
         for loop in self._loops:
