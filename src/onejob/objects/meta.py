@@ -6,9 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 
-class View(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
-):
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base of all views: camelCase outside, snake_case inside, absent means default.
 
     Documents are normalised on their way into the store (null is dropped), so a view need
