@@ -118,7 +118,7 @@ class Client(Protocol):
         """One write; raises its error."""
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        """Independent writes, tried in order, one result each; locally they share one commit.
+        """Independent writes, tried in order, one result each; locally they share commits.
         Not a transaction: some may fail while others succeed."""
 
     async def close(self) -> None: ...

@@ -30,6 +30,8 @@ V = TypeVar("V")
 Handler = Callable[[Sequence[Delta[V]]], None]
 
 _PAGE = 1000
+#: Events handled before others on the event loop get their turn: a few milliseconds' worth.
+_EVENTS_PER_TURN = 100
 
 
 class Informer(Generic[V]):
@@ -111,7 +113,10 @@ class Informer(Generic[V]):
         batches = self._client.watch(self._what, after=state.revision)
         async with aclosing(batches) as events:
             async for batch in events:
-                self._apply(batch)
+                for first in range(0, len(batch), _EVENTS_PER_TURN):
+                    if first:
+                        await asyncio.sleep(0)
+                    self._apply(batch[first : first + _EVENTS_PER_TURN])
                 watching = step(watching, Events(batch))
         return step(watching, Closed())
 

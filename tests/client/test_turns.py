@@ -1,0 +1,77 @@
+"""Large batches leave turns of the event loop to others: giant Jobs must not hold up small ones."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from onejob.client.base import Create, Selection
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.objects.meta import Key
+from onejob.objects.pod import Pod, read_pod
+from tests.harness import NAMESPACE, running
+
+CONFIG_MAPS = "configmaps"
+MANY = 500
+
+
+def _creations() -> list[Create]:
+    return [
+        Create(
+            CONFIG_MAPS,
+            NAMESPACE,
+            msgspec.json.encode(
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c-{number}"}}
+            ),
+        )
+        for number in range(MANY)
+    ]
+
+
+def test_others_get_turns_while_many_writes_are_staged(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as plane:
+            seen: set[int] = set()
+
+            async def look() -> None:
+                while True:
+                    seen.add(plane.store.staged_revision)
+                    await asyncio.sleep(0)
+
+            looking = asyncio.create_task(look())
+            before = plane.store.staged_revision
+            await plane.client.write_many(_creations())
+            looking.cancel()
+            between = {revision for revision in seen if before < revision < before + MANY}
+            assert len(between) >= 4
+
+    asyncio.run(main())
+
+
+def test_handlers_are_told_of_many_changes_in_slices(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as plane:
+            told: list[int] = []
+
+            def changed(deltas: Sequence[Delta[Pod]]) -> None:
+                told.append(len(deltas))
+
+            informer: Informer[Pod] = Informer(
+                plane.client,
+                Selection(CONFIG_MAPS),
+                read_pod,
+                lambda view: Key(CONFIG_MAPS, view.metadata.namespace, view.metadata.name),
+            )
+            informer.on_change(changed)
+            following = asyncio.create_task(informer.run())
+            await informer.synced()
+            results = await plane.client.write_many(_creations())
+            assert len(results) == MANY
+            await informer.reached(plane.store.revision)
+            following.cancel()
+            assert sum(told) == MANY
+            assert max(told) <= 100
+
+    asyncio.run(main())
