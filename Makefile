@@ -1,4 +1,4 @@
-# Every target sets up what it needs in .venv; nothing global is touched.
+# Every target sets up what it needs in .venv; nothing global is touched but by `podman`.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types format conformance cron-span cron-soak big-job sim bench e2e clean
+.PHONY: help setup run test podman lint types format conformance cron-span cron-soak big-job sim bench e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,8 +25,21 @@ setup: $(STAMP) $(SCHEMA) ## create .venv and install everything into it
 run: setup ## run an example Job to the end
 	$(BIN)/onejob run examples/hello.yaml
 
-test: setup ## all tests that fit into a few minutes (slow specs are deselected)
+test: setup podman ## all tests that fit into a few minutes (slow specs are deselected)
 	$(BIN)/pytest
+
+podman: ## install the engine that its tests need: only as root, only with apt-get
+	@missing=$$(for program in podman runc busybox; do \
+	  command -v $$program > /dev/null || echo $$program; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
+	  echo "podman: not installed, and not for us to install: its tests are skipped"; \
+	else \
+	  echo "podman: installing the packages podman, runc and busybox-static"; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y podman runc busybox-static; } > /dev/null 2>&1 \
+	  || echo "podman: cannot be installed: its tests are skipped"; \
+	fi
 
 lint: setup ## style and import directions
 	$(BIN)/ruff check .

@@ -1,0 +1,151 @@
+"""What the engine is asked for, field by field; no engine is needed to say so."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.node.environment import ConfigProblem
+from onejob.node.mounts import Mount
+from onejob.node.podman_command import (
+    RunRequest,
+    Surrounding,
+    container_name,
+    pass_environment,
+    run_request,
+)
+from onejob.node.podman_engine import Abilities
+from onejob.node.podman_images import ImageFacts
+from onejob.node.runtime import AttemptRef
+from onejob.objects.pod_spec import read_node_pod
+from tests.node.support import a_pod, with_spec
+
+REF = AttemptRef("u-1", "c", 2)
+AROUND = Surrounding("/data", "boot-1")
+
+
+def request_for(
+    pod: dict[str, Any],
+    *,
+    env: dict[str, str] | None = None,
+    mounts: tuple[Mount, ...] = (),
+    image: ImageFacts = ImageFacts(),  # noqa: B008 - frozen
+    around: Surrounding = AROUND,
+) -> RunRequest:
+    view = read_node_pod(msgspec.json.encode(pod))
+    (container,) = view.spec.containers
+    return run_request(
+        view, container, REF, env=env or {}, mounts=mounts, image=image,
+        log_file=Path("/data/out"), around=around,
+    )  # fmt: skip
+
+
+def command_line(pod: dict[str, Any], env: dict[str, str] | None = None) -> tuple[str, ...]:
+    """From the entrypoint on."""
+    arguments = request_for(pod, env=env).arguments
+    at = arguments.index("example")
+    overrides = [a for a in arguments[:at] if a.startswith("--entrypoint")]
+    return (*overrides, *arguments[at:])
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ("example",)),
+        ({"args": ["a", "-b"]}, ("example", "a", "-b")),
+        ({"command": ["x"]}, ("--entrypoint=x", "example")),
+        ({"command": ["x", "y"], "args": ["z"]}, ("--entrypoint=x", "example", "y", "z")),
+        ({"command": ["$(V)"], "args": ["$$(V)"]}, ("--entrypoint=value", "example", "$(V)")),
+    ],
+)
+def test_command_replaces_the_entrypoint_and_args_its_arguments(
+    fields: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    assert command_line(a_pod(**fields), {"V": "value"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "shared", "image_user", "expected"),
+    [
+        ({}, {}, "app", []),
+        ({"runAsUser": 0}, {"runAsUser": 7}, "", ["--user=0"]),
+        ({}, {"runAsUser": 7, "runAsGroup": 8}, "", ["--user=7:8"]),
+        ({"runAsGroup": 8}, {}, "app:staff", ["--user=app:8"]),
+        ({"runAsGroup": 8}, {}, "", ["--user=0:8"]),
+        ({}, {"fsGroup": 5, "supplementalGroups": [6]}, "", ["--group-add=5", "--group-add=6"]),
+    ],
+)
+def test_users_and_groups(
+    own: dict[str, Any], shared: dict[str, Any], image_user: str, expected: list[str]
+) -> None:
+    pod = with_spec(a_pod(securityContext=own), securityContext=shared)
+    arguments = request_for(pod, image=ImageFacts(image_user)).arguments
+    assert [a for a in arguments if a.startswith(("--user", "--group"))] == expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "abilities", "expected"),
+    [
+        ({"memory": "64Mi", "cpu": "1500m"}, Abilities(), ["--memory=67108864b", "--cpus=1.5"]),
+        ({"memory": "64Mi", "cpu": 2}, Abilities(memory=False), ["--cpus=2"]),
+        ({"memory": "64Mi", "cpu": 2}, Abilities(cpus=False), ["--memory=67108864b"]),
+        ({}, Abilities(), []),
+    ],
+)
+def test_limits_are_set_where_the_engine_can_enforce_them(
+    limits: dict[str, Any], abilities: Abilities, expected: list[str]
+) -> None:
+    pod = a_pod(resources={"limits": limits})
+    arguments = request_for(pod, around=Surrounding("/data", "b", abilities)).arguments
+    assert [a for a in arguments if a.startswith(("--memory", "--cpus"))] == expected
+
+
+def test_a_value_is_not_shown_to_every_user_unless_the_client_would_take_it_for_its_own() -> None:
+    env = {"PASSWORD": "secret", "PATH": "/bin", "LD_PRELOAD": "x", "https_proxy": "p", "ODD*": "o"}
+    arguments, inherited = pass_environment(env)
+    assert inherited == {"PASSWORD": "secret"}
+    assert arguments == [
+        "--env=PASSWORD", "--env=PATH=/bin", "--env=LD_PRELOAD=x", "--env=https_proxy=p",
+        "--env=ODD*=o",
+    ]  # fmt: skip
+
+
+def test_volumes_are_bound_at_their_paths() -> None:
+    mounts = (Mount("/a", "/b"), Mount("/c", "/d", read_only=True))
+    arguments = request_for(a_pod(), mounts=mounts).arguments
+    volumes = [a for a in arguments if a.startswith("--volume")]
+    assert volumes == ["--volume=/a:/b", "--volume=/c:/d:ro"]
+    with pytest.raises(ConfigProblem, match="colon"):
+        request_for(a_pod(), mounts=(Mount("/with:colon", "/b"),))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [((), ["--network=host"]), (("--network=none",), ["--network=none"])],
+)
+def test_the_host_network_is_used_unless_the_user_chose_one_for_all(
+    options: tuple[str, ...], expected: list[str]
+) -> None:
+    pod = with_spec(a_pod(), hostNetwork=True)
+    arguments = request_for(pod, around=Surrounding("/data", "b", options=options)).arguments
+    assert [a for a in arguments if a.startswith("--net")] == expected
+
+
+def test_labels_say_whose_the_container_is_and_its_name_is_that_of_the_attempt() -> None:
+    arguments = request_for(a_pod(), image=ImageFacts(stop_signal="SIGINT")).arguments
+    assert f"--name={container_name(REF)}" in arguments
+    labels = dict(
+        a.removeprefix("--label=onejob.dev/").split("=", 1)
+        for a in arguments
+        if a.startswith("--label")
+    )
+    assert labels == {
+        "data-dir": "/data", "pod": "default/p", "pod-uid": "u-1", "container": "c",
+        "attempt": "2", "boot": "boot-1", "message-policy": "File", "stop-signal": "SIGINT",
+    }  # fmt: skip
+
+
+def test_a_long_name_makes_a_hostname_that_the_kernel_takes() -> None:
+    pod = a_pod(name="n" * 62 + "-" + "x" * 20)
+    assert f"--hostname={'n' * 62}" in request_for(pod).arguments

@@ -1,0 +1,131 @@
+"""Pulls: who asks for one, who shares one, and how long a failure holds the next one off."""
+
+import asyncio
+
+import pytest
+
+from onejob.node.podman_engine import Answer
+from onejob.node.podman_images import ImageFacts, ImageProblem, Images, back_off_seconds
+from onejob.virtual_time import run_virtual, virtual_clock
+
+OK = Answer(0, b'[{"Config":{"User":"app","StopSignal":"SIGINT"}}]', "")
+REFUSED = Answer(125, b"", "Trying to pull x...\nError: no such host\n")
+ABSENT = Answer(125, b"", "Error: x: image not known")
+
+
+class Registry:
+    """An engine's images, and a registry that has or lacks what is missing."""
+
+    def __init__(self, *present: str, reachable: bool = True) -> None:
+        self.present = set(present)
+        self.reachable = reachable
+        self.pulls = 0
+
+    async def image(self, name: str) -> Answer:
+        return OK if name in self.present else ABSENT
+
+    async def pull(self, name: str) -> Answer:
+        self.pulls += 1
+        await asyncio.sleep(1)
+        if self.reachable:
+            self.present.add(name)
+        return Answer(0, b"id\n", "") if self.reachable else REFUSED
+
+
+def images_of(registry: Registry) -> Images:
+    return Images(registry, virtual_clock())
+
+
+@pytest.mark.parametrize(
+    ("image", "policy", "present", "pulls"),
+    [
+        ("x:1", "IfNotPresent", True, 0),
+        ("x:1", "IfNotPresent", False, 1),
+        ("x:1", "Never", True, 0),
+        ("x:1", "Always", True, 1),
+        ("x:1", "", True, 0),
+        ("x", "", True, 1),
+        ("x:latest", "", True, 1),
+        ("host:5000/x", "", True, 1),
+        ("host:5000/x:1", "", True, 0),
+        ("x@sha256:0", "", True, 0),
+    ],
+)
+def test_the_policy_says_when_to_pull(image: str, policy: str, present: bool, pulls: int) -> None:
+    registry = Registry(*([image] if present else []))
+
+    async def main() -> None:
+        facts = await images_of(registry).provide("u", image, policy)
+        assert facts == ImageFacts("app", "SIGINT")
+
+    run_virtual(main())
+    assert registry.pulls == pulls
+
+
+def test_many_who_wait_for_an_image_share_one_pull() -> None:
+    registry = Registry()
+
+    async def main() -> None:
+        images = images_of(registry)
+        await asyncio.gather(*(images.provide(f"u{n}", "x:1", "Always") for n in range(20)))
+
+    run_virtual(main())
+    assert registry.pulls == 1
+
+
+def test_one_who_gives_up_does_not_end_the_pull_of_others() -> None:
+    registry = Registry()
+
+    async def main() -> None:
+        images = images_of(registry)
+        one = asyncio.create_task(images.provide("u1", "x:1", ""))
+        other = asyncio.create_task(images.provide("u2", "x:1", ""))
+        await asyncio.sleep(0.5)
+        one.cancel()
+        await other
+
+    run_virtual(main())
+    assert registry.pulls == 1
+
+
+def test_after_a_failure_the_pod_backs_off_and_then_tries_again() -> None:
+    registry = Registry(reachable=False)
+
+    async def main() -> None:
+        images = images_of(registry)
+
+        async def reason() -> str:
+            with pytest.raises(ImageProblem) as caught:
+                await images.provide("u", "x:1", "")
+            return f"{caught.value.reason}: {caught.value.message}"
+
+        assert await reason() == "ErrImagePull: no such host"
+        assert await reason() == 'ImagePullBackOff: Back-off pulling image "x:1"'
+        await asyncio.sleep(10)
+        assert await reason() == "ErrImagePull: no such host"
+        await asyncio.sleep(10)
+        assert (await reason()).startswith("ImagePullBackOff")
+        registry.reachable = True
+        await asyncio.sleep(10)
+        await images.provide("u", "x:1", "")
+
+    run_virtual(main())
+    assert registry.pulls == 3
+
+
+def test_the_back_off_doubles_up_to_five_minutes() -> None:
+    assert [back_off_seconds(n) for n in (1, 2, 3, 6, 100)] == [10, 20, 40, 300, 300]
+
+
+def test_an_image_the_engine_no_longer_has_is_looked_for_again() -> None:
+    registry = Registry("x:1")
+
+    async def main() -> None:
+        images = images_of(registry)
+        await images.provide("u", "x:1", "")
+        registry.present.clear()
+        images.forget_image("x:1")
+        await images.provide("u", "x:1", "")
+
+    run_virtual(main())
+    assert registry.pulls == 1

@@ -1,0 +1,89 @@
+"""The engine's records become our own log, once, in order, whatever rotates or restarts."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+from onejob.node.logs import LogOptions, read_logs
+from onejob.node.podman_logs import Transcript
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def record(second: int, text: str, tag: str = "F", stream: str = "stdout", zone: str = "") -> str:
+    return f"2026-01-01T10:00:{second:02}.123456789{zone or '+00:00'} {stream} {tag} {text}\n"
+
+
+def logged(path: Path, *, timestamps: bool = False) -> str:
+    async def main() -> bytes:
+        options = LogOptions(timestamps=timestamps)
+        return b"".join([piece async for piece in read_logs(path, options, NOW, lambda: False)])
+
+    return asyncio.run(main()).decode()
+
+
+def append(path: Path, *records: str) -> None:
+    with open(path, "a") as file:
+        file.write("".join(records))
+
+
+def test_lines_and_pieces_of_lines_keep_their_order_and_times(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "logs" / "target"
+    transcript = Transcript(source, target)
+    transcript.catch_up()
+    append(source, record(1, "one"), record(1, "two", stream="stderr"), record(2, "thr", "P"))
+    transcript.catch_up()
+    append(source, record(3, "ee"), record(4, ""), record(5, "unfinished", "P"))
+    transcript.finish()
+    assert logged(target) == "one\ntwo\nthree\n\nunfinished"
+    assert logged(target, timestamps=True).splitlines()[1] == "2026-01-01T10:00:01.123456789Z two"
+    assert not source.exists()
+
+
+def test_times_of_other_zones_are_told_in_utc(tmp_path: Path) -> None:
+    append(tmp_path / "source", record(1, "x", zone="+05:30"))
+    Transcript(tmp_path / "source", tmp_path / "target").finish()
+    expected = "2026-01-01T04:30:01.123456789Z x\n"
+    assert logged(tmp_path / "target", timestamps=True) == expected
+
+
+def test_a_record_that_is_half_written_waits_for_its_other_half(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    transcript = Transcript(source, target)
+    whole = record(1, "whole")
+    append(source, whole[:20])
+    transcript.catch_up()
+    append(source, whole[20:])
+    transcript.finish()
+    assert logged(target) == "whole\n"
+
+
+def test_nothing_is_missed_when_the_engine_rotates_its_file(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    transcript = Transcript(source, target)
+    append(source, record(1, "first"))
+    transcript.catch_up()
+    append(source, record(2, "before"))
+    fresh = tmp_path / "fresh"
+    append(fresh, record(3, "after"))
+    fresh.rename(source)
+    transcript.finish()
+    assert logged(target) == "first\nbefore\nafter\n"
+
+
+def test_another_life_of_the_node_goes_on_where_the_last_one_was_cut_off(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    append(source, record(1, "one"), record(2, "two"))
+    cut_off = Transcript(source, target)
+    cut_off.catch_up()
+    cut_off.close()
+    append(source, record(3, "three"))
+    Transcript(source, target).finish()
+    assert logged(target) == "one\ntwo\nthree\n"
+
+
+def test_what_a_full_disk_tore_is_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    append(source, "2026-01-01T10:0\n", "\n", record(2, "good"), "2026-01-01T10:00:03.1 x F no\n")
+    Transcript(source, tmp_path / "target").finish()
+    assert logged(tmp_path / "target") == "good\n"
