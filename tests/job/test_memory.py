@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onejob.client.base import Delete
+from onejob.client.base import Client, Delete
 from onejob.client.events import EventRecorder
 from onejob.controllers.garbage import GarbageCollector
 from onejob.informers.shared import SharedInformers
@@ -14,9 +14,9 @@ from onejob.virtual_time import run_virtual
 from sim.cluster import Cluster, RunningController, a_cluster
 
 
-async def start_with_collector(cluster: Cluster) -> RunningController:
+async def start_with_collector(cluster: Cluster, client: Client | None = None) -> RunningController:
     """The Job controller, and somebody who deletes what the deleted leave behind."""
-    running = await cluster.start_job_controller()
+    running = await cluster.start_job_controller(client)
     informers = SharedInformers(cluster.client)
     recorder = EventRecorder(cluster.client, "garbage-collector-controller", cluster.clock)
     collector = GarbageCollector(cluster.client, informers, recorder)
