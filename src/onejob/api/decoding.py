@@ -176,8 +176,11 @@ def _check_size(body: bytes) -> None:
 
 def _check_depth(document: Any, body: bytes) -> None:
     # Only a body with that many brackets can be that deep.
-    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
-        return
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and is_too_deep(document):
+        raise _too_deep()
+
+
+def is_too_deep(document: Any) -> bool:
     level = [document]
     for _ in range(MAX_DEPTH):
         level = [
@@ -187,8 +190,8 @@ def _check_depth(document: Any, body: bytes) -> None:
             if isinstance(child, dict | list)
         ]
         if not level:
-            return
-    raise _too_deep()
+            return False
+    return True
 
 
 def _too_deep() -> BadRequest:

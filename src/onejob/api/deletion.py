@@ -4,10 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from onejob.api.errors import Forbidden
 from onejob.api.kinds import Kind
 from onejob.api.metadata import revision_mismatch, timestamp, uid_mismatch
-from onejob.api.requests import DeleteOptions
+from onejob.api.requests import DeleteOptions, Target
 from onejob.api.strategy import Document, Strategy
+from onejob.objects.meta import NAMESPACES
+
+_IMMORTAL_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -24,6 +28,15 @@ class Stay:
     The document is the stored one itself when nothing changes."""
 
     document: Document
+
+
+def check_deletable(target: Target) -> None:
+    """Some namespaces must exist for everything else to work."""
+    if target.kind.storage == NAMESPACES and target.name in _IMMORTAL_NAMESPACES:
+        raise Forbidden(
+            f'namespaces "{target.name}" is forbidden: this namespace may not be deleted',
+            details={"name": target.name, "kind": target.kind.plural},
+        )
 
 
 def check_preconditions(kind: Kind, doc: Document, options: DeleteOptions) -> None:

@@ -1,9 +1,9 @@
 """The verbs over HTTP: a request becomes options and a body, an outcome becomes an answer."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -42,12 +42,16 @@ from onejob.objects.job import read_job
 from onejob.objects.meta import PODS
 from onejob.objects.pod import read_pod
 
+T = TypeVar("T")
+
 _TEXT: Final = b"text/plain"
 _POD: Final = BY_RESOURCE[PODS]
 _REVIEW_GROUPS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
 #: How long a log may keep us from saying that there is one.
 _LOG_PATIENCE_SECONDS: Final = 0.25
 _WATCH_SECONDS: Final = (1800, 3600)
+#: YAML longer than this is read on another thread: a megabyte takes most of a second.
+_YAML_INLINE_BYTES: Final = 64 * 1024
 #: How many objects are looked at before others get a turn.
 _TURN: Final = 500
 
@@ -72,6 +76,8 @@ class Endpoints:
         self._logs = logs
 
     async def answer(self, request: Request, target: Target, verb: str) -> Answer:
+        if verb not in ("get", "list", "watch"):
+            _require_answerable(request, target.kind, is_list=verb == "deletecollection")
         match verb:
             case "get":
                 return await self._get(request, target)
@@ -101,6 +107,8 @@ class Endpoints:
             return await self._log(request, target)
         if target.subresource in ("exec", "attach"):
             raise BadRequest("Upgrade request required")
+        if at_least := first(request.query, "resourceVersion"):
+            self._service.require_reached(at_least)
         document = await self._service.get(target.kind, target.namespace, target.name)
         return await self._object(request, target.kind, Outcome(200, document))
 
@@ -156,7 +164,7 @@ class Endpoints:
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "CreateOptions"
         )
-        body, problems = await self._document(request)
+        body, problems = await _decoded(_decode_object, request)
         kind = target.kind
         if kind.group in _REVIEW_GROUPS:
             reviewed = review(kind, target.namespace, body, request.user, self._authorizer)
@@ -176,7 +184,7 @@ class Endpoints:
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "UpdateOptions"
         )
-        body, problems = await self._document(request)
+        body, problems = await _decoded(_decode_object, request)
         _require_name(body, target.name)
         outcome = await self._service.update(
             target.kind,
@@ -190,7 +198,7 @@ class Endpoints:
         return await self._object(request, target.kind, outcome)
 
     async def _patch(self, request: Request, target: Target) -> Answer:
-        patch_type, patch = decode_patch(await request.body(), request.header(b"content-type"))
+        patch_type, patch = await _decoded(decode_patch, request)
         options = write_options(
             request.query,
             request.user,
@@ -240,11 +248,8 @@ class Endpoints:
         body = await request.body()
         if not body:
             return delete_options_from_query(request.query, request.user)
-        document, _ = _decode_object(body, request)
+        document, _ = _decode_object(body, request.header(b"content-type"))
         return delete_options_from_body(document, request.user)
-
-    async def _document(self, request: Request) -> tuple[Document, Sequence[str]]:
-        return _decode_object(await request.body(), request)
 
     # --- answering ------------------------------------------------------------------------
 
@@ -304,8 +309,23 @@ class Endpoints:
         return Answer(200, in_turns(start + following, pieces), headers=headers)
 
 
-def _decode_object(body: bytes, request: Request) -> tuple[Document, Sequence[str]]:
-    document, problems = decode_body(body, request.header(b"content-type"))
+def _require_answerable(request: Request, kind: Kind, *, is_list: bool) -> None:
+    """Asked before anything is written: a write is either answered or not done."""
+    representation = negotiate(request.header(b"accept"))
+    require_form(representation, kind, is_list=is_list)
+    if representation.form == "Table":
+        parse_include_object(first(request.query, "includeObject"))
+
+
+async def _decoded(decode: Callable[[bytes, str], T], request: Request) -> T:
+    body, content_type = await request.body(), request.header(b"content-type")
+    if len(body) > _YAML_INLINE_BYTES and "yaml" in content_type:
+        return await asyncio.to_thread(decode, body, content_type)
+    return decode(body, content_type)
+
+
+def _decode_object(body: bytes, content_type: str) -> tuple[Document, Sequence[str]]:
+    document, problems = decode_body(body, content_type)
     if not isinstance(document, dict):
         raise BadRequest("the body of the request must be an object")
     return document, problems

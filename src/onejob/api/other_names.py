@@ -1,7 +1,7 @@
 """Kinds that are stored under another kind's name: events.k8s.io/v1 Events are core Events.
 
-`OtherNames` serves such a kind through the service of the kind it is stored as, translating
-documents on the way in and out.
+`OtherNames` checks such documents as what they say they are, then serves them through the
+service of the kind they are stored as, translating on the way in and out.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from onejob.api.errors import Invalid
 from onejob.api.kinds import BY_RESOURCE, Kind
+from onejob.api.metadata import check_type, metadata_of
+from onejob.api.reading import Reading
 from onejob.api.requests import (
-    DeleteOptions,
     ListOptions,
     ListOutcome,
     Outcome,
     ServedEvent,
+    Target,
     WatchOptions,
     WriteOptions,
 )
-from onejob.api.strategies.events import from_core, to_core
+from onejob.api.strategies.events import from_core, patch_to_core, to_core, validate_new_event
 from onejob.api.strategy import Document
 
 if TYPE_CHECKING:
@@ -33,70 +36,86 @@ def stored_kind(kind: Kind) -> Kind:
 
 
 class OtherNames:
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: "Service", reading: Reading) -> None:
         self._service = service
+        self._reading = reading
 
     async def create(
-        self, kind: Kind, namespace: str, body: Document, options: WriteOptions
-    ) -> Outcome:
-        body.pop("kind", None)
-        outcome = await self._service.create(
-            stored_kind(kind), namespace, {**to_core(body), "kind": kind.kind}, options
-        )
-        return _translated(outcome)
-
-    async def update(
-        self, kind: Kind, namespace: str, name: str, body: Document, options: WriteOptions
-    ) -> Outcome:
-        core = stored_kind(kind)
-        return _translated(
-            await self._service.update(core, namespace, name, to_core(body), options)
-        )
-
-    async def patch(
         self,
         kind: Kind,
         namespace: str,
-        name: str,
+        body: Document,
+        options: WriteOptions,
+        problems: Sequence[str],
+    ) -> Outcome:
+        warnings = self._checked(kind, body, options, problems)
+        errors = [] if options.trusted else validate_new_event(body)
+        if errors:
+            raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
+        outcome = await self._service.create(stored_kind(kind), namespace, to_core(body), options)
+        return _with_warnings(translated(outcome), warnings)
+
+    async def update(
+        self, target: Target, body: Document, options: WriteOptions, problems: Sequence[str]
+    ) -> Outcome:
+        kind = target.kind
+        warnings = self._checked(kind, body, options, problems)
+        outcome = await self._service.update(
+            stored_kind(kind), target.namespace, target.name, to_core(body), options
+        )
+        return _with_warnings(translated(outcome), warnings)
+
+    async def patch(
+        self,
+        target: Target,
         patch_type: str,
         body: Any,
         options: WriteOptions,
+        problems: Sequence[str],
     ) -> Outcome:
-        patch = to_core(body) if isinstance(body, dict) else body
-        core = stored_kind(kind)
-        return _translated(
-            await self._service.patch(core, namespace, name, patch_type, patch, options)
+        return translated(
+            await self._service.patch(
+                stored_kind(target.kind),
+                target.namespace,
+                target.name,
+                patch_type,
+                patch_to_core(body),
+                options,
+                problems=problems,
+            )
         )
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         return _outward(await self._service.get(stored_kind(kind), namespace, name))
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
-        return _all_translated(await self._service.list(stored_kind(kind), namespace, options))
+        return all_translated(await self._reading.list(kind, namespace, options))
 
     async def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
     ) -> AsyncGenerator[Sequence[ServedEvent], None]:
-        async with aclosing(self._service.watch(stored_kind(kind), namespace, options)) as batches:
+        async with aclosing(self._reading.watch(kind, namespace, options)) as batches:
             async for batch in batches:
                 yield [replace(event, document=_outward(event.document)) for event in batch]
 
-    async def delete_collection(
-        self, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
-    ) -> ListOutcome:
-        core = stored_kind(kind)
-        return _all_translated(
-            await self._service.delete_collection(core, namespace, selection, options)
-        )
+    def _checked(
+        self, kind: Kind, body: Document, options: WriteOptions, problems: Sequence[str]
+    ) -> Sequence[str]:
+        check_type(kind, body)
+        return self._service.writes.normalise(kind, body, options, problems)
+
+
+def _with_warnings(outcome: Outcome, warnings: Sequence[str]) -> Outcome:
+    return replace(outcome, warnings=(*warnings, *outcome.warnings))
 
 
 def _outward(document: bytes) -> bytes:
     return msgspec.json.encode(from_core(msgspec.json.decode(document)))
 
 
-def _translated(outcome: Outcome) -> Outcome:
+def translated(outcome: Outcome) -> Outcome:
     return replace(outcome, document=_outward(outcome.document))
 
 
-def _all_translated(outcome: ListOutcome) -> ListOutcome:
+def all_translated(outcome: ListOutcome) -> ListOutcome:
     return replace(outcome, documents=tuple(_outward(d) for d in outcome.documents))

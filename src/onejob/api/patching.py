@@ -6,11 +6,15 @@ Pure: the result shares nothing with the arguments.
 import copy
 from typing import Any, Final
 
+import msgspec
+
+from onejob.api.decoding import is_too_deep
 from onejob.api.errors import ApiError, BadRequest
 from onejob.api.strategy import Document
 
-#: Upstream's limit on one JSON patch.
+#: Upstream's limits on one JSON patch: how long it may be, and how much it may copy.
 MAX_OPERATIONS: Final = 10_000
+MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
 
 
 class PatchFailed(ApiError):
@@ -58,12 +62,22 @@ def json_patch(doc: Document, operations: list[Any]) -> Document:
             f"got {len(operations)}"
         )
     root: Any = copy.deepcopy(doc)
-    for operation in operations:
-        if not isinstance(operation, dict):
-            raise BadRequest("error decoding patch: every operation must be an object")
-        root = _operate(root, operation)
+    copied_bytes = 0
+    try:
+        for operation in operations:
+            if not isinstance(operation, dict):
+                raise BadRequest("error decoding patch: every operation must be an object")
+            if operation.get("op") == "copy":
+                # Copies of copies double: forty operations could fill any memory.
+                copied_bytes += len(msgspec.json.encode(_source(root, operation)))
+                _require_bounded(copied_bytes)
+            root = _operate(root, operation)
+    except RecursionError:
+        raise _too_deep() from None
     if not isinstance(root, dict):
         raise PatchFailed("the patched value is not an object")
+    if is_too_deep(root):
+        raise _too_deep()
     return root
 
 
@@ -88,13 +102,28 @@ def _operate(root: Any, operation: Document) -> Any:
             root, value = _remove(root, source)
             return _add(root, path, value)
         case "copy":
-            source = _pointer(operation, "from")
-            return _add(root, path, copy.deepcopy(_get(root, source, "copy")))
+            return _add(root, path, copy.deepcopy(_source(root, operation)))
         case "test":
             _test(root, path, operation.get("value"))
             return root
         case _:
             raise PatchFailed(f"Unexpected kind: {verb}")
+
+
+def _require_bounded(copied_bytes: int) -> None:
+    if copied_bytes > MAX_COPIED_BYTES:
+        raise PatchFailed(
+            "Unable to complete the copy, the accumulated size increase of copy is "
+            f"{copied_bytes}, exceeding the limit {MAX_COPIED_BYTES}"
+        )
+
+
+def _too_deep() -> PatchFailed:
+    return PatchFailed("the patched value exceeds the maximum depth")
+
+
+def _source(root: Any, operation: Document) -> Any:
+    return _get(root, _pointer(operation, "from"), "copy")
 
 
 def _value(operation: Document) -> Any:

@@ -1,13 +1,16 @@
 """What can be done to a Pod besides reading and writing it: bind it to a node, evict it."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from onejob.api.deletion import check_preconditions
 from onejob.api.errors import BadRequest, Conflict, not_found
 from onejob.api.kinds import BY_RESOURCE
 from onejob.api.metadata import timestamp, uid_mismatch
-from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
+from onejob.api.query import delete_options_from_body
+from onejob.api.requests import Outcome, Target, WriteOptions
 from onejob.api.strategy import Document
 from onejob.api.writes import Writes
 from onejob.objects.meta import PODS, Key
@@ -18,11 +21,13 @@ _POD = BY_RESOURCE[PODS]
 def bind(
     writes: Writes, namespace: str, name: str, body: Document, options: WriteOptions
 ) -> Outcome:
-    """Assign a Pod to a node, once."""
-    target = body.get("target") or {}
-    node = target.get("name", "")
+    """Assign a Pod to a node, once. The body names the Pod where the URL does not."""
+    if not options.trusted:
+        _require_shape(writes, body, "v1", "Binding")
+    node = body.get("target", {}).get("name", "")
     if not node:
         raise BadRequest("a Binding must name the node in target.name")
+    name = name or body.get("metadata", {}).get("name", "")
     stored = writes.store.newest(Key(PODS, namespace, name))
     if stored is None:
         raise not_found(PODS, name)
@@ -57,23 +62,18 @@ def evict(
     writes: Writes, namespace: str, name: str, body: Document, options: WriteOptions
 ) -> Outcome:
     """Mark a Pod as disrupted, then delete it with its own grace period."""
-    metadata = body.get("metadata") or {}
-    if metadata.get("name", name) != name:
+    if not options.trusted:
+        _require_shape(writes, body, "policy/v1", "Eviction")
+    if body.get("metadata", {}).get("name", name) != name:
         raise BadRequest("name in URL does not match name in Eviction object")
     stored = writes.store.newest(Key(PODS, namespace, name))
     if stored is None:
         raise not_found(PODS, name)
-    wanted = body.get("deleteOptions") or {}
-    preconditions = wanted.get("preconditions") or {}
-    deletion = DeleteOptions(
-        user=options.user,
-        dry_run=options.dry_run or "All" in wanted.get("dryRun", ()),
-        propagation=wanted.get("propagationPolicy", ""),
-        grace_seconds=wanted.get("gracePeriodSeconds"),
-        uid=preconditions.get("uid", ""),
-        resource_version=preconditions.get("resourceVersion", ""),
-    )
+    deletion = delete_options_from_body(body.get("deleteOptions", {}), options.user)
+    deletion = replace(deletion, dry_run=deletion.dry_run or options.dry_run)
     pod: Document = msgspec.json.decode(stored.value)
+    # Before anything is written: a Pod that stays must not look evicted.
+    check_preconditions(_POD, pod, deletion)
     terminal = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     if not terminal and not deletion.dry_run:
         status = pod.setdefault("status", {})
@@ -90,6 +90,14 @@ def evict(
         writes.stage(stored.key, stored.revision, pod)
     outcome = writes.delete(Target(_POD, namespace, name), deletion)
     return _accepted(outcome.revision)
+
+
+def _require_shape(writes: Writes, body: Document, api_version: str, kind: str) -> None:
+    """Refuse what is no such object; drop what it does not have."""
+    given = (body.get("apiVersion") or api_version, body.get("kind") or kind)
+    if given != (api_version, kind):
+        raise BadRequest(f"expected a {kind} of {api_version}, got a {given[1]} of {given[0]}")
+    writes.schema.normalise(body, writes.schema.kind(api_version, kind))
 
 
 def _with_condition(

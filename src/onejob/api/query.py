@@ -160,7 +160,9 @@ def watch_options(query: Query, default_timeout_seconds: int) -> WatchOptions:
         resource_version=first(query, "resourceVersion"),
         resource_version_match=match,
         allow_bookmarks=flag(query, "allowWatchBookmarks"),
-        send_initial_events=flag(query, "sendInitialEvents"),
+        send_initial_events=(
+            flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None
+        ),
         timeout_seconds=timeout if timeout and timeout > 0 else default_timeout_seconds,
     )
 

@@ -29,6 +29,9 @@ _CHUNK = 500
 #: How often a watch that asked for bookmarks gets one.
 BOOKMARK_SECONDS = 60.0
 
+#: As many as 128 bits can have.
+_MAX_REVISION_DIGITS = 39
+
 _decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -57,9 +60,11 @@ class Reading:
         at, after = 0, None
         exact = options.resource_version_match == "Exact"
         if options.continue_token:
-            at, after = _read_token(options.continue_token)
+            if options.resource_version not in ("", "0"):
+                raise BadRequest("specifying resource version is not allowed when using continue")
+            at, after = self._page_start(kind, namespace, options.continue_token)
         else:
-            await self._wait_for(options.resource_version)
+            self.require_reached(options.resource_version)
             if exact:
                 at = _parse_revision(options.resource_version)
         if only_name is not None and namespace and not exact:
@@ -143,9 +148,14 @@ class Reading:
         self, kind: Kind, namespace: str, options: WatchOptions
     ) -> tuple[int, Sequence[Sequence[Stored]]]:
         """From which revision to follow, and what to show first."""
-        if options.resource_version not in ("", "0") and not options.send_initial_events:
+        # A revision that was never reached belongs to another store: whoever waits for it would
+        # see nothing of this one.
+        self.require_reached(options.resource_version)
+        from_now_on = options.resource_version in ("", "0")
+        if not from_now_on and not options.send_initial_events:
             return _parse_revision(options.resource_version), ()
-        await self._wait_for(options.resource_version)
+        if options.send_initial_events is False:
+            return self.store.revision, ()
         pages: list[Sequence[Stored]] = []
         at, after = 0, None
         while True:
@@ -156,7 +166,15 @@ class Reading:
                 return at, pages
             await asyncio.sleep(0)
 
-    async def _wait_for(self, resource_version: str) -> None:
+    def _page_start(self, kind: Kind, namespace: str, token: str) -> tuple[int, Key]:
+        """Where a list goes on. Raises BadRequest for a token that we did not give for it."""
+        at, after = _read_token(token)
+        same_list = after.resource == kind.storage and namespace in ("", after.namespace)
+        if not (same_list and 0 < at <= self.store.revision):
+            raise _bad_token(token)
+        return at, after
+
+    def require_reached(self, resource_version: str) -> None:
         """A reader may ask for "not older than": revisions from the future are refused."""
         if resource_version in ("", "0"):
             return
@@ -303,7 +321,7 @@ def _bookmark(kind: Kind, revision: int, *, initial_end: bool = False) -> Served
 
 
 def _parse_revision(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_REVISION_DIGITS):
         raise BadRequest(f'Invalid value: "{text}": resourceVersion must be a decimal number')
     return int(text)
 
@@ -320,4 +338,8 @@ def _read_token(token: str) -> tuple[int, Key]:
             base64.urlsafe_b64decode(padded.encode()), type=tuple[int, str, str, str]
         )
         return revision, Key(resource, namespace, name)
-    raise BadRequest(f"continue key is not valid: {token!r}")
+    raise _bad_token(token)
+
+
+def _bad_token(token: str) -> BadRequest:
+    return BadRequest(f"continue key is not valid: {token!r}")

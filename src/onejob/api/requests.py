@@ -72,7 +72,8 @@ class WatchOptions:
     resource_version: str = ""
     resource_version_match: str = ""
     allow_bookmarks: bool = False
-    send_initial_events: bool = False
+    #: None leaves it to the revision: what there is comes first if none is given.
+    send_initial_events: bool | None = None
     timeout_seconds: int | None = None
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import InternalError, not_found
+from onejob.api.errors import InternalError, NotFound, not_found
 from onejob.api.kinds import KINDS, Kind
-from onejob.api.other_names import OtherNames
+from onejob.api.other_names import OtherNames, all_translated, translated
 from onejob.api.pod_subresources import bind, evict
 from onejob.api.reading import Reading
 from onejob.api.requests import (
@@ -51,7 +51,7 @@ class Service:
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         self.writes = Writes(store, strategies, load_schema(), clock, rng)
         self._reading = Reading(store, strategies)
-        self._other_names = OtherNames(self)
+        self._other_names = OtherNames(self, self._reading)
 
     async def create(
         self,
@@ -66,18 +66,21 @@ class Service:
     ) -> Outcome:
         """POST. `name` and `subresource` for pods/binding and pods/eviction."""
         if kind.stored_as:
-            return await self._other_names.create(kind, namespace, body, options)
+            return await self._other_names.create(kind, namespace, body, options, problems)
         match subresource:
             case "binding":
                 outcome = bind(self.writes, namespace, name, body, options)
             case "eviction":
                 outcome = evict(self.writes, namespace, name, body, options)
             case _ if kind.plural == "bindings":
-                pod = body.get("metadata", {}).get("name", "")
-                outcome = bind(self.writes, namespace, pod, body, options)
+                outcome = bind(self.writes, namespace, "", body, options)
             case _:
                 outcome = self.writes.create(kind, namespace, body, options, problems)
         return await self._durable(outcome)
+
+    def require_reached(self, resource_version: str) -> None:
+        """Reads are always of the newest state; raises Timeout for one that is yet to come."""
+        self._reading.require_reached(resource_version)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         if kind.stored_as:
@@ -112,7 +115,8 @@ class Service:
         problems: Sequence[str] = (),
     ) -> Outcome:
         if kind.stored_as:
-            return await self._other_names.update(kind, namespace, name, body, options)
+            target = Target(kind, namespace, name)
+            return await self._other_names.update(target, body, options, problems)
         target = Target(kind, namespace, name, subresource)
         return await self._durable(self.writes.update(target, body, options, problems))
 
@@ -130,7 +134,8 @@ class Service:
     ) -> Outcome:
         """`patch_type` is json, merge, strategic or apply; `body` the decoded patch."""
         if kind.stored_as:
-            return await self._other_names.patch(kind, namespace, name, patch_type, body, options)
+            target = Target(kind, namespace, name)
+            return await self._other_names.patch(target, patch_type, body, options, problems)
         target = Target(kind, namespace, name, subresource)
         return await self._durable(self.writes.patch(target, patch_type, body, options, problems))
 
@@ -143,25 +148,28 @@ class Service:
         document: Document = msgspec.json.decode(outcome.document)
         stays = "deletionTimestamp" in document["metadata"]
         if stays or kind.storage in _ANSWER_WITH_OBJECT:
-            return outcome
+            return translated(outcome) if kind.stored_as else outcome
         return Outcome(200, _deleted(kind, document), outcome.revision, outcome.warnings)
 
     async def delete_collection(
         self, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
     ) -> ListOutcome:
-        if kind.stored_as:
-            return await self._other_names.delete_collection(kind, namespace, selection, options)
         found = await self.list(kind, namespace, selection)
         documents = []
         newest = 0
         for document in found.documents:
             metadata = msgspec.json.decode(document)["metadata"]
             target = Target(kind, metadata.get("namespace", ""), metadata["name"])
-            outcome = self.writes.delete(target, options)
+            try:
+                outcome = self.writes.delete(target, options)
+            except NotFound:
+                # Somebody else was faster; the collection is without it, as was asked.
+                continue
             newest = max(newest, outcome.revision)
             documents.append(outcome.document)
         await self.durable(newest)
-        return ListOutcome(tuple(documents), self.store.revision)
+        deleted = ListOutcome(tuple(documents), self.store.revision)
+        return all_translated(deleted) if kind.stored_as else deleted
 
     async def _durable(self, outcome: Outcome) -> Outcome:
         await self.durable(outcome.revision)

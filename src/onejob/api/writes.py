@@ -14,7 +14,13 @@ import msgspec
 
 from onejob.api.apply import apply
 from onejob.api.comparing import semantically_equal
-from onejob.api.deletion import Stay, check_preconditions, decide_deletion, gone_after_update
+from onejob.api.deletion import (
+    Stay,
+    check_deletable,
+    check_preconditions,
+    decide_deletion,
+    gone_after_update,
+)
 from onejob.api.errors import (
     ApiError,
     BadRequest,
@@ -73,7 +79,7 @@ class Writes:
         problems: Sequence[str] = (),
     ) -> Outcome:
         check_type(kind, body)
-        warnings = self._normalise(kind, body, options, problems)
+        warnings = self.normalise(kind, body, options, problems)
         strategy = self.strategies[kind.resource]
         doc = ordered(kind, body)
         now = self.clock.now()
@@ -155,7 +161,7 @@ class Writes:
     ) -> Outcome:
         kind = target.kind
         check_type(kind, body)
-        warnings = self._normalise(kind, body, options, problems)
+        warnings = self.normalise(kind, body, options, problems)
         stored, old = self._existing(target)
         new = ordered(kind, body)
         if metadata_of(new).get("resourceVersion", "") in ("", "0"):
@@ -196,15 +202,21 @@ class Writes:
         if not isinstance(body, dict):
             raise BadRequest("an apply patch must be an object")
         check_type(kind, body)
-        warnings = self._normalise(kind, body, options, problems)
+        warnings = self.normalise(kind, body, options, problems)
         applied = ordered(kind, body)
         metadata = metadata_of(applied)
         if metadata.setdefault("name", name) != name:
             raise wrong_name(metadata["name"], name)
         stored = self.store.newest(target.key)
         old = None if stored is None else _decode(stored.value)
-        if old is None and (metadata.get("uid") or target.subresource):
+        if old is None and target.subresource:
             raise not_found(kind.resource, name)
+        if old is None and metadata.get("uid"):
+            why = (
+                f"uid mismatch: the provided object specified uid {metadata['uid']}, and no "
+                "existing object was found"
+            )
+            raise conflict(kind.resource, name, why)
         new = apply(
             old,
             applied,
@@ -295,6 +307,7 @@ class Writes:
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         kind = target.kind
         stored, doc = self._existing(target)
+        check_deletable(target)
         check_preconditions(kind, doc, options)
         strategy = self.strategies[kind.resource]
         match decide_deletion(doc, strategy, options, self.clock.now()):
@@ -342,7 +355,7 @@ class Writes:
     def _type(self, kind: Kind) -> Type:
         return self.schema.kind(kind.api_version, kind.kind)
 
-    def _normalise(
+    def normalise(
         self, kind: Kind, body: Document, options: WriteOptions, problems: Sequence[str]
     ) -> list[str]:
         """Prune the body to the schema; what was wrong becomes an error, warnings or nothing."""

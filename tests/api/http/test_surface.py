@@ -1,8 +1,6 @@
 """What clients observe, verb by verb, with the real service behind the socket."""
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -10,88 +8,19 @@ import pytest
 
 from onejob.client.base import Bind
 from onejob.objects.meta import Key
-from tests.api.http.wire import Reply, Wire, closed, read_chunk, read_head, request_bytes
-from tests.harness import HttpPlane, running_http
-
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
-CRONJOBS = "/apis/batch/v1/namespaces/default/cronjobs"
-PODS = "/api/v1/namespaces/default/pods"
-CONFIGS = "/api/v1/namespaces/default/configmaps"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-MERGE = "application/merge-patch+json"
-
-
-class Api:
-    """One server, spoken to in documents."""
-
-    def __init__(self, plane: HttpPlane) -> None:
-        self.plane = plane
-        self._wire = Wire(plane.server, plane.metrics, plane.certificates)
-
-    async def call(self, method: str, target: str, body: Any = b"", **headers: str) -> Reply:
-        return await self._wire.call(method, target, body, token=self.plane.token, **headers)
-
-    async def ok(self, method: str, target: str, body: Any = b"", **headers: str) -> Any:
-        reply = await self.call(method, target, body, **headers)
-        assert reply.code in (200, 201), reply
-        return reply.json()
-
-    async def watch(self, target: str, **headers: str) -> "Watching":
-        reader, writer = await self._wire.connect()
-        writer.write(request_bytes("GET", target, token=self.plane.token, **headers))
-        code, _ = await read_head(reader)
-        assert code == 200
-        return Watching(reader, writer)
-
-
-class Watching:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._lines: list[bytes] = []
-
-    async def next(self) -> Any:
-        async with asyncio.timeout(10):
-            while not self._lines:
-                self._lines = (await read_chunk(self._reader)).splitlines()
-        return json.loads(self._lines.pop(0))
-
-    async def close(self) -> None:
-        self._writer.close()
-        await closed(self._writer)
-
-
-def with_api(directory: Path, test: Callable[[Api], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        async with running_http(directory) as plane:
-            await test(Api(plane))
-
-    asyncio.run(run())
-
-
-def job(name: str, **spec: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "busybox", "command": ["true"]}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"template": template, **spec},
-    }
-
-
-def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": [{"name": "c", "image": "busybox"}]},
-    }
-
-
-def config(name: str, **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
+from tests.api.http.documents import (
+    CONFIGS,
+    JOBS,
+    MERGE,
+    PARTIAL_LIST,
+    PODS,
+    TABLE,
+    Api,
+    config,
+    job,
+    pod,
+    with_api,
+)
 
 # --- create -------------------------------------------------------------------------------
 
@@ -318,6 +247,23 @@ def test_initial_events_end_with_a_bookmark(tmp_path: Path) -> None:
         await api.ok("POST", CONFIGS, config("b"))
         assert (await watch.next())["object"]["metadata"]["name"] == "b"
         await watch.close()
+
+    with_api(tmp_path, test)
+
+
+def test_initial_events_can_be_declined(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", CONFIGS, config("before"))
+        for version in ("", "&resourceVersion=0"):
+            watch = await api.watch(
+                f"{CONFIGS}?watch=true&sendInitialEvents=false"
+                f"&resourceVersionMatch=NotOlderThan{version}"
+            )
+            name = f"after{len(version)}"
+            await api.ok("POST", CONFIGS, config(name))
+            event = await watch.next()
+            assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", name)
+            await watch.close()
 
     with_api(tmp_path, test)
 
@@ -634,7 +580,13 @@ def test_events_have_two_names(tmp_path: Path) -> None:
         assert (await watch.next())["object"]["note"] == "text"
         await watch.close()
         path = "/apis/events.k8s.io/v1/namespaces/default/events"
-        await api.ok("POST", path, {**new, "metadata": {"name": "f"}})
+        told = {
+            "eventTime": "2026-11-15T12:00:00.000000Z",
+            "action": "Test",
+            "reportingController": "example.com/tester",
+            "reportingInstance": "one",
+        }
+        await api.ok("POST", path, {**new, **told, "metadata": {"name": "f"}})
         assert (await api.ok("PATCH", f"{path}/f", {"note": "x"}, content_type=MERGE))[
             "note"
         ] == "x"

@@ -41,6 +41,30 @@ def to_core(doc: Document) -> Document:
     return {**{_RENAMED.get(field, field): v for field, v in doc.items()}, "apiVersion": "v1"}
 
 
+def patch_to_core(patch: Any) -> Any:
+    """A patch of an events.k8s.io/v1 Event as one of core v1. Merge patches rename like whole
+    documents; the operations of a JSON patch name their fields in pointers."""
+    if isinstance(patch, dict):
+        return to_core(patch)
+    return [_operation_to_core(op) if isinstance(op, dict) else op for op in patch]
+
+
+def _operation_to_core(operation: Document) -> Document:
+    pointers = {
+        name: _pointer_to_core(operation[name])
+        for name in ("path", "from")
+        if isinstance(operation.get(name), str)
+    }
+    return {**operation, **pointers}
+
+
+def _pointer_to_core(pointer: str) -> str:
+    root, *parts = pointer.split("/")
+    if not parts:
+        return pointer
+    return "/".join((root, _RENAMED.get(parts[0], parts[0]), *parts[1:]))
+
+
 def from_core(doc: Document) -> Document:
     """A core v1 Event as events.k8s.io/v1."""
     renamed = {_RENAMED_BACK.get(field, field): value for field, value in doc.items()}
@@ -96,18 +120,7 @@ class EventsV1Strategy(EventStrategy):
     )
 
     def validate_create(self, doc: Document) -> list[FieldError]:
-        errors = super().validate_create(to_core(doc))
-        if not doc.get("eventTime"):
-            errors.append(required("eventTime"))
-        errors += [
-            required(field)
-            for field in ("reportingController", "reportingInstance", "action", "reason")
-            if not doc.get(field)
-        ]
-        kind = doc.get("type", "")
-        if kind not in ("Normal", "Warning"):
-            errors.append(invalid("type", "", f"has invalid value: {kind}"))
-        return errors
+        return [*super().validate_create(to_core(doc)), *validate_new_event(doc)]
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
         return super().validate_update(to_core(new), to_core(old))
@@ -122,6 +135,19 @@ class EventsV1Strategy(EventStrategy):
 
     def cells(self, doc: Document, now: datetime) -> list[Any]:
         return event_cells(to_core(doc), now)
+
+
+def validate_new_event(doc: Document) -> list[FieldError]:
+    """What events.k8s.io/v1 asks of new Events beyond what core v1 does."""
+    errors = [
+        required(field)
+        for field in ("eventTime", "reportingController", "reportingInstance", "action", "reason")
+        if not doc.get(field)
+    ]
+    kind = doc.get("type", "")
+    if kind not in ("Normal", "Warning"):
+        errors.append(invalid("type", "", f"has invalid value: {kind}"))
+    return errors
 
 
 def _validate_namespace(doc: Document) -> list[FieldError]:
