@@ -16,6 +16,12 @@ from onejob.store.base import StoreError
 from onejob.store.writer import Committer, Done, Job
 
 _CODEC = "msgspec"
+_OPERATIONS = {
+    "decode": "decodes",
+    "json_decode": "decodes",
+    "encode": "encodes",
+    "json_encode": "encodes",
+}
 
 
 class CountingCommitter:
@@ -58,11 +64,12 @@ def counting_codec() -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter(decodes=0, encodes=0)
 
     def profile(frame: FrameType, event: str, called: Any) -> None:
-        if event == "c_call" and called.__name__ in ("decode", "encode"):
+        if event == "c_call" and (operation := _OPERATIONS.get(called.__name__)):
+            # Of a function its module, of a method the type of the codec.
             owner = called.__self__
-            home = getattr(owner, "__module__", None) or type(owner).__module__
-            if home.startswith(_CODEC) or getattr(owner, "__name__", "").startswith(_CODEC):
-                counts[called.__name__ + "s"] += 1
+            home = getattr(owner, "__name__", type(owner).__module__)
+            if home.startswith(_CODEC):
+                counts[operation] += 1
 
     sys.setprofile(profile)
     try:
