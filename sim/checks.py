@@ -16,6 +16,8 @@ class History:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self._pods: dict[Key, Pod] = {}
+        #: The UIDs of all Pods there ever were.
+        self._ever: set[str] = set()
         self._job: Job | None = None
 
     async def follow(self, client: Client) -> None:
@@ -27,6 +29,7 @@ class History:
                 if event.type == "BOOKMARK":
                     continue
                 pod = read_pod(event.document)
+                self._ever.add(pod.metadata.uid)
                 if event.type == "DELETED":
                     self._pods.pop(event.key, None)
                 else:
@@ -43,6 +46,8 @@ class History:
             self.problems.append("a Pod was started twice")
         if status.succeeded > node.succeeded:
             self.problems.append(f"{status.succeeded} counted, {node.succeeded} succeeded")
+        if status.succeeded + status.failed > len(self._ever):
+            self.problems.append(f"{status} counts more than {len(self._ever)} Pods")
         if job.condition_is_true("Complete") and status.succeeded < (job.spec.completions or 0):
             self.problems.append(f"Complete with {status.succeeded} of {job.spec.completions}")
         held = [pod.metadata.name for pod in pods if pod.metadata.finalizers]

@@ -23,6 +23,11 @@ from sim.faults import Faults, FaultyClient
 CALM_AFTER_SECONDS = 120.0
 CONVERGE_WITHIN_SECONDS = 6 * 3600.0
 
+DEEDS = ("restart", "suspend", "resume", "scale", "kill a Pod", "nothing")
+#: A Pod that leaves its Job and comes back may find its index taken, and that is nobody's fault.
+DEEDS_WITHOUT_INDEXES = ("disown a Pod", "relabel a Pod")
+_SELECTED_BY = "batch.kubernetes.io/controller-uid"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -47,7 +52,8 @@ async def _live(seed: int, folder: Path) -> Verdict:
         node = cluster.start_node(_script(rng))
         node.runs_seconds = rng.choice((0.1, 1.0, 5.0))
         spec = _random_spec(rng)
-        world = _World(cluster, node, rng, await cluster.create_job(**spec))
+        indexed = "completionMode" in spec
+        world = _World(cluster, node, rng, await cluster.create_job(**spec), indexed=indexed)
         finished: Job | None = None
         try:
             finished = await world.run()
@@ -61,7 +67,9 @@ async def _live(seed: int, folder: Path) -> Verdict:
 
 
 class _World:
-    def __init__(self, cluster: Cluster, node: ScriptedNode, rng: Random, job: Key) -> None:
+    def __init__(
+        self, cluster: Cluster, node: ScriptedNode, rng: Random, job: Key, *, indexed: bool
+    ) -> None:
         self.deeds: list[str] = []
         self._cluster = cluster
         self._node = node
@@ -69,6 +77,7 @@ class _World:
         self._job = job
         self._client = FaultyClient(cluster.client, Faults(), rng)
         self._controller: RunningController | None = None
+        self._possible = DEEDS + (() if indexed else DEEDS_WITHOUT_INDEXES)
 
     async def run(self) -> Job:
         await self._restart_controller()
@@ -87,7 +96,7 @@ class _World:
         return job
 
     async def _disturb(self) -> None:
-        deed = self._rng.choice(("restart", "suspend", "resume", "scale", "kill a Pod", "nothing"))
+        deed = self._rng.choice(self._possible)
         self.deeds.append(deed)
         match deed:
             case "restart":
@@ -100,6 +109,10 @@ class _World:
                 await self._edit({"parallelism": self._rng.randint(0, 6)})
             case "kill a Pod":
                 await self._kill_a_pod()
+            case "disown a Pod":
+                await self._change_a_pod({"ownerReferences": None})
+            case "relabel a Pod":
+                await self._change_a_pod({"labels": {_SELECTED_BY: None}})
             case _:
                 pass
 
@@ -112,6 +125,13 @@ class _World:
     async def _edit(self, spec: dict[str, Any]) -> None:
         body = msgspec.json.encode({"spec": spec})
         await self._cluster.client.write_many([Patch(self._job, body, "merge")])
+
+    async def _change_a_pod(self, metadata: dict[str, Any]) -> None:
+        pods = [pod for pod in await self._cluster.pods() if pod.active]
+        if pods:
+            body = msgspec.json.encode({"metadata": metadata})
+            patch = Patch(self._rng.choice(pods).key, body, "merge")
+            await self._cluster.client.write_many([patch])
 
     async def _kill_a_pod(self) -> None:
         pods = [pod for pod in await self._cluster.pods() if pod.active]
