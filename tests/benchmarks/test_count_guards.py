@@ -7,7 +7,7 @@ from onejob.benchmarks.operation_counts import per_pod
 #: Most allowed per Pod, about 30 % above what was measured when the bound was set.
 BOUNDS = {
     "writes per pod": 6.0,
-    "commits per pod": 1.0,
+    "commits per pod": 0.5,
     "syncs per pod": 0.14,
     "decodes per pod": 33.0,
     "encodes per pod": 12.5,

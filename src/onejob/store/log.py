@@ -33,6 +33,10 @@ from onejob.store.recovery import Recovered, recover
 from onejob.store.upkeep import Upkeep
 from onejob.store.writer import Committer, ThreadCommitter, Writer
 
+#: Turns of the loop from a write to its commit: from a watcher that is woken to the write of
+#: whoever listens to it. Halves the commits of Jobs with little parallelism.
+_GATHERING_TURNS = 3
+
 
 class LogStore:
     """Implements `onejob.store.base.Store`. Made by `open`; all calls on one loop's thread."""
@@ -258,10 +262,21 @@ class LogStore:
             groups.append(group)
         group.changes.append(change)
         group.size += size
-        if not self._committing and not self._flush_scheduled:
-            # Not at once: what else is staged in this turn of the loop shares the commit.
+        if not self._committing:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """Not at once: those whom the last commit woke stage their next writes within a few
+        turns of the loop, and all of these share the commit."""
+        if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._wait_turns(_GATHERING_TURNS)
+
+    def _wait_turns(self, turns: int) -> None:
+        if turns:
+            self._loop.call_soon(self._wait_turns, turns - 1)
+        else:
+            self._flush()
 
     def _flush(self) -> None:
         self._flush_scheduled = False
@@ -284,7 +299,8 @@ class LogStore:
         group = self._groups.popleft()
         self._publish(group)
         group.settle(None)
-        self._flush()
+        if self._groups:
+            self._flush_soon()
 
     def _publish(self, group: "_Group") -> None:
         """The one place where a write becomes visible."""
