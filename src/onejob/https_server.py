@@ -15,6 +15,7 @@ from onejob.api.schema import load_schema
 from onejob.api.serving import ApiServer
 from onejob.node.agent import NodeAgent
 from onejob.node.logs import LogOptions as NodeLogOptions
+from onejob.node.pod_sessions import PodSessions
 from onejob.server import ControlPlane, Settings, World
 
 
@@ -56,6 +57,7 @@ class HttpsServer:
                 rng=SystemRandom(),
                 metrics=plane.metrics,
                 logs=_NodeLogs(plane.node),
+                sessions=PodSessions(plane.node),
             )
             tls = certificates.server_context()
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)

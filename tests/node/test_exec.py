@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from onejob.api.errors import BadRequest
-from onejob.node.exec_session import ExecSession, read_some
+from onejob.node.descriptors import Source
+from onejob.node.exec_session import ExecSession
 from tests.node.support import Node, a_process_node, alive, shell, until_dead, with_spec
 
 Open = Callable[..., Awaitable[ExecSession]]
@@ -33,10 +34,10 @@ def _opener(node: Node) -> Open:
     return open
 
 
-async def everything(reader: asyncio.StreamReader | None) -> bytes:
-    assert reader is not None
+async def everything(output: Source | None) -> bytes:
+    assert output is not None
     text = b""
-    while piece := await read_some(reader):
+    while piece := await output.read():
         text += piece
     return text
 
@@ -56,8 +57,8 @@ def test_a_command_sees_the_containers_files_and_environment(tmp_path: Path) -> 
 def test_input_reaches_the_command_until_it_is_ended(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("cat", stdin=True)
-        session.write(b"there and ")
-        session.write(b"back")
+        await session.write(b"there and ")
+        await session.write(b"back")
         session.end_input()
         assert await everything(session.stdout) == b"there and back"
         assert (await session.finished()).code == 0
@@ -70,7 +71,7 @@ def test_a_terminal_has_a_size_and_one_output(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("sh", "-c", "read go; stty size", stdin=True, tty=True)
         session.resize(100, 40)
-        session.write(b"go\n")
+        await session.write(b"go\n")
         assert session.stderr is None
         assert b"40 100" in await everything(session.stdout)
         assert (await session.finished()).code == 0
@@ -93,7 +94,7 @@ def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
 def test_hanging_up_ends_the_command(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("sh", "-c", "echo $$; exec sleep 60")
-        pid = int(await session.stdout.readline())
+        pid = int(await session.stdout.read())
         assert alive(pid)
         await session.close()
         await until_dead(pid)

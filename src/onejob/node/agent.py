@@ -160,6 +160,15 @@ class NodeAgent:
         except ConfigProblem as problem:
             raise BadRequest(problem.message) from problem
 
+    async def attach(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes]:
+        """What a running container writes from now on. Raises `ApiError`s as `…/attach` has
+        them."""
+        if self.runtime.simulated:
+            raise BadRequest(f"containers of the {self.runtime.name} runtime write nothing")
+        document = await self._client.get(Key(PODS, namespace, pod))
+        _, ref = running_container(document, container)
+        return self.runtime.logs(ref, LogOptions(follow=True, tail_lines=0))
+
     # --- the API tells
 
     def _concerns_us(self, pod: Sighting) -> bool:

@@ -167,12 +167,14 @@ class ProcessRuntime:
         request = self._process(pod, container, ref, settings, tuple(command))
         # Taken as it comes: `$(VAR)` is only special in a container's own command.
         request["argv"] = list(command)
-        request["tty"] = tty
+        if tty:
+            request["tty"] = True
+            request["env"].setdefault("TERM", "xterm")
 
         async def execute(streams: tuple[int, int, int]) -> Finished:
             return await self._supervisor.execute(request, streams)
 
-        return await ExecSession.open(execute, stdin=stdin, tty=tty)
+        return ExecSession.open(execute, stdin=stdin, tty=tty)
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         return read_logs(self._log_path(ref), options, self._clock.now(), lambda: self.running(ref))

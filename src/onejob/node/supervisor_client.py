@@ -71,19 +71,26 @@ class SupervisorClient:
 
     async def execute(self, request: dict[str, Any], streams: tuple[int, int, int]) -> Finished:
         """Run a command on the given descriptors, over a connection of its own, whose end also
-        ends the command."""
-        sock = await asyncio.to_thread(_call_again, self._directory)
+        ends the command. Closes the descriptors: while ours are open, streams do not end."""
         message = msgspec.json.encode({"do": "run", "id": 0, **request}) + b"\n"
-        socket.send_fds(sock, [message], streams)
+        try:
+            sock = await asyncio.to_thread(_call_again, self._directory)
+            sent = socket.send_fds(sock, [message], streams)
+        except SupervisorGone as gone:
+            return Finished(-1, str(gone))
+        finally:
+            for fd in set(streams):
+                os.close(fd)
         reader, writer = await asyncio.open_unix_connection(sock=sock)
         try:
+            writer.write(message[sent:])
             line = await reader.readline()
         finally:
             writer.close()
         if not line:
             return Finished(-1, "the supervisor is gone")
-        _, _, code, output = msgspec.json.decode(line)["events"][0]
-        return Finished(code, output)
+        _, _, code, problem = msgspec.json.decode(line)["events"][0]
+        return _finished(code, problem)
 
     async def close(self, *, end: bool) -> None:
         """Leave; `end` also has the supervisor stop everything and waits until it has."""
@@ -139,6 +146,13 @@ def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | No
     finally:
         os.close(lock)
         os.close(folder)
+
+
+def _finished(code: int, problem: str) -> Finished:
+    """A child that could not become the command reports why, as a reason and a message."""
+    if not problem:
+        return Finished(code if code >= 0 else 128 - code)
+    return Finished(-1, problem if code < 0 else msgspec.json.decode(problem)[1])
 
 
 def _call_again(directory: Path) -> socket.socket:

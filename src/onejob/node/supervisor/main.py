@@ -35,13 +35,14 @@ _PROBE_OUTPUT_BYTES = 10 * 1024
 class Child:
     """A process of ours: a container's attempt, or a command run on behalf of one."""
 
-    __slots__ = ("attempt", "capture", "grace", "isolated", "output", "pid", "report", "run_id",
-                 "started_at", "stopping", "timed_out")  # fmt: skip
+    __slots__ = ("attempt", "beside", "capture", "grace", "isolated", "output", "pid", "report",
+                 "run_id", "started_at", "stopping", "timed_out")  # fmt: skip
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.attempt: Attempt | None = None
-        #: Of a command: who asked, and what it said so far.
+        #: Of a command: the container it ends with, who asked, and what it said so far.
+        self.beside: Child | None = None
         self.run_id: tuple[Connection, int] | None = None
         self.output = b""
         self.timed_out = False
@@ -77,6 +78,7 @@ class Supervisor:
         self._connections: dict[int, Connection] = {}
         self._children: dict[int, Child] = {}
         self._running: dict[Claim, Child] = {}
+        self._commands: set[Child] = set()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_number = 0
         self._events: list[list[Any]] = []
@@ -289,14 +291,23 @@ class Supervisor:
         read, write = os.pipe2(os.O_CLOEXEC)
         streams, connection.descriptors = connection.descriptors, []
         stdin, output, errors = streams or (self._null, write, write)
-        pid = spawn.fork(
-            request, stdin=stdin, output=output, errors=errors, report=write, journal=None
-        )
-        for fd in (write, *streams):
-            os.close(fd)
+        try:
+            pid = spawn.fork(
+                request, stdin=stdin, output=output, errors=errors, report=write, journal=None
+            )
+        except OSError as error:
+            os.close(read)
+            why = f"cannot start a process: {error.strerror}"
+            self._send(connection, {"events": [["ran", number, -1, why]]})
+            return
+        finally:
+            for fd in (write, *streams):
+                os.close(fd)
         os.set_blocking(read, False)
         child = Child(pid)
         child.run_id = (connection, number)
+        child.beside = beside
+        self._commands.add(child)
         child.report = read
         self._children[pid] = child
         self._watch(read, lambda _: self._collect(child))
@@ -352,12 +363,19 @@ class Supervisor:
         attempt = child.attempt
         self._release(child)
         del self._running[attempt.claim]
+        self._end_commands(lambda command: command.beside is child)
         outcome = Outcome("exited", time.time_ns() / 1e9, 128 + number if number else code, number)
         self._journal.end(attempt, outcome)
         self._events.append(_describe(attempt))
 
+    def _end_commands(self, concerned: Callable[[Child], bool]) -> None:
+        for command in self._commands:
+            if concerned(command):
+                _kill_session(command.pid)
+
     def _command_ended(self, child: Child, code: int) -> None:
         assert child.run_id is not None
+        self._commands.discard(child)
         if child.report in self._ready:
             with contextlib.suppress(OSError):
                 child.output = (child.output + os.read(child.report, 65536))[:_PROBE_OUTPUT_BYTES]
@@ -431,6 +449,9 @@ class Supervisor:
             return
         try:
             data, descriptors, _, _ = socket.recv_fds(connection.sock, _READ_BYTES, 3)
+            for fd in descriptors:
+                # Alone among descriptors, received ones are handed on to programs.
+                os.set_inheritable(fd, False)
             connection.descriptors.extend(descriptors)
         except BlockingIOError:
             return
@@ -451,9 +472,9 @@ class Supervisor:
         connection.sock.close()
         for fd in connection.descriptors:
             os.close(fd)
-        for child in self._children.values():
-            if child.run_id is not None and child.run_id[0] is connection:
-                _kill_session(child.pid)
+        self._end_commands(
+            lambda command: command.run_id is not None and command.run_id[0] is connection
+        )
         if connection.owner:
             self._end_all()
         self._watch_for_idleness()

@@ -1,0 +1,99 @@
+"""Pipes and terminals on the event loop, read and written only as fast as both ends go.
+
+asyncio's transports read ahead, and when a terminal hangs up they lose what they were ahead.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+_CHUNK_BYTES = 65536
+
+
+class Source:
+    """The end of a pipe or terminal that is read. One reader at a time."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._all_written = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    async def read(self) -> bytes:
+        """The next piece; empty at the end."""
+        while True:
+            try:
+                return os.read(self._fd, _CHUNK_BYTES)
+            except BlockingIOError:
+                if self._all_written:
+                    return b""
+            except OSError as error:
+                # How a terminal says that nobody is left at its other end.
+                if error.errno == errno.EIO:
+                    return b""
+                raise
+            await self._readable()
+
+    def expect_no_more(self) -> None:
+        """What was written by now is the rest, whoever else may still hold the other end."""
+        self._all_written = True
+        if self._waiting is not None:
+            _wake(self._waiting)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        await _until(self._waiting, loop.add_reader, loop.remove_reader, self._fd)
+
+
+class Sink:
+    """The end of a pipe or terminal that is written. One writer at a time."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+
+    async def write(self, data: bytes) -> None:
+        """Returns when all of it is on its way. What nobody wants to read is dropped."""
+        rest = memoryview(data)
+        loop = asyncio.get_running_loop()
+        while rest and self._fd >= 0:
+            try:
+                rest = rest[os.write(self._fd, rest[:_CHUNK_BYTES]) :]
+            except BlockingIOError:
+                ready = loop.create_future()
+                await _until(ready, loop.add_writer, loop.remove_writer, self._fd)
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, errno.EIO):
+                    raise
+                self.close()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+async def _until(
+    ready: "asyncio.Future[None]",
+    watch: Callable[..., Any],
+    unwatch: Callable[[int], object],
+    fd: int,
+) -> None:
+    watch(fd, _wake, ready)
+    try:
+        await ready
+    finally:
+        unwatch(fd)
+
+
+def _wake(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
