@@ -4,12 +4,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from onejob.client.base import Client, Delete
+from onejob.client.base import Client, Create, Delete
 from onejob.client.events import EventRecorder
 from onejob.controllers.garbage import GarbageCollector
 from onejob.informers.shared import SharedInformers
+from onejob.objects.meta import PODS
 from onejob.virtual_time import run_virtual
 from sim.cluster import Cluster, RunningController, a_cluster
 
@@ -77,6 +79,28 @@ def test_jobs_of_other_controllers_are_not_remembered(tmp_path: Path) -> None:
         async with a_cluster(tmp_path) as cluster:
             controller = await cluster.start_job_controller()
             await cluster.create_job(managedBy="example.com/other")
+            await asyncio.sleep(5)
+            assert controller.controller.remembered_jobs == 0
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_pods_of_other_kinds_of_jobs_are_not_remembered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            controller = await cluster.start_job_controller()
+            owner = {
+                "apiVersion": "batch.example.com/v1", "kind": "Job", "name": "theirs",
+                "uid": "theirs", "controller": True,
+            }  # fmt: skip
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "pod", "ownerReferences": [owner]},
+                "spec": {"containers": [{"name": "main", "image": "x"}]},
+            }
+            await cluster.client.write(Create(PODS, "default", msgspec.json.encode(pod)))
             await asyncio.sleep(5)
             assert controller.controller.remembered_jobs == 0
             await controller.stop()

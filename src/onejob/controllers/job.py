@@ -333,10 +333,10 @@ class JobController:
         return with_status(job, job.status, str(written.revision))
 
     def _stamp(self, job: Job, memory: Memory) -> PodStamp:
-        generation = job.metadata.generation
-        if memory.stamp is None or memory.stamp[0] != generation:
-            stamp = PodStamp(job, self._settings, tracked=self._tracks(job))
-            memory.stamp = (generation, stamp)
+        tracked = self._tracks(job)
+        made_for = (job.metadata.generation, tracked)
+        if memory.stamp is None or memory.stamp[0] != made_for:
+            memory.stamp = (made_for, PodStamp(job, self._settings, tracked=tracked))
         return memory.stamp[1]
 
     def _seconds_until_next(self, plan: Plan) -> float | None:
@@ -369,4 +369,6 @@ class JobController:
 def _job_uid(pod: Pod | None) -> str | None:
     """The UID of the Job that controls a Pod."""
     owner = pod.metadata.controller_ref if pod is not None else None
-    return owner.uid if owner is not None and owner.kind == "Job" else None
+    if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1":
+        return None
+    return owner.uid

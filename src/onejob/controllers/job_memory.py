@@ -30,8 +30,9 @@ class Memory:
     uncertain: bool = False
     #: How many Pods were last created at once without an error.
     trusted_batch: int = 1
-    #: What makes the Job's Pods, and the generation of the Job it is valid for.
-    stamp: tuple[int, PodStamp] | None = None
+    #: What makes the Job's Pods, and for what it was made: the generation of the Job, and
+    #: whether its Pods are tracked.
+    stamp: tuple[tuple[int, bool], PodStamp] | None = None
     #: What the last plan said about itself, for `onejob why`.
     notes: tuple[Note, ...] = ()
 
