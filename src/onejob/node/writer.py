@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 Answer = Callable[[Result], None]
 
 _MOST_AT_ONCE = 1000
+#: Answers handled before others on the event loop get their turn.
+_ANSWERS_PER_TURN = 100
 _FIRST_RETRY, _LONGEST_RETRY = 0.1, 5.0
 
 
@@ -54,6 +56,8 @@ class Writer:
                     continue
                 failures = 0
                 del self._pending[: len(batch)]
-                for (_, answer), result in zip(batch, results, strict=True):
+                for number, ((_, answer), result) in enumerate(zip(batch, results, strict=True)):
                     answer(result)
+                    if number % _ANSWERS_PER_TURN == _ANSWERS_PER_TURN - 1:
+                        await asyncio.sleep(0)
             self._idle.set()
