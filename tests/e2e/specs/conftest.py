@@ -18,7 +18,7 @@ def spec_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def runs(request: pytest.FixtureRequest, spec_server: Server) -> Iterator[Runs]:
     runs = Runs(spec_server.kubeconfig, list(_selected(request.session.items)))
     yield runs
-    runs.join()
+    runs.stop()
 
 
 def _selected(items: list[pytest.Item]) -> Iterator[Spec]:

@@ -80,42 +80,52 @@ class Runs:
     def __init__(self, kubeconfig: Path, specs: Sequence[Spec]) -> None:
         self._ends: dict[Spec, Future[float]] = {spec: Future() for spec in specs}
         self._kubeconfig = kubeconfig
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="specs")
+        self._loop = asyncio.new_event_loop()
+        self._all = self._loop.create_task(self._run())
+        # A spec that hangs must not keep the test session from ending.
+        self._thread = threading.Thread(target=self._follow, name="specs", daemon=True)
         self._thread.start()
 
     def result(self, spec: Spec) -> None:
         """Waits for the spec's end and raises what it raised."""
         print(f"took {self._ends[spec].result():.1f} s")
 
-    def join(self) -> None:
-        self._thread.join()
+    def stop(self) -> None:
+        """Ends what is still under way, if the session does not wait for it."""
+        self._loop.call_soon_threadsafe(self._all.cancel)
+        self._thread.join(timeout=60)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _follow(self) -> None:
+        try:
+            self._loop.run_until_complete(self._all)
+        except BaseException as error:
+            for end in self._ends.values():
+                if not end.done():
+                    end.set_exception(error)
 
     async def _run(self) -> None:
         # What waits for minutes must not keep the others waiting for a turn.
         turns = asyncio.Semaphore(_AT_ONCE)
         patient = asyncio.Semaphore(len(self._ends) + 1)
-        try:
-            async with Api(self._kubeconfig) as api:
-                for spec in filter(lambda spec: spec.serial, self._ends):
-                    await self._settle(api, spec, turns)
-                await asyncio.gather(
-                    *(
-                        self._settle(api, spec, patient if spec.slow else turns)
-                        for spec in self._ends
-                        if not spec.serial
-                    )
+        async with Api(self._kubeconfig) as api:
+            for spec in filter(lambda spec: spec.serial, self._ends):
+                await self._settle(api, spec, turns)
+            await asyncio.gather(
+                *(
+                    self._settle(api, spec, patient if spec.slow else turns)
+                    for spec in self._ends
+                    if not spec.serial
                 )
-        except BaseException as error:
-            for end in self._ends.values():
-                if not end.done():
-                    end.set_exception(error)
+            )
 
     async def _settle(self, api: Api, spec: Spec, turns: asyncio.Semaphore) -> None:
         async with turns:
             started = asyncio.get_running_loop().time()
             try:
                 await _run_spec(api, spec)
-            except BaseException as error:
+            except Exception as error:
                 self._ends[spec].set_exception(error)
             else:
                 self._ends[spec].set_result(asyncio.get_running_loop().time() - started)
