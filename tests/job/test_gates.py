@@ -72,6 +72,32 @@ def test_tracking_on_off_and_on_again_with_the_annotation(tmp_path: Path) -> Non
     run_virtual(main())
 
 
+def test_a_job_whose_annotation_is_taken_off_is_counted_by_existence(tmp_path: Path) -> None:
+    async def main() -> None:
+        ended: list[str] = []
+
+        def one_succeeds(pod: Pod) -> int | None:
+            ended.append(pod.metadata.name)
+            return 0 if len(ended) == 1 else None
+
+        async with a_term(tmp_path, TRACKED, script=one_succeeds) as term:
+            job = await term.cluster.create_job("job", completions=4, parallelism=1)
+            await settled()
+            assert (await term.cluster.job(job)).status.succeeded == 1
+            off = msgspec.json.encode({"metadata": {"annotations": {TRACKING: None}}})
+            await term.cluster.client.write(Patch(job, off, "merge"))
+            await settled()
+            assert not any(map(is_held, await term.pods_of("job")))
+            assert (await term.cluster.job(job)).status.succeeded == 1, "found by its Pod"
+        async with a_term(tmp_path, TRACKED, script=lambda pod: 0) as term:
+            finished = await term.cluster.until_finished(job)
+            assert finished.status.succeeded == 4
+            assert len(await term.pods_of("job")) == 4
+            assert not any(map(is_held, await term.pods_of("job")))
+
+    run_virtual(main())
+
+
 def test_tracking_on_off_and_on_again_by_todays_rule(tmp_path: Path) -> None:
     """Without the annotation every Job is tracked whenever the gate is on."""
 

@@ -88,11 +88,6 @@ class JobController:
         """Of how many Jobs something is kept in mind; for tests and figures."""
         return len(self._memories)
 
-    def notes(self, job: Job) -> tuple[Note, ...]:
-        """What the last plan said about the Job's state, for `onejob why`."""
-        memory = self._memories.known(job.metadata.uid)
-        return memory.notes if memory is not None else ()
-
     # --- what wakes it --------------------------------------------------------------------
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
@@ -203,7 +198,6 @@ class JobController:
         result = "error"
         try:
             plan = await self._plan(current, memory)
-            memory.notes = plan.notes
             await self._carry_out(plan, memory)
             result = "success"
         finally:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from onejob.objects.pod import Pod
 from onejob.planning.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.counting import Census
-from onejob.planning.plan import Note
 from onejob.planning.pod_facts import is_tracked
 from onejob.planning.pod_template import PodStamp
 
@@ -33,8 +32,6 @@ class Memory:
     #: What makes the Job's Pods, and for what it was made: the generation of the Job, and
     #: whether its Pods are tracked.
     stamp: tuple[tuple[int, bool], PodStamp] | None = None
-    #: What the last plan said about itself, for `onejob why`.
-    notes: tuple[Note, ...] = ()
 
     def put(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -62,9 +59,6 @@ class Memories:
         if memory is None:
             memory = self._by_uid[uid] = Memory()
         return memory
-
-    def known(self, uid: str) -> Memory | None:
-        return self._by_uid.get(uid)
 
     def forget(self, uid: str) -> None:
         self._by_uid.pop(uid, None)
