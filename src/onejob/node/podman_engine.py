@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from onejob.node.podman_logs import Teller
 from onejob.node.podman_records import Found, read_containers, read_death
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,12 @@ class Engine:
     async def execute(self, name: str, command: Sequence[str]) -> Answer:
         async with self._commands:
             return await _client([*self.command, "exec", name, *command])
+
+    def output_of(self, name: str) -> Teller:
+        return Teller(
+            follow=(*self.command, "logs", "--timestamps", "--follow", name),
+            whole=(*self.command, "logs", "--timestamps", name),
+        )
 
     async def image(self, name: str) -> Answer:
         return await self._call("image", "inspect", name)

@@ -1,14 +1,17 @@
 """Takes what the engine writes down of a container's output over into the node's own logs.
 
-The engine's file is read behind its writer and through its rotations. Times are kept, so after
-a restart the last line of our own log says where to go on.
+Podman's file is read behind its writer and through its rotations; docker, which keeps its files
+to itself, is asked with a client per container. Times are kept, so after a restart the last
+line of our own log says where to go on.
 """
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 
@@ -16,9 +19,19 @@ from onejob.node.runtime import AttemptRef
 from onejob.node.supervisor.capture import LogFile, timestamp
 
 _SWEEP_SECONDS = 0.2
+#: How long the client of a container that ended may take to tell the rest.
+_REST_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 20
 _STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
 _TAIL_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Commands that tell lines of `TIME TEXT`: as they are written, and all there are."""
+
+    follow: Sequence[str]
+    whole: Sequence[str]
 
 
 class LogKeeper:
@@ -26,13 +39,19 @@ class LogKeeper:
 
     def __init__(self) -> None:
         self._open: dict[AttemptRef, Transcript] = {}
+        self._dictations: dict[AttemptRef, Dictation] = {}
         self._some_open = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "container-logs")
 
-    def begin(self, ref: AttemptRef, source: Path, target: Path) -> None:
-        if ref not in self._open:
+    def begin(self, ref: AttemptRef, source: Path | Teller, target: Path) -> None:
+        """`source` is the engine's file, or what to ask the engine."""
+        if ref in self._open or ref in self._dictations:
+            return
+        if isinstance(source, Path):
             self._open[ref] = Transcript(source, target)
             self._some_open.set()
+        else:
+            self._dictations[ref] = Dictation(source, target)
 
     async def finish(self, ref: AttemptRef) -> None:
         """The container has ended: when this returns, all it wrote is on disk."""
@@ -40,11 +59,17 @@ class LogKeeper:
         if transcript is not None:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, transcript.finish)
+        dictation = self._dictations.pop(ref, None)
+        if dictation is not None:
+            await dictation.finish()
 
     def forget(self, ref: AttemptRef) -> None:
         transcript = self._open.pop(ref, None)
         if transcript is not None:
             self._thread.submit(transcript.close)
+        dictation = self._dictations.pop(ref, None)
+        if dictation is not None:
+            dictation.cancel()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -65,6 +90,8 @@ class LogKeeper:
         await loop.run_in_executor(self._thread, _catch_up, transcripts)
         for transcript in transcripts:
             transcript.close()
+        for dictation in self._dictations.values():
+            await dictation.stop()
         self._thread.shutdown()
 
 
@@ -127,6 +154,50 @@ class Transcript:
             self._fd = -1
 
 
+class Dictation:
+    """One container's output as the engine's client tells it."""
+
+    def __init__(self, teller: Teller, target: Path) -> None:
+        self._teller = teller
+        self._target = target
+        self._following = asyncio.create_task(_take_down(teller.follow, target))
+
+    async def finish(self) -> None:
+        """A client that follows may miss an unfinished last line, so the rest is asked for."""
+        await asyncio.wait([self._following], timeout=_REST_SECONDS)
+        await self.stop()
+        await _take_down(self._teller.whole, self._target)
+
+    async def stop(self) -> None:
+        self.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+
+    def cancel(self) -> None:
+        self._following.cancel()
+
+
+async def _take_down(command: Sequence[str], target: Path) -> None:
+    """Until the command ends: its lines of `TIME TEXT` become lines of our own log."""
+    log = LogFile(str(target))
+    done_until = _last_stamp(target)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT, start_new_session=True, limit=_CHUNK_BYTES,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        async for line in process.stdout:
+            stamp, _, text = line.partition(b" ")
+            moment = _nanoseconds(stamp)
+            if moment is not None and timestamp(moment) > done_until:
+                log.write(text, moment)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        log.close()
+
+
 def _catch_up(transcripts: list[Transcript]) -> None:
     for transcript in transcripts:
         transcript.catch_up()
@@ -134,20 +205,31 @@ def _catch_up(transcripts: list[Transcript]) -> None:
 
 def _parse(records: list[bytes]) -> Iterator[tuple[int, bytes]]:
     """Time in nanoseconds and text of each record, with its line end if that was reached."""
-    second, second_ns = b"", 0
     for record in records:
         stamp, _, rest = record.partition(b" ")
         _, _, tagged = rest.partition(b" ")
         tag, text = tagged[:1], tagged[2:]
-        whole, dot, fraction = stamp.partition(b".")
-        zone = fraction[9:]
-        if tag not in (b"F", b"P") or not dot or not zone:
-            # Torn by a full disk.
-            continue
-        if whole + zone != second:
-            second = whole + zone
-            second_ns = int(datetime.fromisoformat(second.decode()).timestamp()) * 1_000_000_000
-        yield second_ns + int(fraction[:9]), text + b"\n" if tag == b"F" else text
+        moment = _nanoseconds(stamp)
+        if tag in (b"F", b"P") and moment is not None:
+            yield moment, text + b"\n" if tag == b"F" else text
+
+
+def _nanoseconds(stamp: bytes) -> int | None:
+    """None for what a full disk tore, and for what is no time at all."""
+    whole, _, fraction = stamp.partition(b".")
+    digits, zone = fraction[:9], fraction[9:]
+    if len(digits) != 9 or not digits.isdigit():
+        return None
+    try:
+        return _whole_second(whole + zone) * 1_000_000_000 + int(digits)
+    except ValueError:
+        return None
+
+
+@lru_cache(64)
+def _whole_second(text: bytes) -> int:
+    """Lines come in the order of time, so a few seconds are asked for again and again."""
+    return int(datetime.fromisoformat(text.decode()).timestamp())
 
 
 def _last_stamp(target: Path) -> bytes:

@@ -216,7 +216,7 @@ class PodmanRuntime:
             attempt = self._remember(
                 _Attempt(found.ref, "running", found.stop_signal, found.message_policy)
             )
-            self._logs.begin(found.ref, self._engine_log(found.ref), self._log_path(found.ref))
+            self._follow(found.ref)
             event = self._verdict(found)
             if isinstance(event, Started):
                 attempt.started_at = event.at
@@ -258,7 +258,7 @@ class PodmanRuntime:
         elif answer.code == 0:
             attempt.stage = "running"
             attempt.started_at = self._clock.now()
-            self._logs.begin(ref, self._engine_log(ref), self._log_path(ref))
+            self._follow(ref)
             self._tell(attempt, Started(ref, attempt.started_at))
             if attempt.announced:
                 self._look_at(ref)
@@ -507,6 +507,11 @@ class PodmanRuntime:
         self._errands.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("an errand at the engine failed", exc_info=error)
+
+    def _follow(self, ref: AttemptRef) -> None:
+        is_docker = self._engine.is_docker
+        source = self._engine.output_of(container_name(ref)) if is_docker else self._engine_log(ref)
+        self._logs.begin(ref, source, self._log_path(ref))
 
     # --- files
 

@@ -1,6 +1,5 @@
 """The image, and data dirs whose containers must all be gone in the end."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.node.podman.support import IMAGE, containers_of, engine, make_image
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     make_image(tmp_path_factory.mktemp("image") / "root")
     yield IMAGE
-    subprocess.run(["podman", "rmi", "--force", IMAGE], capture_output=True, check=False)
+    engine("rmi", "--force", IMAGE)
 
 
 @pytest.fixture
@@ -22,5 +21,5 @@ def place(tmp_path: Path, image: str) -> Iterator[Path]:
     yield tmp_path
     left = containers_of(tmp_path)
     if left:
-        engine("rm", "--force", "--time", "0", *left)
+        engine("rm", "--force", *left)
     assert left == []

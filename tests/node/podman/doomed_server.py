@@ -6,6 +6,7 @@ Runs the API and a podman node on FOLDER, creates the Pod it reads and says `rea
 
 import asyncio
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from tests.node.podman.support import a_podman_node
 
 
 async def main() -> None:
-    path, engine = Path(sys.argv[1]), sys.argv[2]
-    async with a_podman_node(path, engine=(engine,), end_with_owner="owner" in sys.argv) as node:
+    path, engine = Path(sys.argv[1]), tuple(shlex.split(sys.argv[2]))
+    async with a_podman_node(path, engine=engine, end_with_owner="owner" in sys.argv) as node:
         await node.create(json.loads(sys.stdin.readline()))
         print("ready", flush=True)
         await asyncio.Event().wait()

@@ -1,6 +1,7 @@
 """Nodes whose containers are real ones, of a small image made here: no registry is needed."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -20,8 +21,10 @@ from tests.node.support import NODE, ROOM, Document, Node, a_node, a_pod, an_api
 OPTIONS = (
     "--runtime=runc", "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000",
 )  # fmt: skip
+#: These tests hold for docker too: ONEJOB_TEST_ENGINE=docker.
+ENGINE = tuple(shlex.split(os.environ.get("ONEJOB_TEST_ENGINE", "podman")))
 IMAGE = os.environ.get("ONEJOB_TEST_IMAGE", f"localhost/onejob-test:{os.getpid()}")
-MISSING = [name for name in ("podman", "runc", "busybox") if shutil.which(name) is None]
+MISSING = [name for name in (ENGINE[0], "runc", "busybox") if shutil.which(name) is None]
 #: Of every module that starts containers.
 NEEDS_PODMAN = [
     pytest.mark.podman,
@@ -47,7 +50,7 @@ def make_image(folder: Path) -> None:
 
 
 def engine(*arguments: str) -> str:
-    done = subprocess.run(["podman", *arguments], capture_output=True, text=True)
+    done = subprocess.run([*ENGINE, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -60,7 +63,9 @@ def containers_of(path: Path) -> list[str]:
 
 def podman_runtime(path: Path, **settings: Any) -> PodmanRuntime:
     chosen = PodmanSettings(
-        NodeContext(NODE, "127.0.0.1", ROOM), engine_options=OPTIONS, **settings
+        NodeContext(NODE, "127.0.0.1", ROOM),
+        engine_options=OPTIONS,
+        **{"engine": ENGINE, **settings},
     )
     return PodmanRuntime(path, SystemClock(), chosen)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from onejob.client.base import Delete
 from onejob.node.podman_records import ATTEMPT, CONTAINER, DATA_DIR, POD_UID
 from onejob.objects.meta import PODS, Key
 from tests.node.podman.support import (
+    ENGINE,
     IMAGE,
     NEEDS_PODMAN,
     OPTIONS,
@@ -43,7 +45,7 @@ def sharing(place: Path, text: str, **rest: Any) -> Document:
 
 @contextmanager
 def a_doomed_server(
-    place: Path, pod: Document, *more: str, engine: str = "podman"
+    place: Path, pod: Document, *more: str, engine: str = shlex.join(ENGINE)
 ) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "ONEJOB_TEST_IMAGE": IMAGE}
     with subprocess.Popen(
@@ -133,10 +135,9 @@ def test_the_exit_and_the_log_of_a_container_that_ended_unwatched_are_recovered(
 def test_a_server_killed_while_the_engine_starts_a_container_does_not_start_another(
     place: Path,
 ) -> None:
-    slow = place / "slow-podman"
-    slow.write_text(
-        f'#!/bin/sh\nif test "$1" = run; then touch {place}/asked; sleep 1; fi\nexec podman "$@"\n'
-    )
+    slow = place / f"{os.path.basename(ENGINE[0])}-but-slow"
+    pause = f'if test "$1" = run; then touch {place}/asked; sleep 1; fi'
+    slow.write_text(f'#!/bin/sh\n{pause}\nexec {shlex.join(ENGINE)} "$@"\n')
     slow.chmod(0o755)
     pod = sharing(place, COUNTED + "exit 5")
 
@@ -184,9 +185,10 @@ def test_containers_of_pods_that_went_away_meanwhile_are_removed(place: Path) ->
 def test_a_container_that_somebody_removed_is_lost_and_never_run_again(place: Path) -> None:
     async def main() -> None:
         async with a_podman_node(place) as node:
-            await node.create(sharing(place, COUNTED + "sleep 60", policy="Always"))
+            pod = sharing(place, COUNTED + "sleep 60", policy="Always")
+            await node.create(with_spec(pod, terminationGracePeriodSeconds=0))
             await until(lambda: begun(place))
-            engine("rm", "--force", "--time", "0", *containers_of(place))
+            engine("rm", "--force", *containers_of(place))
             ended = await node.finished("p")
             assert ended["status"]["phase"] == "Failed"
             assert (condition(ended, "DisruptionTarget") or {})["reason"] == "TerminationByKubelet"
@@ -224,7 +226,7 @@ def test_a_pod_that_waits_for_its_image_still_waits_after_a_restart(place: Path)
             try:
                 ended = await node.finished("p")
             finally:
-                engine("untag", IMAGE, ABSENT)
+                engine("rmi", ABSENT)
             assert ended["status"]["phase"] == "Succeeded"
 
     asyncio.run(main())
