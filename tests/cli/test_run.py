@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -320,3 +321,33 @@ def test_the_simulated_runtime_starts_no_process(onejob: CommandLine) -> None:
     done = onejob.run("run", "--runtime", "simulated", "--", "sleep", word)
     assert done.returncode == 0, done.stderr
     assert "Complete" in done.stdout
+
+
+_SABOTAGE = """
+from onejob.cli.main import main
+from onejob.node.process_runtime import ProcessRuntime
+
+def broken(self):
+    raise ZeroDivisionError("sabotage")
+
+ProcessRuntime._flush = broken
+main()
+"""
+
+
+def test_a_bug_inside_ends_the_run_instead_of_hanging_it(onejob: CommandLine) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SABOTAGE, "run", "--", "true"],
+        capture_output=True,
+        text=True,
+        env=onejob.environment,
+        cwd=onejob.home,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: onejob itself failed: ")
+    assert "ZeroDivisionError('sabotage')" in done.stderr
+    assert done.stderr.count("\n") == 1
+    (log,) = onejob.data_dir.glob("runs/*/onejob.log")
+    assert "sabotage" in log.read_text()

@@ -84,7 +84,15 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    sys.exit(run_command(arguments))
+    """Leaves at once: everything that must be closed is closed by now, taking the interpreter
+    apart takes longer than many a command, and a thread that hangs must not keep us."""
+    exit_code = run_command(arguments)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        exit_code = exit_code or EXIT_FAILED
+    os._exit(exit_code)
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:

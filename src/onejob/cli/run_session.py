@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -38,6 +39,7 @@ from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.server import ControlPlane, RuntimeName, Settings
 
+_BROKEN_STOP_SECONDS: Final = 3.0
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -124,10 +126,16 @@ class _Session:
             exit_code, outcome = await self._follow(plane, follower, revision)
             cpu_seconds = workload_cpu_seconds() if self._options.runtime == "process" else None
         finally:
-            # Pods that are stopped now may still have something to say.
-            await plane.stop()
-            await follower.close()
-            self._display.close()
+            try:
+                # A broken plane may not be able to stop: the supervisor ends Pods without us.
+                limit = _BROKEN_STOP_SECONDS if plane.failed.done() else None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(limit):
+                        await plane.stop()
+            finally:
+                # Pods that were stopped just now may still have something to say.
+                await follower.close()
+                self._display.close()
         last_lines = await self._last_lines(logs)
         self._tell(exit_code, outcome, cpu_seconds, last_lines)
         return exit_code
