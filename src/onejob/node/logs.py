@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 _POLL_SECONDS = 0.1
+#: At first and after each line: who has just begun or spoken may soon speak again, or end.
+_SHORTEST_POLL_SECONDS = 0.01
 _CHUNK_BYTES = 1 << 18
 _STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
 
@@ -51,6 +53,7 @@ async def read_logs(
             return
         # A long log must not keep the server from anything else.
         await asyncio.sleep(0)
+    pause = _SHORTEST_POLL_SECONDS
     while options.follow:
         # Asked before reading: what was written by then is read, so nothing is missed at the end.
         more = running()
@@ -59,12 +62,14 @@ async def read_logs(
                 piece = piece[:left]
                 left -= len(piece)
             if piece:
+                pause = _SHORTEST_POLL_SECONDS
                 yield piece
             if left == 0:
                 return
         if not more:
             return
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _POLL_SECONDS)
 
 
 def last_words(path: Path, max_lines: int, max_bytes: int) -> str:
