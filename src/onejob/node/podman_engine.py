@@ -138,6 +138,28 @@ class Engine:
         async with self._commands:
             return await _client([*self.command, "exec", name, *command])
 
+    async def attend(
+        self, name: str, command: Sequence[str], streams: tuple[int, int, int], *, tty: bool
+    ) -> int:
+        """Run a command in a container on these descriptors, and close them; its exit code."""
+        # A client that owns its terminal hears of new sizes of the window.
+        owner = ("setsid", "--ctty") if tty else ()
+        flags = ("--interactive", "--tty") if tty else ("--interactive",)
+        stdin, stdout, stderr = streams
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *owner, *self.command, "exec", *flags, name, *command,
+                stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=not tty,
+            )  # fmt: skip
+        finally:
+            for descriptor in set(streams):
+                os.close(descriptor)
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            await _put_down(process)
+            raise
+
     def output_of(self, name: str) -> Teller:
         return Teller(
             follow=(*self.command, "logs", "--timestamps", "--follow", name),

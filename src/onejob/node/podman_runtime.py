@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from onejob.clock import Clock
 from onejob.node.environment import ConfigProblem, NodeContext, environment, settings_used
+from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.logs import LogOptions, last_words, log_path, read_logs
 from onejob.node.mounts import Mount
 from onejob.node.podman_command import RunRequest, Surrounding, container_name, run_request
@@ -176,6 +177,23 @@ class PodmanRuntime:
             return CommandResult(-1, answer.problem)
         output = answer.output[:_COMMAND_OUTPUT_BYTES].decode("utf-8", "replace")
         return CommandResult(answer.code, (output + answer.complaint)[:_COMMAND_OUTPUT_BYTES])
+
+    async def open_session(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> ExecSession:
+        """Run a command in a container, with its streams in the caller's hands."""
+
+        async def execute(streams: tuple[int, int, int]) -> Finished:
+            try:
+                code = await self._engine.attend(container_name(ref), command, streams, tty=tty)
+            except OSError as error:
+                return Finished(-1, str(error))
+            failed = code == CLIENT_FAILED
+            return (
+                Finished(-1, f"{self.name} could not run the command") if failed else Finished(code)
+            )
+
+        return ExecSession.open(execute, stdin=stdin, tty=tty)
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         return read_logs(self._log_path(ref), options, self._clock.now(), lambda: self.running(ref))

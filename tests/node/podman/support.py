@@ -30,7 +30,20 @@ NEEDS_PODMAN = [
     pytest.mark.podman,
     pytest.mark.skipif(bool(MISSING), reason=f"make podman: {', '.join(MISSING)} not installed"),
 ]
-APPLETS = ("sh", "sleep", "cat", "echo", "env", "hostname", "id", "pwd", "touch", "true", "test")
+APPLETS = (
+    "sh",
+    "sleep",
+    "cat",
+    "echo",
+    "env",
+    "hostname",
+    "id",
+    "pwd",
+    "stty",
+    "touch",
+    "true",
+    "test",
+)
 
 
 def make_image(folder: Path) -> None:
