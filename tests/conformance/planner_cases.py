@@ -46,13 +46,13 @@ def spoil_expected(case: Case) -> Iterator[tuple[str, Case]]:
     """Each value of `expected` made wrong, one at a time."""
     function, expected = case["function"], case["expected"]
     if not isinstance(expected, dict):
-        yield function, with_value(case, ("expected",), _spoiled(expected))
+        yield function, with_value(case, ("expected",), spoiled(expected))
         return
     for name, value in expected.items():
-        yield f"{function}.{name}", with_value(case, ("expected", name), _spoiled(value))
+        yield f"{function}.{name}", with_value(case, ("expected", name), spoiled(value))
 
 
-def _spoiled(value: Any) -> Any:
+def spoiled(value: Any) -> Any:
     match value:
         case bool():
             return not value

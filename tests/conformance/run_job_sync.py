@@ -40,7 +40,7 @@ from onejob.planning.settings import Settings
 from onejob.planning.status import status_document
 from onejob.planning.tracking import account_for_held
 from tests.conformance.loader import gates_of, with_value
-from tests.conformance.planner_cases import as_adopted
+from tests.conformance.planner_cases import as_adopted, spoiled
 from tests.conformance.verdict import Case, Failed, Passed, Skipped, Verdict
 
 #: Written by upstream's real Pod control, which the recording replaced by a fake.
@@ -152,37 +152,31 @@ def run_case(case: Case) -> Verdict:
 
 def corruptions(case: Case) -> Iterator[tuple[str, Case]]:
     expected = case["expected"]
-    if expected["status"] is not None:
-        for name, wrong in (("active", 99), ("succeeded", 99), ("failed", 99), ("ready", 99)):
-            yield (
-                f"status.{name}",
-                with_value(
-                    case, ("expected", "statusUpdates", -1), {**expected["status"], name: wrong}
-                ),
-            )
-        yield "status", with_value(case, ("expected", "statusUpdates"), [])
-    else:
-        yield "status", with_value(case, ("expected", "statusUpdates"), [{}])
+    writes = expected["statusUpdates"] or []
+    yield (
+        "statusUpdates: one too many",
+        with_value(case, ("expected", "statusUpdates"), [*writes, {}]),
+    )
+    for number, status in enumerate(writes):
+        for name, value in {"active": 0, "succeeded": 0, "failed": 0, **status}.items():
+            spoilt = {**status, name: spoiled(value)}
+            path = ("expected", "statusUpdates", number)
+            yield f"statusUpdates[].{name}", with_value(case, path, spoilt)
     ghost = [{"type": "Normal", "reason": "Ghost", "message": ""}]
     yield "events", with_value(case, ("expected", "events"), expected["events"] + ghost)
-    if "deletions" in expected:
-        wrong_names = [*expected["deletions"], "ghost"]
-        yield "deletions", with_value(case, ("expected", "deletions"), wrong_names)
-    if "finalizersRemoved" in expected and expected["finalizersRemoved"] is not None:
-        wrong_names = [*expected["finalizersRemoved"], "ghost"]
-        yield "finalizersRemoved", with_value(case, ("expected", "finalizersRemoved"), wrong_names)
+    for name in ("deletions", "failedDeletions", "finalizersRemoved", "failedFinalizerRemovals"):
+        wrong_names = [*(expected.get(name) or []), "ghost"]
+        yield name, with_value(case, ("expected", name), wrong_names)
+    if "requeuedRateLimited" in expected:
+        other = not expected["requeuedRateLimited"]
+        yield "requeuedRateLimited", with_value(case, ("expected", "requeuedRateLimited"), other)
     wrong_error = None if expected["error"] is not None else "an error"
     yield "error", with_value(case, ("expected", "error"), wrong_error)
     yield "queue", with_value(case, ("expected", "queue"), [{"op": "AddAfter", "seconds": 7}])
-    if "creations" in expected:
-        for name in ("count", "failed"):
-            wrong = expected["creations"][name] + 1
-            yield f"creations.{name}", with_value(case, ("expected", "creations", name), wrong)
-        if expected["creations"].get("indexes"):
-            yield (
-                "creations.indexes",
-                with_value(case, ("expected", "creations", "indexes"), [99]),
-            )
+    for name, value in expected.get("creations", {}).items():
+        if name in ("count", "failed") or (value and _has_creations(expected)):
+            path = ("expected", "creations", name)
+            yield f"creations.{name}", with_value(case, path, spoiled(value))
     if "backoffRecordAfter" in expected and case["job"] is not None:
         yield (
             "backoffRecordAfter",
@@ -192,6 +186,10 @@ def corruptions(case: Case) -> Iterator[tuple[str, Case]]:
                 {"failuresAfterLastSuccess": 99, "lastFailureTime": None},
             ),
         )
+
+
+def _has_creations(expected: dict[str, Any]) -> bool:
+    return bool(expected["creations"]["count"] or expected["creations"]["failed"])
 
 
 def _sync(world: World, job: Job, pods: list[Pod]) -> None:
