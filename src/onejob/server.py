@@ -33,10 +33,8 @@ from onejob.node.agent import NodeAgent
 from onejob.node.capacity import BOUNDLESS, machine_capacity, read_amounts
 from onejob.node.environment import NodeContext
 from onejob.node.images import Images
-from onejob.node.podman_engine import RuntimeUnavailable
-from onejob.node.podman_runtime import PodmanRuntime, PodmanSettings
 from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
-from onejob.node.runtime import Runtime
+from onejob.node.runtime import Runtime, RuntimeUnavailable
 from onejob.node.simulated import SimulatedRuntime
 from onejob.planning.names import TRACKING
 from onejob.planning.placement import Amounts
@@ -244,6 +242,9 @@ def _runtime(settings: Settings, clock: Clock, node_name: str, capacity: Amounts
         return SimulatedRuntime(clock)
     node = NodeContext(node_name, "127.0.0.1", capacity)
     if settings.runtime == "podman":
+        # Few have it, and all others would wait for its import.
+        from onejob.node.podman_runtime import PodmanRuntime, PodmanSettings
+
         return PodmanRuntime(
             settings.data_dir,
             clock,

@@ -33,8 +33,7 @@ from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
 from onejob.node.logs import LogOptions, log_path
-from onejob.node.podman_engine import RuntimeUnavailable
-from onejob.node.runtime import AttemptRef, Runtime
+from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.server import ControlPlane, RuntimeName, Settings

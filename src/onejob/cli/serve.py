@@ -110,7 +110,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
 
     from onejob.api.serving import CannotListen
     from onejob.https_server import HttpsServer
-    from onejob.node.podman_engine import RuntimeUnavailable
+    from onejob.node.runtime import RuntimeUnavailable
     from onejob.store.base import CannotOpen
 
     stopping = asyncio.Event()

@@ -19,6 +19,7 @@ import msgspec
 
 from onejob.node.podman_logs import Teller
 from onejob.node.podman_records import Found, read_containers, read_death
+from onejob.node.runtime import RuntimeUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,6 @@ _LINE_BYTES = 1 << 20
 
 #: What a client exits with: its own failure, and a program that could not be started.
 CLIENT_FAILED, CANNOT_INVOKE, NOT_FOUND = 125, 126, 127
-
-
-class RuntimeUnavailable(Exception):
-    """The engine is not there or does not work: one line for whoever started us."""
 
 
 @dataclass(frozen=True, slots=True)

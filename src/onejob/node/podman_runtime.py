@@ -27,7 +27,6 @@ from onejob.node.podman_engine import (
     Abilities,
     Answer,
     Engine,
-    RuntimeUnavailable,
 )
 from onejob.node.podman_images import ImageFacts, ImageProblem, Images
 from onejob.node.podman_logs import LogKeeper
@@ -42,6 +41,7 @@ from onejob.node.runtime import (
     Inheritance,
     Lost,
     RuntimeEvent,
+    RuntimeUnavailable,
     Started,
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings

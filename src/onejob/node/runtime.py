@@ -16,6 +16,10 @@ from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod_lifecycle import Exit
 
 
+class RuntimeUnavailable(Exception):
+    """The engine is not there or does not work: one line for whoever started us."""
+
+
 class AttemptRef(NamedTuple):
     """One attempt to run one container of one Pod."""
 
