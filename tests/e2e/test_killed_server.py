@@ -4,11 +4,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from onejob.clock import SystemClock
 from tests.e2e.serving import Server, a_server, needs_kubectl
 
 pytestmark = needs_kubectl
@@ -39,7 +41,7 @@ def lines(path: Path) -> list[str]:
 
 
 def until(what: str, holds: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 120
+    give_up = time.monotonic() + 180
     while not holds():
         assert time.monotonic() < give_up, f"waited in vain for {what}"
         time.sleep(0.01)
@@ -88,3 +90,35 @@ def test_what_ended_while_no_server_ran_is_counted_as_it_ended(tmp_path: Path) -
     assert job["status"]["succeeded"] == 12
     assert "failed" not in job["status"]
     assert len(lines(out / "begun")) == 12
+
+
+CRON_JOB = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: tick}
+spec:
+  schedule: "* * * * *"
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          containers: [{name: main, image: busybox, command: ["true"]}]
+"""
+
+
+@pytest.mark.slow_spec
+def test_the_last_of_the_minutes_that_nobody_served_is_made_up_for(tmp_path: Path) -> None:
+    clock = SystemClock()
+    with a_server(tmp_path / "state") as server:
+        server.kubectl("create", "-f", "-", stdin=CRON_JOB)
+        made_at = clock.now()
+        server.kill()
+        missed = made_at.replace(second=0, microsecond=0) + timedelta(minutes=2)
+        until("two minutes to pass", lambda: clock.now() > missed + timedelta(seconds=2))
+        server.start()
+        until("a Job", lambda: fetch(server, "jobs")["items"])
+        (job,) = fetch(server, "jobs")["items"]
+        assert job["metadata"]["name"] == f"tick-{int(missed.timestamp()) // 60}"
+        status = fetch(server, "cronjob", "tick")["status"]
+        assert status["lastScheduleTime"] == missed.strftime("%Y-%m-%dT%H:%M:%SZ")
