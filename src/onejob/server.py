@@ -203,6 +203,7 @@ class ControlPlane:
         plane._tasks = [asyncio.create_task(part) for part in plane._parts]
         for task in plane._tasks:
             task.add_done_callback(plane._part_ended)
+        asyncio.get_running_loop().set_exception_handler(plane._callback_failed)
         store.failed.add_done_callback(lambda failed: plane._fail(str(failed.result())))
         try:
             await plane.node.start()
@@ -215,6 +216,13 @@ class ControlPlane:
         """Parts run for as long as the plane does: one that ends by itself is a bug."""
         if not task.cancelled() and not self._stopping:
             self._fail(f"{task.get_coro()} ended: {task.exception()!r}")
+
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback of ours that raised has left something undone: better to end, and begin
+        again from what is on disk, than to hang. Troubles of connections are not callbacks."""
+        loop.default_exception_handler(context)
+        if "handle" in context:
+            self._fail(f"{context['handle']}: {context.get('exception')!r}")
 
     def _fail(self, why: str) -> None:
         if not self.failed.done():

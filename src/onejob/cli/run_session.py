@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -108,7 +108,6 @@ class _Session:
             plane = await ControlPlane.start(self._settings(path))
         except RuntimeUnavailable as error:
             raise CommandError(str(error)) from None
-        asyncio.get_running_loop().set_exception_handler(_ending(plane.failed))
         logs = _RuntimeLogs(plane.node.runtime, path)
         shown = None if self._options.quiet else logs
         follower = Follower(plane.client, self._progress, self._display, self._clock, shown)
@@ -333,17 +332,6 @@ def _log_to(path: Path) -> None:
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().handlers = [handler]
-
-
-def _ending(failed: asyncio.Future[str]) -> Callable[[asyncio.AbstractEventLoop, Any], None]:
-    """A callback that breaks is a bug after which nobody may ever finish: better end at once."""
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        loop.default_exception_handler(context)
-        if "handle" in context and not failed.done():
-            failed.set_result(f"{context['handle']}: {context.get('exception')!r}")
-
-    return handle
 
 
 def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
