@@ -85,3 +85,5 @@ async def _show(output: Source, write: Callable[[bytes], Awaitable[None]], *, wa
     while data := await output.read():
         if wanted:
             await write(data)
+        # A command that never pauses must not keep the server from anything else.
+        await asyncio.sleep(0)

@@ -1,0 +1,338 @@
+"""exec and attach as the API asks for them: bytes, exit codes, and who waits for whom."""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.api.errors import BadRequest
+from onejob.api.pod_streams import ExecRequest, TerminalSize
+from onejob.clock import SystemClock
+from onejob.node.pod_sessions import PodSessions
+from onejob.node.simulated import DURATION, SimulatedRuntime
+from tests.node.support import (
+    Document,
+    Node,
+    a_node,
+    a_pod,
+    a_process_node,
+    alive,
+    an_api,
+    shell,
+    until_dead,
+    until_true,
+    with_spec,
+)
+
+
+@dataclass
+class Caller:
+    """The caller's end: types what it was given, and takes output while `takes` is set."""
+
+    typed: deque[bytes] = field(default_factory=deque)
+    #: Typed for ever once `typed` is used up; None means that stdin ends then.
+    repeats: bytes | None = None
+    pieces_read: int = 0
+    stdout: bytes = b""
+    stderr: bytes = b""
+    sizes: "asyncio.Queue[TerminalSize]" = field(default_factory=asyncio.Queue)
+    takes: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.takes.set()
+
+    async def read_stdin(self) -> bytes:
+        await asyncio.sleep(0)
+        self.pieces_read += 1
+        if self.typed:
+            return self.typed.popleft()
+        return self.repeats or b""
+
+    async def write_stdout(self, data: bytes) -> None:
+        self.stdout += data
+        await self.takes.wait()
+
+    async def write_stderr(self, data: bytes) -> None:
+        self.stderr += data
+
+    def stdout_has(self, text: bytes) -> bool:
+        return text in self.stdout
+
+    async def next_size(self) -> TerminalSize:
+        return await self.sizes.get()
+
+
+def request(*command: str, **options: Any) -> ExecRequest:
+    wanted = {"stdout": True, "stderr": True, **options}
+    return ExecRequest("default", "p", "c", command, **wanted)
+
+
+def beside(
+    path: Path, play: Callable[[Node, PodSessions], Awaitable[None]], pod: Document | None = None
+) -> None:
+    async def main() -> None:
+        async with a_process_node(path) as node:
+            await node.create(pod or shell("sleep 60"))
+            await node.until("p", lambda p: p["status"]["phase"] == "Running")
+            async with asyncio.timeout(30):
+                await play(node, PodSessions(node.agent))
+
+    asyncio.run(main())
+
+
+def run(path: Path, caller: Caller, *command: str, **options: Any) -> int:
+    """One command beside a container that sleeps; its exit code."""
+    codes: list[int] = []
+
+    async def play(node: Node, sessions: PodSessions) -> None:
+        codes.append(await sessions.exec(request(*command, **options), caller))
+
+    beside(path, play)
+    return codes[0]
+
+
+def test_exit_codes_are_those_of_a_shell(tmp_path: Path) -> None:
+    ends = {"exit 0": 0, "exit 3": 3, "exit 128": 128, "exit 255": 255}
+    ends |= {"kill -HUP $$": 129, "kill -KILL $$": 137, "kill -TERM $$": 143}
+
+    async def play(node: Node, sessions: PodSessions) -> None:
+        for script, code in ends.items():
+            assert await sessions.exec(request("sh", "-c", script), Caller()) == code, script
+
+    beside(tmp_path, play)
+
+
+def test_outputs_are_kept_apart_and_only_shown_if_asked_for(tmp_path: Path) -> None:
+    command = ("sh", "-c", "echo out; echo err >&2")
+
+    async def play(node: Node, sessions: PodSessions) -> None:
+        both, one = Caller(), Caller()
+        await sessions.exec(request(*command), both)
+        await sessions.exec(request(*command, stdout=False), one)
+        assert (both.stdout, both.stderr) == (b"out\n", b"err\n")
+        assert (one.stdout, one.stderr) == (b"", b"err\n")
+
+    beside(tmp_path, play)
+
+
+def test_binary_data_passes_unchanged_in_both_directions(tmp_path: Path) -> None:
+    data = os.urandom(4_000_003)
+    caller = Caller(deque([data[:1], data[1:70_000], data[70_000:]]))
+    assert run(tmp_path, caller, "cat", stdin=True) == 0
+    assert caller.stdout == data
+
+
+def test_a_command_may_leave_its_input_unread(tmp_path: Path) -> None:
+    assert run(tmp_path, Caller(repeats=bytes(100_000)), "true", stdin=True) == 0
+
+
+def test_a_command_waits_for_a_caller_that_does_not_take_its_output(tmp_path: Path) -> None:
+    script = "head -c 3000000 /dev/zero; echo all written >&2"
+
+    async def play(node: Node, sessions: PodSessions) -> None:
+        caller = Caller()
+        caller.takes.clear()
+        session = asyncio.create_task(sessions.exec(request("sh", "-c", script), caller))
+        await until_true(lambda: caller.stdout)
+        await asyncio.sleep(0.2)
+        assert len(caller.stdout) <= 65536
+        assert caller.stderr == b""
+        caller.takes.set()
+        assert await session == 0
+        assert caller.stdout == bytes(3_000_000)
+        assert caller.stderr == b"all written\n"
+
+    beside(tmp_path, play)
+
+
+def test_output_that_nobody_wants_does_not_keep_others_waiting(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        endless = request("sh", "-c", "echo begun >&2; exec yes", stdout=False)
+        caller = Caller()
+        session = asyncio.create_task(sessions.exec(endless, caller))
+        await until_true(lambda: caller.stderr)
+        assert await sessions.exec(request("true"), Caller()) == 0
+        session.cancel()
+        await asyncio.wait([session])
+
+    beside(tmp_path, play)
+
+
+def test_a_caller_waits_for_a_command_that_does_not_read(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        caller = Caller(repeats=bytes(65536))
+        command = request("sh", "-c", "echo ready; exec sleep 60", stdin=True)
+        session = asyncio.create_task(sessions.exec(command, caller))
+        await until_true(lambda: caller.stdout)
+        await asyncio.sleep(0.2)
+        # A pipe holds 64 KiB; one more piece is in hand.
+        assert 1 <= caller.pieces_read <= 2
+        session.cancel()
+        await asyncio.wait([session])
+
+    beside(tmp_path, play)
+
+
+def test_a_terminal_tells_the_command_of_new_sizes(tmp_path: Path) -> None:
+    script = "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.05; done"
+
+    async def play(node: Node, sessions: PodSessions) -> None:
+        caller = Caller()
+        command = request("bash", "-c", script, stdin=False, tty=True, stderr=False)
+        session = asyncio.create_task(sessions.exec(command, caller))
+        await until_true(lambda: b"ready" in caller.stdout)
+        caller.sizes.put_nowait(TerminalSize(width=91, height=17))
+        assert await session == 0
+        assert b"17 91" in caller.stdout
+
+    beside(tmp_path, play)
+
+
+def test_a_terminal_loses_nothing_when_the_command_ends(tmp_path: Path) -> None:
+    caller = Caller()
+    assert run(tmp_path, caller, "seq", "20000", tty=True, stderr=False) == 0
+    assert caller.stdout.split() == [str(number).encode() for number in range(1, 20001)]
+
+
+def test_a_session_ends_with_its_command_though_a_daemon_holds_its_output(tmp_path: Path) -> None:
+    caller = Caller()
+    script = "setsid sleep 60 & echo $!"
+    assert run(tmp_path, caller, "sh", "-c", script) == 0
+    assert caller.stdout.strip().isdigit()
+
+
+def test_a_command_has_its_streams_and_no_other_descriptors(tmp_path: Path) -> None:
+    caller = Caller()
+    # The fourth is how the folder is read.
+    assert run(tmp_path, caller, "ls", "/proc/self/fd", stdin=True) == 0
+    assert caller.stdout.split() == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_large_environment_reaches_the_command(tmp_path: Path) -> None:
+    variables = [{"name": f"V{number}", "value": "x" * 100_000} for number in range(8)]
+
+    async def play(node: Node, sessions: PodSessions) -> None:
+        caller = Caller()
+        assert await sessions.exec(request("sh", "-c", "echo ${#V0} ${#V7}"), caller) == 0
+        assert caller.stdout == b"100000 100000\n"
+
+    beside(tmp_path, play, shell("sleep 60", env=variables))
+
+
+def test_when_the_caller_goes_away_the_command_and_its_children_end(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        for tty in (False, True):
+            caller = Caller()
+            command = request("sh", "-c", "sleep 60 & echo $$ $!; wait", tty=tty)
+            session = asyncio.create_task(sessions.exec(command, caller))
+            await until_true(partial(caller.stdout_has, b"\n"))
+            pids = [int(pid) for pid in caller.stdout.split()]
+            assert all(alive(pid) for pid in pids)
+            session.cancel()
+            await asyncio.wait([session])
+            for pid in pids:
+                await until_dead(pid)
+
+    beside(tmp_path, play)
+
+
+def test_a_command_ends_with_its_container(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        caller = Caller()
+        command = request("sh", "-c", "echo ready; sleep 60")
+        session = asyncio.create_task(sessions.exec(command, caller))
+        await until_true(lambda: caller.stdout)
+        (tmp_path / "go").touch()
+        assert await session == 137
+        await node.finished("p")
+
+    script = f"until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    beside(tmp_path, play, shell(script))
+
+
+def test_no_descriptor_stays_open_after_a_session(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        await sessions.exec(request("true", stdin=True), Caller())
+        before = len(os.listdir("/proc/self/fd"))
+        await sessions.exec(request("cat", stdin=True), Caller())
+        await sessions.exec(request("true", stdin=True, tty=True), Caller())
+        with pytest.raises(BadRequest):
+            await sessions.exec(request("no-such-program"), Caller())
+        # The supervisor's connection is closed by the loop, in its next turn.
+        await until_true(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+    beside(tmp_path, play)
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest) as refused:
+        run(tmp_path, Caller(), "no-such-program")
+    assert str(refused.value.message) == (
+        'cannot run the command in container "c": exec: "no-such-program": '
+        "executable file not found in $PATH"
+    )
+
+
+def test_attach_shows_what_is_written_from_now_on_and_ends_with_the_container(
+    tmp_path: Path,
+) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        async with asyncio.timeout(10):
+            while "before" not in await node.output("p"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        caller = Caller()
+        session = asyncio.create_task(sessions.exec(request(), caller))
+        # Its first step finds the end of the log.
+        await asyncio.sleep(0.2)
+        (tmp_path / "go").touch()
+        assert await session == 0
+        assert caller.stdout == b"after\n"
+
+    script = f"echo before; until [ -e {tmp_path}/go ]; do sleep 0.02; done; echo after; exit 3"
+    beside(tmp_path, play, shell(script))
+
+
+def test_attach_does_not_pretend_that_a_container_listens(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match='container "c" has no stdin to attach to'):
+        run(tmp_path, Caller(), stdin=True)
+
+
+def test_a_container_that_waits_cannot_be_joined(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        for command in ((), ("true",)):
+            with pytest.raises(BadRequest, match='container "c" in pod "p" is not running'):
+                await sessions.exec(request(*command), Caller())
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            first = {"name": "first", "image": "i", "command": ["sleep", "60"]}
+            await node.create(with_spec(shell("sleep 60"), initContainers=[first]))
+            await node.until("p", lambda p: p["status"].get("initContainerStatuses"))
+            await play(node, PodSessions(node.agent))
+
+    asyncio.run(main())
+
+
+def test_a_simulated_container_says_that_it_has_no_sessions(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            an_api(tmp_path) as client,
+            a_node(client, SimulatedRuntime(SystemClock())) as node,
+        ):
+            pod = a_pod()
+            pod["metadata"]["annotations"] = {DURATION: "60"}
+            await node.create(pod)
+            await node.until("p", lambda p: p["status"].get("phase") == "Running")
+            sessions = PodSessions(node.agent)
+            with pytest.raises(BadRequest, match="simulated runtime runs no commands"):
+                await sessions.exec(request("true"), Caller())
+            with pytest.raises(BadRequest, match="simulated runtime write nothing"):
+                await sessions.exec(request(), Caller())
+
+    asyncio.run(main())
