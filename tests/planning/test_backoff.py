@@ -1,6 +1,7 @@
 """How long a failed Pod's successor waits."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,16 @@ def test_a_job_may_have_its_own_base(
     policy = backoff_policy(job, Settings())
     assert [policy.remaining(n, NOON, NOON) for n in (1, 2, 3)] == [seconds(d) for d in delays]
     assert policy.remaining(10**9, NOON, NOON) == policy.ceiling * bool(delays[0])
+
+
+@pytest.mark.parametrize("given", ["field", "annotation"])
+def test_a_base_is_ignored_where_containers_are_restarted_in_place(given: str) -> None:
+    fields: dict[str, Any] = {"backoffSeconds": 60}
+    if given == "annotation":
+        fields = {"metadata": {"annotations": {BACKOFF_SECONDS_ANNOTATION: "60"}}}
+    template = {"spec": {"restartPolicy": "OnFailure"}}
+    policy = backoff_policy(a_job(template=template, **fields), Settings())
+    assert policy.remaining(1, NOON, NOON) == seconds(10)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from onejob.objects.job import Job
 from onejob.objects.meta import Meta
 from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION
+from onejob.planning.restart_policy import restart_policy_of
 from onejob.planning.settings import Settings
 
 _NO_DELAY = timedelta(0)
@@ -57,9 +58,7 @@ class BackoffPolicy:
 def backoff_policy(job: Job, settings: Settings) -> BackoffPolicy:
     """The Job's own base (field, else annotation) or the common one; a base above the common
     ceiling is its own ceiling."""
-    seconds = job.spec.backoff_seconds
-    if seconds is None:
-        seconds = annotated_number(job.metadata, BACKOFF_SECONDS_ANNOTATION)
+    seconds = _own_base(job)
     if seconds is None:
         seconds = settings.backoff_base_seconds
     base = timedelta(seconds=min(seconds, _LONGEST_SECONDS))
@@ -72,3 +71,12 @@ def annotated_number(metadata: Meta, annotation: str) -> int | None:
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
         return None
     return int(text)
+
+
+def _own_base(job: Job) -> int | None:
+    """Where containers are retried in place, it is not for the Job to say how."""
+    if restart_policy_of(job) == "OnFailure":
+        return None
+    if job.spec.backoff_seconds is not None:
+        return job.spec.backoff_seconds
+    return annotated_number(job.metadata, BACKOFF_SECONDS_ANNOTATION)

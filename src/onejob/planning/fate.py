@@ -1,12 +1,9 @@
 """Whether and how a Job is going to end. The first reason found wins."""
 
 from datetime import datetime, timedelta
-from functools import lru_cache
-
-import msgspec
 
 from onejob.objects.job import Job
-from onejob.objects.meta import Condition, View
+from onejob.objects.meta import Condition
 from onejob.planning.conditions import (
     COMPLETE,
     FAILED,
@@ -18,6 +15,7 @@ from onejob.planning.conditions import (
 from onejob.planning.counting import Census, Tally
 from onejob.planning.failure_policy import judge_failed_pod
 from onejob.planning.plan import Fate
+from onejob.planning.restart_policy import restart_policy_of
 from onejob.planning.success_policy import matching_success_rule, success_message
 
 _DEFAULT_BACKOFF_LIMIT = 6
@@ -68,10 +66,6 @@ def deadline_of(job: Job, start_time: datetime | None) -> datetime | None:
     except OverflowError:
         # The field is 64 bits wide: such a deadline is as good as none.
         return None
-
-
-def restart_policy_of(job: Job) -> str:
-    return _restart_policy(bytes(job.spec.template))
 
 
 def _recorded_fate(job: Job) -> Fate | None:
@@ -139,16 +133,3 @@ def _success_policy_met(job: Job, tally: Tally) -> Fate | None:
         job.spec.success_policy, job.spec.completions or 0, tally.completed_indexes
     )
     return None if rule is None else Fate(True, "SuccessPolicy", success_message(rule))
-
-
-class _TemplateSpec(View, frozen=True):
-    restart_policy: str = ""
-
-
-class _Template(View, frozen=True):
-    spec: _TemplateSpec = _TemplateSpec()
-
-
-@lru_cache(maxsize=512)
-def _restart_policy(template: bytes) -> str:
-    return msgspec.json.decode(template, type=_Template).spec.restart_policy

@@ -5,10 +5,10 @@ from heapq import nsmallest
 from onejob.objects.job import Job
 from onejob.planning.backoff import annotated_number
 from onejob.planning.counting import Census
-from onejob.planning.fate import restart_policy_of
 from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION
 from onejob.planning.plan import PodRef
 from onejob.planning.pod_facts import finish_time
+from onejob.planning.restart_policy import restart_policy_of
 from onejob.planning.settings import Settings
 
 
