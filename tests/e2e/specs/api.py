@@ -242,6 +242,7 @@ class Informer:
             resourceVersionMatch="NotOlderThan",
             sendInitialEvents="true",
             timeoutSeconds="560",
+            timeout="9m20s",
         )
         async for event, document in stream:
             metadata = document["metadata"]

@@ -18,8 +18,8 @@ from tests.e2e.specs.api import (
 )
 
 JOB_SECONDS: Final = 900.0
-PAUSE: Final = "registry.k8s.io/pause:3.10.1"
-BUSYBOX: Final = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
+PAUSE: Final = "registry.example/pause:3.10"
+BUSYBOX: Final = "registry.example/e2e-test-images/busybox:1.37"
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 FAILURE_COUNT: Final = "batch.kubernetes.io/job-index-failure-count"
