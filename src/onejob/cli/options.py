@@ -89,8 +89,6 @@ def node_options(function: F) -> F:
 
 def parse_engine(text: str, runtime: str) -> tuple[str, ...]:
     """The engine's command line; it must be there if it will be needed."""
-    from onejob.node.podman_engine import not_installed
-
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -98,6 +96,8 @@ def parse_engine(text: str, runtime: str) -> tuple[str, ...]:
     if not words:
         raise CommandError("--engine: expected a command")
     if runtime == "podman" and shutil.which(words[0]) is None:
+        from onejob.node.podman_engine import not_installed
+
         raise CommandError(not_installed(words[0]))
     return words
 

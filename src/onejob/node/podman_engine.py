@@ -24,7 +24,9 @@ from onejob.node.runtime import RuntimeUnavailable
 log = logging.getLogger(__name__)
 
 #: Clients at work at the same time; each costs a few tens of megabytes and most of a core.
-_CALLS = 4
+#: Many that start containers must not keep waiting those that ask how others ended.
+_STARTS = 3
+_CALLS = 3
 _PULLS = 2
 _COMMANDS = 8
 #: Longer argument lists are cut into several calls.
@@ -67,6 +69,7 @@ class Engine:
         self.is_docker = os.path.basename(self.command[0]).startswith("docker")
         self._lock = lock
         self._mark = mark
+        self._starts = asyncio.Semaphore(_STARTS)
         self._calls = asyncio.Semaphore(_CALLS)
         self._pulls = asyncio.Semaphore(_PULLS)
         self._commands = asyncio.Semaphore(_COMMANDS)
@@ -117,7 +120,7 @@ class Engine:
         The container's monitor stays in `folder` and leaves its notes there.
         """
         held = ("flock", "--close", "--shared", str(self._lock))
-        async with self._calls:
+        async with self._starts:
             return await _client([*held, *self.command, "run", *arguments], env, folder)
 
     async def signal(self, name: str, signal: str) -> Answer:

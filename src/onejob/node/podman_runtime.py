@@ -144,6 +144,7 @@ class PodmanRuntime:
             return
         made = self._remember(_Attempt(ref, message_policy=container.termination_message_policy))
         made.making = self._spawn(self._make(pod, container, made))
+        made.making.add_done_callback(lambda task: self._check_making(made, task))
 
     def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
         attempt = self._attempts.get(ref)
@@ -268,6 +269,11 @@ class PodmanRuntime:
         attempt.stop_signal = image.stop_signal
         answer = await self._engine.run(request.arguments, request.env, self._engine_folder(ref))
         self._made(container, attempt, answer)
+
+    def _check_making(self, attempt: _Attempt, task: asyncio.Task[None]) -> None:
+        """A bug of ours must not leave the Pod without a word."""
+        if not task.cancelled() and task.exception() is not None and not attempt.unwanted:
+            self._hinder(attempt, "CreateContainerError", f"onejob: {task.exception()!r}")
 
     def _made(self, container: Container, attempt: _Attempt, answer: Answer) -> None:
         ref, name = attempt.ref, container_name(attempt.ref)

@@ -23,7 +23,7 @@ OPTIONS = (
 )  # fmt: skip
 #: These tests hold for docker too: ONEJOB_TEST_ENGINE=docker.
 ENGINE = tuple(shlex.split(os.environ.get("ONEJOB_TEST_ENGINE", "podman")))
-IMAGE = os.environ.get("ONEJOB_TEST_IMAGE", f"localhost/onejob-test:{os.getpid()}")
+IMAGE = os.environ.get("ONEJOB_TEST_IMAGE", f"registry.invalid/onejob-test:{os.getpid()}")
 MISSING = [name for name in (ENGINE[0], "runc", "busybox") if shutil.which(name) is None]
 #: Of every module that starts containers.
 NEEDS_PODMAN = [

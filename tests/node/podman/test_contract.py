@@ -225,7 +225,7 @@ def test_exec_probes_run_inside_the_container(place: Path) -> None:
 def test_logs_can_be_followed_and_keep_the_time_of_each_line(place: Path) -> None:
     async def main() -> None:
         async with a_podman_node(place) as node:
-            await node.create(script("echo one; echo two >&2; sleep 0.3; echo -n three"))
+            await node.create(script("echo one; sleep 0.1; echo two >&2; sleep 0.2; echo -n three"))
             await node.until("p", lambda p: p["status"].get("phase") == "Running")
             assert await node.output("p", follow=True) == "one\ntwo\nthree"
             await node.finished("p")

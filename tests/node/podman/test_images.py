@@ -26,7 +26,7 @@ def waits_for(pod: Document) -> str:
     [
         (ABSENT, "IfNotPresent", "ErrImagePull", "registry.invalid"),
         (ABSENT, "Always", "ErrImagePull", "registry.invalid"),
-        (IMAGE, "Always", "ErrImagePull", "localhost"),
+        (IMAGE, "Always", "ErrImagePull", "registry.invalid"),
         (ABSENT, "Never", "ErrImageNeverPull", f'"{ABSENT}" is not present with pull policy'),
         ("Not//An:Image", "IfNotPresent", "InvalidImageName", "invalid reference format"),
     ],
