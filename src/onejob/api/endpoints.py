@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -14,7 +14,13 @@ from onejob.api.errors import BadRequest
 from onejob.api.incoming import Request
 from onejob.api.kinds import BY_RESOURCE, Kind
 from onejob.api.negotiation import negotiate
-from onejob.api.pod_streams import LogSource, choose_container, is_scheduled, log_options
+from onejob.api.pod_streams import (
+    LogSource,
+    choose_container,
+    is_scheduled,
+    log_options,
+    session_request,
+)
 from onejob.api.query import (
     delete_options_from_body,
     delete_options_from_query,
@@ -106,7 +112,7 @@ class Endpoints:
         if target.subresource == "log":
             return await self._log(request, target)
         if target.subresource in ("exec", "attach"):
-            raise BadRequest("Upgrade request required")
+            await self._refuse_session(request, target)
         if at_least := first(request.query, "resourceVersion"):
             self._service.require_reached(at_least)
         document = await self._service.get(target.kind, target.namespace, target.name)
@@ -145,6 +151,15 @@ class Endpoints:
         first_piece = await begun(pieces, _LOG_PATIENCE_SECONDS)
         return Answer(200, resumed(first_piece, pieces), _TEXT, endless=options.follow)
 
+    async def _refuse_session(self, request: Request, target: Target) -> NoReturn:
+        """Clients whose upgrade was refused ask again in an older way, and show the answer to
+        that: so it says first what was wrong with the session."""
+        document = await self._service.get(_POD, target.namespace, target.name)
+        pod: Document = msgspec.json.decode(document)
+        attach = target.subresource == "attach"
+        session_request(pod, request.query, target.namespace, target.name, attach=attach)
+        raise BadRequest("Upgrade request required")
+
     async def _watch(self, request: Request, target: Target) -> Answer:
         options = watch_options(request.query, self._rng.randint(*_WATCH_SECONDS))
         representation = negotiate(request.header(b"accept"), watch=True)
@@ -160,7 +175,7 @@ class Endpoints:
 
     async def _create(self, request: Request, target: Target) -> Answer:
         if target.subresource in ("exec", "attach"):
-            raise BadRequest("Upgrade request required")
+            await self._refuse_session(request, target)
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "CreateOptions"
         )

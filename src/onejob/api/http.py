@@ -37,11 +37,9 @@ from onejob.api.pod_streams import (
     ExecRequest,
     ExecSource,
     LogSource,
-    choose_container,
-    exec_request,
-    require_running,
+    session_request,
 )
-from onejob.api.query import first, flag, parse_query
+from onejob.api.query import flag, parse_query
 from onejob.api.requests import User
 from onejob.api.routing import (
     GroupPath,
@@ -268,14 +266,11 @@ class ApiApp:
         document = await self._service.get(place.kind, place.namespace, place.name)
         pod = msgspec.json.decode(document)
         query = parse_query(scope["query_string"])
-        container = choose_container(pod, first(query, "container"))
-        require_running(pod)
+        attach = place.subresource == "attach"
+        request = session_request(pod, query, place.namespace, place.name, attach=attach)
         if self._sessions is None:
             raise BadRequest("the runtime of this server has no sessions")
-        attach = place.subresource == "attach"
-        return self._sessions, exec_request(
-            query, place.namespace, place.name, container, attach=attach
-        )
+        return self._sessions, request
 
 
 class _Started:

@@ -103,10 +103,12 @@ def log_options(query: Query, pod: str) -> LogOptions:
     )
 
 
-def exec_request(
-    query: Query, namespace: str, name: str, container: str, *, attach: bool
+def session_request(
+    pod: Document, query: Query, namespace: str, name: str, *, attach: bool
 ) -> ExecRequest:
-    """What an exec or attach asks for."""
+    """What an exec or attach of this Pod asks for. Raises BadRequest if it cannot be had."""
+    container = choose_container(pod, first(query, "container"))
+    require_running(pod)
     command = () if attach else tuple(query.get("command", ()))
     if not attach and not command:
         raise BadRequest("you must specify at least 1 command")
