@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test podman lint types format conformance cron-span cron-soak big-job sim bench e2e clean
+.PHONY: help setup run test podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,6 +73,14 @@ bench: setup ## benchmarks next to their peers and limits
 
 e2e: setup ## end-to-end tests with real processes and kubectl, the slow ones included
 	$(BIN)/pytest -m "" tests/e2e
+
+# In an environment of its own: it brings a plugin that pytest would load everywhere.
+$(VENV)/schemathesis/bin/schemathesis: $(STAMP)
+	$(PYTHON) -m venv $(VENV)/schemathesis
+	$(VENV)/schemathesis/bin/pip install --quiet --disable-pip-version-check 'schemathesis>=4.32'
+
+schemathesis: setup $(VENV)/schemathesis/bin/schemathesis ## requests made up from our OpenAPI documents
+	$(BIN)/python -m tests.e2e.schemathesis_run $(VENV)/schemathesis/bin/schemathesis
 
 clean: ## forget the environment and generated data
 	rm -rf $(VENV) src/onejob/api/data .mypy_cache .ruff_cache .pytest_cache
