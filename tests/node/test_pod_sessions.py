@@ -194,6 +194,18 @@ def test_a_terminal_tells_the_command_of_new_sizes(tmp_path: Path) -> None:
     beside(tmp_path, play)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_terminal_belongs_to_the_containers_user(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        caller = Caller()
+        command = request("sh", "-c", "id -u > $(tty)", tty=True)
+        assert await sessions.exec(command, caller) == 0
+        assert caller.stdout == b"65534\r\n"
+
+    user = {"runAsUser": 65534}
+    beside(tmp_path, play, shell("sleep 60", workingDir="/", securityContext=user))
+
+
 def test_a_terminal_loses_nothing_when_the_command_ends(tmp_path: Path) -> None:
     caller = Caller()
     assert run(tmp_path, caller, "seq", "20000", tty=True, stderr=False) == 0

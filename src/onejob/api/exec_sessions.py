@@ -32,6 +32,10 @@ class _Channel(IntEnum):
 
 #: How much typed ahead is kept. Reading on is what keeps pings answered, so this is generous.
 _MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
+#: A caller whose answers to pings were not read for this long counts as gone. That news waits
+#: behind what was typed, of which there is at most as much as a connection delivers at once.
+_STALLED_SECONDS: Final = 60.0
+_DELIVERED_AT_ONCE: Final = 1024 * 1024
 
 
 def choose_protocol(offered: Sequence[str]) -> str:
@@ -123,6 +127,7 @@ class _Streams:
 
     async def read_messages(self, receive: Receive) -> None:
         """Sort what arrives into its channels, until the caller is gone."""
+        limit = _MAX_AHEAD_BYTES
         while True:
             message = await receive()
             if message["type"] != "websocket.receive":
@@ -130,9 +135,18 @@ class _Streams:
             data = message.get("bytes") or (message.get("text") or "").encode()
             if data:
                 self._take(data[0], data[1:])
-            while self._typed_bytes > _MAX_AHEAD_BYTES:
-                self._room.clear()
+            while self._typed_bytes > limit:
+                if not await self._room_within(_STALLED_SECONDS):
+                    limit = self._typed_bytes + _DELIVERED_AT_ONCE
+
+    async def _room_within(self, seconds: float) -> bool:
+        self._room.clear()
+        try:
+            async with asyncio.timeout(seconds):
                 await self._room.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _take(self, channel: int, data: bytes) -> None:
         match channel:

@@ -12,7 +12,9 @@ import aiohttp
 import pytest
 
 from onejob.api.errors import BadRequest, InternalError
+from onejob.api.exec_sessions import run_session
 from onejob.api.pod_streams import ExecRequest, ExecStreams, TerminalSize
+from onejob.virtual_time import run_virtual
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import TOKEN, Wire, with_server
 
@@ -256,3 +258,53 @@ def test_only_a_running_pod_has_sessions(tmp_path: Path, node: str, phase: str) 
 
     service = ScriptedService({"p": pod(node, phase)})
     with_server(service, tmp_path, test, sessions=Programs())
+
+
+class _LateReader:
+    """A command that looks at its input only after a long while."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.read = 0
+
+    async def exec(self, request: ExecRequest, streams: ExecStreams) -> int:
+        await asyncio.sleep(self._seconds)
+        self.read = len(await streams.read_stdin())
+        return 0
+
+
+_MEGABYTE = bytes(1024 * 1024)
+
+
+def far_ahead(command: _LateReader, *rest: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a caller is sent who types more than is kept, sends the rest, and falls silent."""
+    typed: dict[str, Any] = {"type": "websocket.receive", "bytes": b"\0" + _MEGABYTE}
+    arriving: list[dict[str, Any]] = [*[typed] * 17, *rest]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if not arriving:
+            await asyncio.get_running_loop().create_future()
+        return arriving.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    request = ExecRequest("default", "p", "c", ("late",), stdin=True)
+    run_virtual(run_session(command, request, receive, send))
+    return sent
+
+
+def test_a_caller_who_vanished_far_ahead_is_missed_at_last() -> None:
+    command = _LateReader(seconds=3600)
+    unread = {"type": "websocket.receive", "bytes": b"\0unread"}
+    assert far_ahead(command, unread, unread, {"type": "websocket.disconnect"}) == []
+    assert command.read == 0
+
+
+def test_a_caller_far_ahead_may_wait_for_the_command() -> None:
+    command = _LateReader(seconds=3600)
+    status, close = far_ahead(command)
+    assert json.loads(status["bytes"][1:])["status"] == "Success"
+    assert close["type"] == "websocket.close"
+    assert command.read == 17 * len(_MEGABYTE)

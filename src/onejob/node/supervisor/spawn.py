@@ -128,6 +128,9 @@ def _become(
         os.dup2(errors, 2)
         if request.get("tty"):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if request.get("user") is not None:
+                # Or it could write to its terminal, but not open it by name.
+                os.fchown(0, request["user"], -1)
         if "join" in request:
             _join(request["join"])
         elif "mounts" in request:
