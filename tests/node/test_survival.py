@@ -117,8 +117,9 @@ def test_if_the_supervisor_is_killed_its_workloads_are_ended_and_failed_as_disru
     async def main() -> None:
         async with a_process_node(tmp_path, working_dir=tmp_path) as node:
             await node.create(shell(COUNTED + "while :; do sleep 0.02; done", policy="Always"))
-            await node.until("p", lambda p: p["status"]["phase"] == "Running")
-            pid = int((tmp_path / "starts").read_text())
+            starts = tmp_path / "starts"
+            await node.until("p", lambda _: starts.exists() and starts.read_text())
+            pid = int(starts.read_text())
             os.kill(_workload_parent(pid), signal.SIGKILL)
             ended = await node.finished("p")
             assert ended["status"]["phase"] == "Failed"

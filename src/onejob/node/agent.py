@@ -78,6 +78,8 @@ class NodeAgent:
         )
         self._pods.on_change(self._pods_changed)
         self._work: dict[str, PodWork] = {}
+        #: Revisions at which Pods ended, by uid, until the watch has come that far.
+        self._over: dict[str, int] = {}
         self._track = ShortTrack(
             runtime, self.facts, self._writer, self.now, self._run_done, self._run_left
         )
@@ -201,12 +203,21 @@ class NodeAgent:
         elif self._binder.is_binding(sighting.uid):
             # The watch was faster than the answer to our own write.
             return
+        elif self._is_past(sighting):
+            return
         elif sighting.terminal:
             self._finish_deletion(sighting)
         elif (pod := sighting.pod()) is not None:
             # Bound by somebody else, or by an earlier life of ours.
             self._binder.drop(sighting.uid)
             self._adopt(pod)
+
+    def _is_past(self, sighting: Sighting) -> bool:
+        """Whether the watch tells of the life of a Pod whose end we have written since."""
+        if sighting.revision < self._over.get(sighting.uid, 0):
+            return True
+        self._over.pop(sighting.uid, None)
+        return False
 
     def _finish_deletion(self, sighting: Sighting) -> None:
         """A Pod that ended while being deleted, and whose node died before the last step."""
@@ -223,6 +234,7 @@ class NodeAgent:
             work.gone = True
             self._prober.forget(work)
             self._binder.release(work.demand)
+        self._over.pop(sighting.uid, None)
         if sighting.node_name == self.node_name:
             self.runtime.discard(sighting.uid)
         self._check_emptied()
@@ -252,8 +264,13 @@ class NodeAgent:
         work.node_leaves = self._emptied is not None
 
     def _run_done(self, run: Run) -> None:
+        self._ended_at(run.pod.uid, run.revision)
         self._binder.release(run.demand)
         self._check_emptied()
+
+    def _ended_at(self, uid: str, revision: int) -> None:
+        if not self._pods.caught_up_to(revision):
+            self._over[uid] = revision
 
     def _adopt(self, pod: NodePod) -> None:
         try:
@@ -289,6 +306,7 @@ class NodeAgent:
 
     def done(self, work: PodWork) -> None:
         if self._work.pop(work.pod.uid, None) is not None:
+            self._ended_at(work.pod.uid, work.known_revision)
             self._prober.forget(work)
             self._binder.release(work.demand)
             self.runtime.release(work.pod.uid)

@@ -5,6 +5,7 @@ from the API, from the runtime, from a probe, or because the plan said to look a
 """
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -53,6 +54,9 @@ class Surroundings(Protocol):
 
 _encode = msgspec.json.Encoder().encode
 
+#: Later than all that the watch can tell of a Pod that is gone, save that it is.
+_THE_LAST = sys.maxsize
+
 
 class PodWork:
     def __init__(self, pod: NodePod, around: Surroundings, demand: Amounts) -> None:
@@ -96,11 +100,11 @@ class PodWork:
             return
         # Our own write tells of a deletion that was faster than it, so it must not hide that one.
         metadata = self.pod.metadata
-        deletion_known = (sighting.deleting, sighting.grace_seconds) == (
-            metadata.deleting,
-            metadata.deletion_grace_period_seconds or 0,
+        patience = metadata.deletion_grace_period_seconds or 0
+        deleted_since = sighting.deleting and (
+            not metadata.deleting or sighting.grace_seconds < patience
         )
-        if sighting.revision <= self.known_revision and deletion_known:
+        if sighting.revision <= self.known_revision and not deleted_since:
             return
         pod = sighting.pod()
         if pod is not None:
@@ -245,6 +249,7 @@ class PodWork:
         elif not self.gone:
             if isinstance(result, NotFound | Conflict):
                 # Deleted, or replaced by a namesake; the watch will say so.
+                self.known_revision = _THE_LAST
                 log.info("%s: its status has nowhere to go: %s", self.pod.key, result)
             else:
                 log.warning("%s: the API refused its status: %s", self.pod.key, result)

@@ -1,0 +1,96 @@
+"""A node whose watch lags behind its own writes still runs every Pod exactly once."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import pytest
+
+from onejob.client.base import Delete, Selection, WatchEvent
+from onejob.client.local import LocalClient
+from onejob.node.simulated import DURATION, SimulatedRuntime
+from onejob.objects.meta import PODS, Key
+from onejob.objects.pod_spec import Container, NodePod
+from onejob.virtual_time import run_virtual, virtual_clock
+from tests.node.support import Document, Node, a_node, a_pod, an_api, with_spec
+
+LAG_SECONDS = 5.0
+
+
+class LateNews:
+    """A client that tells of every change a while after it happened."""
+
+    def __init__(self, client: LocalClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._client, name)
+
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        async for batch in self._client.watch(what, after=after):
+            await asyncio.sleep(LAG_SECONDS)
+            yield batch
+
+
+class CountingRuntime(SimulatedRuntime):
+    launches = 0
+
+    def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
+        self.launches += 1
+        super().launch(pod, container, attempt)
+
+
+def on_the_short_track(seconds: float) -> Document:
+    pod = a_pod("anything")
+    pod["metadata"]["annotations"] = {DURATION: str(seconds)}
+    return pod
+
+
+def on_the_long_way(seconds: float) -> Document:
+    # A deadline far away changes nothing but the way that is taken.
+    return with_spec(on_the_short_track(seconds), activeDeadlineSeconds=10_000)
+
+
+Way: TypeAlias = Callable[[float], Document]
+
+
+def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> int:
+    """How many containers were launched in the scene."""
+
+    async def main() -> int:
+        clock = virtual_clock()
+        runtime = CountingRuntime(clock)
+        async with an_api(path, clock, in_this_thread=True) as client:
+            late = cast("LocalClient", LateNews(client))
+            async with a_node(late, runtime, clock=clock) as node:
+                await scene(node)
+        return runtime.launches
+
+    return run_virtual(main())
+
+
+@pytest.mark.parametrize("way", [on_the_short_track, on_the_long_way])
+@pytest.mark.parametrize("seconds", [0, 1, 6, 12])
+def test_a_pod_runs_once_however_late_the_news_of_it_come(
+    tmp_path: Path, way: Way, seconds: float
+) -> None:
+    async def scene(node: Node) -> None:
+        await node.create(way(seconds))
+        await asyncio.sleep(20 * LAG_SECONDS)
+        assert (await node.pod("p"))["status"]["phase"] == "Succeeded"
+
+    assert play(tmp_path, scene) == 1
+
+
+@pytest.mark.parametrize("way", [on_the_short_track, on_the_long_way])
+def test_a_pod_that_was_removed_while_it_ended_is_not_run_again(tmp_path: Path, way: Way) -> None:
+    async def scene(node: Node) -> None:
+        await node.create(way(1))
+        await asyncio.sleep(LAG_SECONDS + 0.5)
+        await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
+        await asyncio.sleep(20 * LAG_SECONDS)
+
+    assert play(tmp_path, scene) == 1
