@@ -34,7 +34,7 @@ _PLACES: Final = {"namespace": ["default"], "name": ["a", "b"]}
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 
 
-def main(schemathesis: str) -> int:
+def main(schemathesis: Path) -> int:
     with (
         tempfile.TemporaryDirectory(prefix="onejob-schemathesis-") as folder,
         a_server(Path(folder) / "data", "--runtime", "simulated") as server,
@@ -48,7 +48,7 @@ def main(schemathesis: str) -> int:
             path.write_text(json.dumps(simplified(document)))
             broken |= subprocess.run(
                 [
-                    *(schemathesis, "run", str(path), "--url", cluster.server),
+                    *(str(schemathesis.absolute()), "run", str(path), "--url", cluster.server),
                     *("--tls-verify=false", "--header", f"Authorization: Bearer {token}"),
                     *("--checks", "not_a_server_error", "--phases", "examples,fuzzing"),
                     *("--max-examples", str(examples), "--seed", _SEED, "--workers", "2"),
@@ -56,6 +56,7 @@ def main(schemathesis: str) -> int:
                     *("--suppress-health-check", "all", "--no-color"),
                 ],
                 check=False,
+                cwd=folder,
             ).returncode
         if "Traceback" in server.log:
             print(server.log, file=sys.stderr)
@@ -124,4 +125,4 @@ def _fetch(url: str, token: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(Path(sys.argv[1])))

@@ -144,8 +144,8 @@ class Endpoints:
         document = await self._service.get(_POD, target.namespace, target.name)
         pod: Document = msgspec.json.decode(document)
         container = choose_container(pod, first(request.query, "container"))
-        if self._logs is None or not is_scheduled(pod):
-            # Nothing has run yet, so there is nothing to read.
+        if self._logs is None or not is_scheduled(pod) or request.method == "HEAD":
+            # Nothing has run yet, or nobody will read it: then nothing is opened.
             return Answer(200, b"", _TEXT)
         pieces = await self._logs.logs(target.namespace, target.name, container, options)
         first_piece = await begun(pieces, _LOG_PATIENCE_SECONDS)

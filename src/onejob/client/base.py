@@ -89,7 +89,7 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     type: EventType
     key: Key
     revision: int
-    #: The object; for DELETED its last state; for BOOKMARK empty.
+    #: The object; for DELETED its last state; for BOOKMARK nothing to rely on.
     document: bytes
 
 

@@ -3,12 +3,13 @@
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from onejob.api.pod_streams import LogOptions
 from tests.api.http.documents import (
     CONFIGS,
     JOBS,
@@ -21,6 +22,7 @@ from tests.api.http.documents import (
     pod,
     with_api,
 )
+from tests.harness import running_http
 
 BINDINGS = "/api/v1/namespaces/default/bindings"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -157,6 +159,37 @@ def test_a_revision_from_another_life_is_refused(tmp_path: Path, target: str) ->
         assert (await api.call("GET", f"{CONFIGS}/a?resourceVersion=x")).code == 400
 
     with_api(tmp_path, test)
+
+
+class CountedLogs:
+    """Logs without an end, and how many of them are open."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    async def logs(
+        self, namespace: str, name: str, container: str, options: LogOptions
+    ) -> AsyncIterator[bytes]:
+        self.opened += 1
+        return self._lines()
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        yield b"line\n"
+        await asyncio.Event().wait()
+
+
+def test_asking_for_the_head_of_a_log_opens_none(tmp_path: Path) -> None:
+    async def run() -> None:
+        source = CountedLogs()
+        async with running_http(tmp_path, logs=source) as plane:
+            api = Api(plane)
+            bound = pod("p")
+            bound["spec"]["nodeName"] = "n"
+            await api.ok("POST", PODS, bound)
+            assert (await api.call("HEAD", f"{PODS}/p/log?follow=true")).code == 200
+            assert source.opened == 0
+
+    asyncio.run(run())
 
 
 # --- writes that race or grow -------------------------------------------------------------
