@@ -14,12 +14,13 @@ from onejob.planning.settings import Settings
 
 def failed_pods_limit(job: Job, settings: Settings) -> int | None:
     """None: keep all. With OnFailure a Pod that fails is not one attempt of many, so none go."""
-    if restart_policy_of(job) == "OnFailure":
-        return None
-    if job.spec.failed_pods_limit is not None:
-        return job.spec.failed_pods_limit
-    annotated = annotated_number(job.metadata, FAILED_PODS_LIMIT_ANNOTATION)
-    return settings.default_failed_pods_limit if annotated is None else annotated
+    limit = job.spec.failed_pods_limit
+    if limit is None:
+        limit = annotated_number(job.metadata, FAILED_PODS_LIMIT_ANNOTATION)
+    if limit is None:
+        limit = settings.default_failed_pods_limit
+    # Asked of every Pod that changes, so the template is looked into last.
+    return None if limit is None or restart_policy_of(job) == "OnFailure" else limit
 
 
 def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[PodRef, ...]:
