@@ -57,7 +57,7 @@ class HttpsServer:
                 rng=SystemRandom(),
                 metrics=plane.metrics,
                 logs=_NodeLogs(plane.node),
-                sessions=PodSessions(plane.node),
+                sessions=PodSessions(plane.node, plane.client),
             )
             tls = certificates.server_context()
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)

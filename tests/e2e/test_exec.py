@@ -183,6 +183,14 @@ def test_attach_follows_the_container_to_its_end(server: Server, tmp_path: Path)
     assert caller.wait(timeout=30) == 0
 
 
+def test_a_pod_can_be_run_like_a_command_with_input_output_and_exit_code(server: Server) -> None:
+    run = ("run", "filter", "--image=busybox", "--restart=Never", "--rm", "-i", "--quiet")
+    script = "tr a-z A-Z; exit 5"
+    done = kubectl(server, *run, "--command", "--", "sh", "-c", script, stdin=b"typed\n")
+    assert done.returncode == 5
+    assert done.stdout == b"TYPED\n"
+
+
 def test_what_cannot_be_joined_is_refused_with_its_reason(server: Server, pod: str) -> None:
     server.kubectl("run", "over", "--image=busybox", "--restart=Never", "--command", "--", "true")
     server.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/over", "--timeout=60s")
@@ -192,7 +200,7 @@ def test_what_cannot_be_joined_is_refused_with_its_reason(server: Server, pod: s
         ("exec", "nobody", "--", "true"): 'pods "nobody" not found',
         ("exec", pod, "-c", "other", "--", "true"): "container other is not valid for pod steady",
         ("exec", pod, "--", "no-such-program"): "executable file not found in $PATH",
-        ("attach", "-i", pod): 'container "main" has no stdin to attach to',
+        ("attach", "-i", pod): 'container "main" was started without stdin: true',
     }
     for arguments, reason in refusals.items():
         assert reason in server.kubectl(*arguments, fails=True)

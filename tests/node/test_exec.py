@@ -57,9 +57,10 @@ def test_a_command_sees_the_containers_files_and_environment(tmp_path: Path) -> 
 def test_input_reaches_the_command_until_it_is_ended(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("cat", stdin=True)
-        await session.write(b"there and ")
-        await session.write(b"back")
-        session.end_input()
+        assert session.stdin is not None
+        await session.stdin.write(b"there and ")
+        await session.stdin.write(b"back")
+        session.stdin.close()
         assert await everything(session.stdout) == b"there and back"
         assert (await session.finished()).code == 0
         await session.close()
@@ -70,8 +71,9 @@ def test_input_reaches_the_command_until_it_is_ended(tmp_path: Path) -> None:
 def test_a_terminal_has_a_size_and_one_output(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("sh", "-c", "read go; stty size", stdin=True, tty=True)
+        assert session.stdin is not None
         session.resize(100, 40)
-        await session.write(b"go\n")
+        await session.stdin.write(b"go\n")
         assert session.stderr is None
         assert b"40 100" in await everything(session.stdout)
         assert (await session.finished()).code == 0

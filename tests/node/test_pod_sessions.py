@@ -81,7 +81,7 @@ def beside(
             await node.create(pod or shell("sleep 60"))
             await node.until("p", lambda p: p["status"]["phase"] == "Running")
             async with asyncio.timeout(30):
-                await play(node, PodSessions(node.agent))
+                await play(node, PodSessions(node.agent, node.client))
 
     asyncio.run(main())
 
@@ -310,9 +310,60 @@ def test_attach_shows_what_is_written_from_now_on_and_ends_with_the_container(
     beside(tmp_path, play, shell(script))
 
 
-def test_attach_does_not_pretend_that_a_container_listens(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match='container "c" has no stdin to attach to'):
-        run(tmp_path, Caller(), stdin=True)
+def test_attach_types_to_a_container_that_listens_once(tmp_path: Path) -> None:
+    data = os.urandom(300_000).hex().encode() + b"\n"
+
+    async def play(node: Node, sessions: PodSessions) -> None:
+        caller = Caller(deque([data[:10], data[10:]]))
+        assert await sessions.exec(request(stdin=True), caller) == 0
+        assert caller.stdout == data + b"over\n"
+
+    pod = shell("cat; echo over", stdin=True, stdinOnce=True)
+    beside(tmp_path, play, pod)
+
+
+def test_a_container_that_listens_for_ever_hears_one_caller_after_another(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        for word in (b"one\n", b"two\n"):
+            caller = Caller(deque([word]))
+            session = asyncio.create_task(sessions.exec(request(stdin=True), caller))
+            await until_true(partial(caller.stdout_has, b"heard " + word))
+            session.cancel()
+            await asyncio.wait([session])
+        assert (await node.pod("p"))["status"]["phase"] == "Running"
+
+    script = "while read -r word; do echo heard $word; done"
+    beside(tmp_path, play, shell(script, stdin=True, volumeMounts=[]))
+
+
+def test_stdin_that_was_had_once_is_not_had_again(tmp_path: Path) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        first = asyncio.create_task(sessions.exec(request(stdin=True), Caller()))
+        await until_true(lambda: (tmp_path / "ended").exists())
+        with pytest.raises(BadRequest, match='the stdin of container "c" has ended'):
+            await sessions.exec(request(stdin=True), Caller())
+        first.cancel()
+        await asyncio.wait([first])
+
+    script = f"cat; touch {tmp_path}/ended; sleep 60"
+    beside(tmp_path, play, shell(script, stdin=True, stdinOnce=True))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, 'container "c" was started without stdin: true'),
+        ({"stdin": True, "tty": True}, 'container "c" has no terminal'),
+    ],
+)
+def test_attach_does_not_pretend_that_a_container_listens(
+    tmp_path: Path, fields: dict[str, bool], reason: str
+) -> None:
+    async def play(node: Node, sessions: PodSessions) -> None:
+        with pytest.raises(BadRequest, match=reason):
+            await sessions.exec(request(stdin=True), Caller())
+
+    beside(tmp_path, play, shell("sleep 60", **fields))
 
 
 def test_a_container_that_waits_cannot_be_joined(tmp_path: Path) -> None:
@@ -326,7 +377,7 @@ def test_a_container_that_waits_cannot_be_joined(tmp_path: Path) -> None:
             first = {"name": "first", "image": "i", "command": ["sleep", "60"]}
             await node.create(with_spec(shell("sleep 60"), initContainers=[first]))
             await node.until("p", lambda p: p["status"].get("initContainerStatuses"))
-            await play(node, PodSessions(node.agent))
+            await play(node, PodSessions(node.agent, node.client))
 
     asyncio.run(main())
 
@@ -341,7 +392,7 @@ def test_a_simulated_container_says_that_it_has_no_sessions(tmp_path: Path) -> N
             pod["metadata"]["annotations"] = {DURATION: "60"}
             await node.create(pod)
             await node.until("p", lambda p: p["status"].get("phase") == "Running")
-            sessions = PodSessions(node.agent)
+            sessions = PodSessions(node.agent, node.client)
             with pytest.raises(BadRequest, match="simulated runtime runs no commands"):
                 await sessions.exec(request("true"), Caller())
             with pytest.raises(BadRequest, match="simulated runtime write nothing"):

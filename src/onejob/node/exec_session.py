@@ -34,7 +34,8 @@ class ExecSession:
         terminal: int,
         running: "asyncio.Future[Finished]",
     ) -> None:
-        self._stdin = stdin
+        #: None if nobody will type.
+        self.stdin = stdin
         self._terminal = terminal
         self.stdout = stdout
         #: None with a terminal, which has only one output.
@@ -59,15 +60,6 @@ class ExecSession:
         running = asyncio.ensure_future(execute(child))
         return cls(sink, stdout, stderr, terminal, running)
 
-    async def write(self, data: bytes) -> None:
-        """Waits until the command has room for it."""
-        if self._stdin is not None:
-            await self._stdin.write(data)
-
-    def end_input(self) -> None:
-        if self._stdin is not None:
-            self._stdin.close()
-
     def resize(self, width: int, height: int) -> None:
         if self._terminal >= 0:
             size = struct.pack("HHHH", height, width, 0, 0)
@@ -86,10 +78,9 @@ class ExecSession:
         """Hang up; a command that still runs is ended."""
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
-        self.end_input()
-        self.stdout.close()
-        if self.stderr is not None:
-            self.stderr.close()
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
         if self._terminal >= 0:
             os.close(self._terminal)
             self._terminal = -1

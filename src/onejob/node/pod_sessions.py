@@ -5,14 +5,19 @@ from collections.abc import Awaitable, Callable
 
 from onejob.api.errors import BadRequest
 from onejob.api.pod_streams import ExecRequest, ExecStreams
+from onejob.client.base import Client
 from onejob.node.agent import NodeAgent
-from onejob.node.descriptors import Source
+from onejob.node.descriptors import Sink, Source
 from onejob.node.exec_session import ExecSession, Finished
+from onejob.node.pod_logs import running_container
+from onejob.node.runtime import OpensSessions
+from onejob.objects.meta import PODS, Key
 
 
 class PodSessions:
-    def __init__(self, node: NodeAgent) -> None:
+    def __init__(self, node: NodeAgent, client: Client) -> None:
         self._node = node
+        self._client = client
 
     async def exec(self, request: ExecRequest, streams: ExecStreams) -> int:
         if not request.command:
@@ -37,23 +42,48 @@ class PodSessions:
 
     async def _attach(self, request: ExecRequest, streams: ExecStreams) -> int:
         """Like on a cluster, how the container ended is for its status to say."""
-        if request.stdin:
-            raise BadRequest(
-                f'container "{request.container}" has no stdin to attach to: attach without -i, '
-                "or use exec"
-            )
         output = await self._node.attach(request.namespace, request.name, request.container)
-        async for piece in output:
-            if request.stdout:
-                await streams.write_stdout(piece)
+        stdin = await self._open_stdin(request) if request.stdin else None
+        try:
+            async with asyncio.TaskGroup() as group:
+                typing = group.create_task(_type(stdin, streams)) if stdin is not None else None
+                async for piece in output:
+                    if request.stdout:
+                        await streams.write_stdout(piece)
+                if typing is not None:
+                    typing.cancel()
+        finally:
+            if stdin is not None:
+                stdin.close()
         return 0
+
+    async def _open_stdin(self, request: ExecRequest) -> Sink:
+        key = Key(PODS, request.namespace, request.name)
+        pod, ref = running_container(await self._client.get(key), request.container)
+        container = pod.container(ref.container)
+        assert container is not None, "a running container is one of its Pod's"
+        runtime = self._node.runtime
+        place = f'container "{ref.container}"'
+        if not container.stdin:
+            raise BadRequest(f"{place} was started without stdin: true; attach without -i")
+        if container.tty:
+            raise BadRequest(f"{place} has no terminal; attach without -it, or use exec -it")
+        if not isinstance(runtime, OpensSessions):
+            raise BadRequest(f"containers of the {runtime.name} runtime have no stdin")
+        stdin = await runtime.open_stdin(ref, once=container.stdin_once)
+        if stdin is None:
+            raise BadRequest(f"the stdin of {place} has ended; attach without -i")
+        return stdin
 
 
 async def _carry(session: ExecSession, request: ExecRequest, streams: ExecStreams) -> Finished:
     """Move bytes until the command has ended and all it wrote is delivered."""
     async with asyncio.TaskGroup() as group:
-        typing = group.create_task(_type(session, streams)) if request.stdin else None
-        resizing = group.create_task(_resize(session, streams)) if request.tty else None
+        helping = []
+        if session.stdin is not None:
+            helping.append(group.create_task(_type(session.stdin, streams)))
+        if request.tty:
+            helping.append(group.create_task(_resize(session, streams)))
         outputs = [
             group.create_task(_show(session.stdout, streams.write_stdout, wanted=request.stdout))
         ]
@@ -62,16 +92,15 @@ async def _carry(session: ExecSession, request: ExecRequest, streams: ExecStream
             outputs.append(group.create_task(showing))
         finished = await session.finished()
         await asyncio.wait(outputs)
-        for task in (typing, resizing):
-            if task is not None:
-                task.cancel()
+        for task in helping:
+            task.cancel()
     return finished
 
 
-async def _type(session: ExecSession, streams: ExecStreams) -> None:
+async def _type(stdin: Sink, streams: ExecStreams) -> None:
     while data := await streams.read_stdin():
-        await session.write(data)
-    session.end_input()
+        await stdin.write(data)
+    stdin.close()
 
 
 async def _resize(session: ExecSession, streams: ExecStreams) -> None:

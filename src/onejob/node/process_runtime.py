@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.clock import Clock
+from onejob.node.descriptors import Sink
 from onejob.node.environment import ConfigProblem, NodeContext, environment, expand, settings_used
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.images import Images, NoStandIn, Shell, find_shell
@@ -176,6 +177,10 @@ class ProcessRuntime:
 
         return ExecSession.open(execute, stdin=stdin, tty=tty)
 
+    async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
+        fd = await self._supervisor.take_stdin(ref, once=once)
+        return None if fd is None else Sink(fd)
+
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         return read_logs(self._log_path(ref), options, self._clock.now(), lambda: self.running(ref))
 
@@ -227,6 +232,8 @@ class ProcessRuntime:
             return
         request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
         request["log"] = str(self._log_path(ref))
+        if container.stdin:
+            request["stdin"] = True
         self._asked[ref] = request
         self._running.add(ref)
         self._outbox.append(request)

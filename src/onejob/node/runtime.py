@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from onejob.node.descriptors import Sink
 from onejob.node.exec_session import ExecSession
 from onejob.node.logs import LogOptions
 from onejob.objects.meta import Key
@@ -124,3 +125,7 @@ class OpensSessions(Protocol):
     async def open_session(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> ExecSession: ...
+
+    async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
+        """The stdin of a container that was started with one; `once` takes it for good, so that
+        its end is the container's end of input. None if it is not there to be had."""

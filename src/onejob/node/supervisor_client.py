@@ -23,6 +23,7 @@ _BOOTSTRAP = (
 )
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _LINE_LIMIT = 1 << 26
+_ANSWER_SECONDS = 10.0
 
 
 class SupervisorGone(Exception):
@@ -92,6 +93,11 @@ class SupervisorClient:
         _, _, code, problem = msgspec.json.decode(line)["events"][0]
         return _finished(code, problem)
 
+    async def take_stdin(self, claim: Sequence[Any], *, once: bool) -> int | None:
+        """The end of a container's stdin that is written; None if there is none to be had."""
+        message = msgspec.json.encode({"do": "attach", "claim": claim, "once": once}) + b"\n"
+        return await asyncio.to_thread(_ask_for_stdin, self._directory, message)
+
     async def close(self, *, end: bool) -> None:
         """Leave; `end` also has the supervisor stop everything and waits until it has."""
         if self._writer is None:
@@ -146,6 +152,17 @@ def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | No
     finally:
         os.close(lock)
         os.close(folder)
+
+
+def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
+    with _call_again(directory) as sock:
+        sock.settimeout(_ANSWER_SECONDS)
+        sock.sendall(message)
+        _, descriptors, _, _ = socket.recv_fds(sock, 4096, 1)
+    for fd in descriptors:
+        os.set_inheritable(fd, False)
+        return fd
+    return None
 
 
 def _finished(code: int, problem: str) -> Finished:

@@ -168,6 +168,8 @@ class Container(View, frozen=True):
     restart_policy: str = ""
     restart_policy_rules: tuple[RestartRule, ...] = ()
     security_context: SecurityContext = SecurityContext()
+    stdin: bool = False
+    stdin_once: bool = False
     tty: bool = False
 
 

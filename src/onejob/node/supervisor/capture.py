@@ -101,6 +101,24 @@ class Capture:
         self.log.close()
 
 
+class Input:
+    """A container's stdin: nothing, or a pipe whose writing end waits for somebody to type."""
+
+    def __init__(self, nothing: int, *, wanted: bool) -> None:
+        self._pipe = wanted
+        self.theirs, self.ours = os.pipe2(os.O_CLOEXEC) if wanted else (nothing, -1)
+
+    def let_go(self) -> None:
+        """The container has its end now, or never will."""
+        if self._pipe:
+            os.close(self.theirs)
+
+    def close(self) -> None:
+        if self.ours >= 0:
+            os.close(self.ours)
+            self.ours = -1
+
+
 _second = -1
 _second_text = b""
 

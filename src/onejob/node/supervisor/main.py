@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onejob.node.supervisor import linux, spawn
-from onejob.node.supervisor.capture import Capture, LogFile
+from onejob.node.supervisor.capture import Capture, Input, LogFile
 from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome
 
 _READ_BYTES = 1 << 18
@@ -36,7 +36,7 @@ class Child:
     """A process of ours: a container's attempt, or a command run on behalf of one."""
 
     __slots__ = ("attempt", "beside", "capture", "grace", "isolated", "output", "pid", "report",
-                 "run_id", "started_at", "stopping", "timed_out")  # fmt: skip
+                 "run_id", "started_at", "stdin", "stopping", "timed_out")  # fmt: skip
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -46,6 +46,7 @@ class Child:
         self.run_id: tuple[Connection, int] | None = None
         self.output = b""
         self.timed_out = False
+        self.stdin: Input | None = None
         self.capture: Capture | None = None
         self.report = -1
         self.grace = 30.0
@@ -154,6 +155,8 @@ class Supervisor:
                     self._forget(uid)
             case "run":
                 self._run_command(connection, message)
+            case "attach":
+                self._attach(connection, Claim(*message["claim"]), once=message["once"])
             case "end":
                 self._end_all()
             case unknown:
@@ -170,15 +173,22 @@ class Supervisor:
             return
         plain = not spawn.needs_fork(request)
         attempt = self._journal.claim(claim, spawn.mark(request) if plain else 0)
+        stdin = Input(self._null, wanted="stdin" in request)
+        start = self._start_plain if plain else self._start_forked
         try:
-            child = self._start_plain(request) if plain else self._start_forked(request)
+            child = start(request, stdin.theirs)
         except OSError as error:
+            stdin.close()
             why = f"cannot start a process: {error.strerror}"
             self._refuse(attempt, "ContainerCannotRun", why)
             return
         except spawn.SetupFailed as failure:
+            stdin.close()
             self._refuse(attempt, failure.reason, failure.message)
             return
+        finally:
+            stdin.let_go()
+        child.stdin = stdin
         child.attempt = attempt
         child.grace = float(request.get("grace", 30))
         child.isolated = "mounts" in request
@@ -189,10 +199,10 @@ class Supervisor:
             self._journal.began(attempt)
             self._tell_started(child, attempt)
 
-    def _start_plain(self, request: spawn.Request) -> Child:
+    def _start_plain(self, request: spawn.Request, stdin: int) -> Child:
         read, write = os.pipe2(os.O_CLOEXEC)
         try:
-            child = Child(spawn.spawn_plain(request, stdin=self._null, output=write))
+            child = Child(spawn.spawn_plain(request, stdin=stdin, output=write))
         except BaseException:
             os.close(read)
             raise
@@ -201,13 +211,13 @@ class Supervisor:
         self._capture(child, read, request["log"])
         return child
 
-    def _start_forked(self, request: spawn.Request) -> Child:
+    def _start_forked(self, request: spawn.Request, stdin: int) -> Child:
         read, write = os.pipe2(os.O_CLOEXEC)
         report, report_write = os.pipe2(os.O_CLOEXEC)
         try:
             child = Child(
                 spawn.fork(
-                    request, stdin=self._null, output=write, report=report_write,
+                    request, stdin=stdin, output=write, report=report_write,
                     journal=self._journal,
                 )
             )  # fmt: skip
@@ -276,6 +286,17 @@ class Supervisor:
                 _kill_session(child.pid)
         if not any(claim.uid == uid for claim in self._running):
             self._journal.forget(uid)
+
+    def _attach(self, connection: Connection, claim: Claim, *, once: bool) -> None:
+        """Hand over the end of a container's stdin that is written; if `once`, for good."""
+        child = self._running.get(claim)
+        stdin = None if child is None else child.stdin
+        if stdin is None or stdin.ours < 0:
+            self._send(connection, {"events": [["no stdin"]]})
+            return
+        socket.send_fds(connection.sock, [b'{"events":[["attached"]]}\n'], [stdin.ours])
+        if once:
+            stdin.close()
 
     def _run_command(self, connection: Connection, request: spawn.Request) -> None:
         """A command beside a container, in its view of the file system; its output goes back."""
@@ -420,6 +441,8 @@ class Supervisor:
             self._unwatch(capture.fd)
             capture.close()
             child.capture = None
+        if child.stdin is not None:
+            child.stdin.close()
 
     def _end_all(self) -> None:
         """Stop every workload, each with its own grace, then leave."""
