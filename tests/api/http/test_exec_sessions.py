@@ -222,6 +222,25 @@ def test_bad_sessions_are_refused_before_they_begin(
     with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("command=cat&stdout=true", "Upgrade request required"),
+        ("command=cat&stdout=true&container=x", "container x is not valid for pod p"),
+        ("stdout=true", "you must specify at least 1 command"),
+    ],
+)
+def test_without_an_upgrade_the_answer_says_first_what_else_is_wrong(
+    tmp_path: Path, method: str, query: str, message: str
+) -> None:
+    async def test(wire: Wire) -> None:
+        reply = await wire.call(method, f"{EXEC}?{query}")
+        assert (reply.code, reply.json()["message"]) == (400, message)
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
+
+
 async def session_entry(
     wire: Wire, target: str, protocol: str, token: str
 ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:

@@ -108,7 +108,7 @@ def test_an_operator_may_be_somebody_else(tmp_path: Path) -> None:
         ("GET", f"{JOBS}?limit=x", 400, "BadRequest"),
         ("GET", f"{JOBS}?sendInitialEvents=true", 422, "Invalid"),
         ("POST", f"{JOBS}?dryRun=Most", 422, "Invalid"),
-        ("GET", "/api/v1/namespaces/default/pods/p/exec", 400, "BadRequest"),
+        ("GET", "/api/v1/namespaces/default/pods/p/exec", 404, "NotFound"),
     ],
 )
 def test_failures_are_statuses(
