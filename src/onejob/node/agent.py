@@ -90,6 +90,8 @@ class NodeAgent:
         self._order = itertools.count()
         self._inherited: Inheritance | None = None
         self._early: list[RuntimeEvent] = []
+        #: Of the first list: Pods of ours whose end was written in an earlier life.
+        self._ended_before: set[str] = set()
         #: Set while leaving: done when the last Pod has ended.
         self._emptied: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -206,6 +208,8 @@ class NodeAgent:
         elif self._is_past(sighting):
             return
         elif sighting.terminal:
+            if self._inherited is not None:
+                self._ended_before.add(sighting.uid)
             self._finish_deletion(sighting)
         elif (pod := sighting.pod()) is not None:
             # Bound by somebody else, or by an earlier life of ours.
@@ -302,7 +306,12 @@ class NodeAgent:
             work.remember()
             self.soon(work)
         for uid in known:
-            self.runtime.discard(uid)
+            if uid in self._ended_before:
+                # We died between its last word and this: what it said must stay readable.
+                self.runtime.release(uid)
+            else:
+                self.runtime.discard(uid)
+        self._ended_before.clear()
 
     def done(self, work: PodWork) -> None:
         if self._work.pop(work.pod.uid, None) is not None:
