@@ -180,16 +180,19 @@ def test_a_caller_waits_for_a_command_that_does_not_read(tmp_path: Path) -> None
 
 
 def test_a_terminal_tells_the_command_of_new_sizes(tmp_path: Path) -> None:
-    script = "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.05; done"
+    script = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done"
 
     async def play(node: Node, sessions: PodSessions) -> None:
         caller = Caller()
         command = request("bash", "-c", script, stdin=False, tty=True, stderr=False)
         session = asyncio.create_task(sessions.exec(command, caller))
         await until_true(lambda: b"ready" in caller.stdout)
+        caller.sizes.put_nowait(TerminalSize(width=100_000, height=70_000))
+        await until_true(lambda: b"65535 65535" in caller.stdout)
         caller.sizes.put_nowait(TerminalSize(width=91, height=17))
-        assert await session == 0
-        assert b"17 91" in caller.stdout
+        await until_true(lambda: b"17 91" in caller.stdout)
+        session.cancel()
+        await asyncio.wait([session])
 
     beside(tmp_path, play)
 

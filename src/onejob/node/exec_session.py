@@ -14,6 +14,9 @@ from onejob.node.descriptors import Sink, Source
 #: closes, and waits for the command's end.
 Execute = Callable[[tuple[int, int, int]], Awaitable["Finished"]]
 
+#: Of a terminal, as the kernel counts.
+_MAX_SIDE = 65535
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -62,7 +65,8 @@ class ExecSession:
 
     def resize(self, width: int, height: int) -> None:
         if self._terminal >= 0:
-            size = struct.pack("HHHH", height, width, 0, 0)
+            rows, columns = (min(max(side, 0), _MAX_SIDE) for side in (height, width))
+            size = struct.pack("HHHH", rows, columns, 0, 0)
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
 
     async def finished(self) -> Finished:
