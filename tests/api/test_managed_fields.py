@@ -16,6 +16,7 @@ from onejob.api.field_sets import (
 )
 from onejob.api.managed_fields import MAX_UPDATE_ENTRIES, track_update
 from onejob.api.schema import load_schema
+from tests.api.counting import Counted
 
 JOB = load_schema().kind("batch/v1", "Job")
 POD = load_schema().kind("v1", "Pod")
@@ -288,3 +289,22 @@ def test_encoded_sets_are_sets(a: Any, b: Any) -> None:
     assert add_fields(encoded, b) == encode_fields(a | b)
     assert remove_fields(encoded, b) == encode_fields(a - b)
     assert encoded == before
+
+
+def test_thousands_of_entries_are_folded_without_comparing_each_with_each() -> None:
+    count = 2000
+    new = a_job(parallelism=2, suspend=True)
+    new["metadata"]["managedFields"] = [
+        {
+            "manager": Counted(f"m{index}"),
+            "operation": "Update",
+            "apiVersion": "batch/v1",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:suspend": {}}},
+        }
+        for index in range(count)
+    ]
+    Counted.comparisons = 0
+    track_update(a_job(parallelism=1, suspend=True), new, "m", NOON, "", JOB)
+    assert len(new["metadata"]["managedFields"]) <= MAX_UPDATE_ENTRIES
+    assert Counted.comparisons < 100 * count

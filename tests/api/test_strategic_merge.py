@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from onejob.api.errors import BadRequest
 from onejob.api.schema import load_schema
 from onejob.api.strategic_merge import strategic_merge
+from tests.api.counting import Counted
 
 POD = load_schema().kind("v1", "Pod")
 JOB = load_schema().kind("batch/v1", "Job")
@@ -337,3 +338,30 @@ def _list_difference(name: str, old: list[Any], new: list[Any]) -> dict[str, Any
         f"$setElementOrder/{name}": [{"name": item} for item in names],
         name: changes + removals,
     }
+
+
+def test_long_lists_are_merged_by_looking_items_up() -> None:
+    count = 2000
+    names = [Counted(f"v{index}") for index in range(count)]
+    old = {"spec": {"volumes": [{"name": name, "emptyDir": {}} for name in names]}}
+    patch = {
+        "spec": {
+            "$setElementOrder/volumes": [{"name": name} for name in reversed(names)],
+            "volumes": [
+                {"name": name, "emptyDir": {"medium": "Memory"}} for name in reversed(names)
+            ],
+        }
+    }
+    Counted.comparisons = 0
+    merged = strategic_merge(old, patch, POD)
+    assert [volume["name"] for volume in merged["spec"]["volumes"]] == list(reversed(names))
+    assert merged["spec"]["volumes"][0]["emptyDir"] == {"medium": "Memory"}
+    # Sorted and checked in order, which takes n log n; each with each would be four million.
+    assert Counted.comparisons < 100 * count
+
+
+def test_what_is_listed_twice_stays_where_it_was_first() -> None:
+    old = {"metadata": {"finalizers": ["a/a", "b/b"]}}
+    patch = {"metadata": {"finalizers": ["c/c", "a/a", "c/c"]}}
+    merged = strategic_merge(old, patch, POD)
+    assert sorted(merged["metadata"]["finalizers"]) == ["a/a", "b/b", "c/c"]

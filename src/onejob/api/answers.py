@@ -18,6 +18,8 @@ _TEXT: Final = b"text/plain; charset=utf-8"
 #: Upstream's limits for all warnings of one answer, and for each once these are exceeded.
 _WARNINGS_TOTAL: Final = 4096
 _WARNING_LENGTH: Final = 256
+#: Clients on Python's http.client refuse answers with more than a hundred headers.
+_MOST_WARNINGS: Final = 80
 
 Header = tuple[bytes, bytes]
 
@@ -57,7 +59,7 @@ def error_answer(error: ApiError) -> Answer:
 def warning_headers(warnings: Iterable[str]) -> tuple[Header, ...]:
     """One `Warning: 299` header per text, each text once, without anything that could end
     the header early."""
-    texts = [_printable(text) for text in dict.fromkeys(warnings)]
+    texts = [_printable(text) for text in dict.fromkeys(warnings)][:_MOST_WARNINGS]
     if sum(map(len, texts)) > _WARNINGS_TOTAL:
         texts = [text[:_WARNING_LENGTH] for text in texts]
     kept: list[Header] = []

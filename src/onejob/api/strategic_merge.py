@@ -5,11 +5,17 @@ Directives: `$patch` (replace, delete, merge), `$deleteFromPrimitiveList/<field>
 """
 
 import copy
+from collections import deque
+from collections.abc import Hashable
 from typing import Any, Final
+
+import msgspec
 
 from onejob.api.errors import BadRequest
 from onejob.api.shapes import ListShape, ObjectShape, Shape, field_shape, json_type
 from onejob.api.strategy import Document
+
+_encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
 _PATCH: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -48,7 +54,8 @@ def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
     # Last, so that a field both extended and shortened comes out the same in any key order.
     for field, unwanted in removals.items():
         if isinstance(original.get(field), list):
-            original[field] = [item for item in original[field] if item not in unwanted]
+            gone = _places(unwanted, "")
+            original[field] = [i for i in original[field] if _identity(i, "") not in gone]
     return original
 
 
@@ -70,24 +77,20 @@ def _merge_list(original: list[Any], patch: list[Any], shape: ListShape) -> list
         return _ordered(_unique(original + patch), patch, original, "")
     if any(item.get(_PATCH) == "replace" for item in patch):
         return [_without_directives(item) for item in patch if _PATCH not in item]
-    kept = [
-        item
-        for item in original
-        if not any(_is_deletion(p) and _same_key(p, item, shape.merge_key) for p in patch)
-    ]
+    key = shape.merge_key
+    deleted = {_identity(item, key) for item in patch if _is_deletion(item)}
+    kept = [item for item in original if _identity(item, key) not in deleted]
     merged = list(kept)
+    places = _places(merged, key)
     wanted = [item for item in patch if not _is_deletion(item)]
     for item in wanted:
-        _merge_item(merged, item, shape)
-    return _ordered(merged, wanted, kept, shape.merge_key)
-
-
-def _merge_item(merged: list[Any], item: Document, shape: ListShape) -> None:
-    for position, present in enumerate(merged):
-        if _same_key(item, present, shape.merge_key):
-            merged[position] = _merge_map(present, copy.deepcopy(item), shape.items)
-            return
-    merged.append(_merge_map({}, copy.deepcopy(item), shape.items))
+        change = copy.deepcopy(item)
+        place = places.setdefault(_identity(item, key), len(merged))
+        if place < len(merged):
+            merged[place] = _merge_map(merged[place], change, shape.items)
+        else:
+            merged.append(_merge_map({}, change, shape.items))
+    return _ordered(merged, wanted, kept, key)
 
 
 def _merge_in_order(
@@ -111,24 +114,38 @@ def _merge_in_order(
 def _ordered(items: list[Any], order: list[Any], server: list[Any], key: str) -> list[Any]:
     """`items` split into those named in `order` (in that order) and the rest (in the server's),
     woven so that two items the server knew both of stay in the server's order."""
-    named = _in_order([i for i in items if _position(order, i, key) >= 0], order, key)
-    rest = _in_order([i for i in items if _position(order, i, key) < 0], server, key)
+    wanted_places, server_places = _places(order, key), _places(server, key)
+
+    def wanted_at(item: Any) -> int:
+        return wanted_places.get(_identity(item, key), -1)
+
+    def server_at(item: Any) -> int:
+        return server_places.get(_identity(item, key), -1)
+
+    named = deque(sorted((i for i in items if wanted_at(i) >= 0), key=wanted_at))
+    rest = deque(sorted((i for i in items if wanted_at(i) < 0), key=server_at))
     woven: list[Any] = []
     while named and rest:
-        left, right = _position(server, rest[0], key), _position(server, named[0], key)
-        woven.append((rest if 0 <= left < right else named).pop(0))
-    return woven + named + rest
+        rest_first = 0 <= server_at(rest[0]) < server_at(named[0])
+        woven.append((rest if rest_first else named).popleft())
+    return [*woven, *named, *rest]
 
 
-def _in_order(items: list[Any], order: list[Any], key: str) -> list[Any]:
-    return sorted(items, key=lambda item: _position(order, item, key))
+def _places(items: list[Any], key: str) -> dict[Hashable, int]:
+    """Where each item stands first. Looked up, not searched for: lists may be long."""
+    places: dict[Hashable, int] = {}
+    for place, item in enumerate(items):
+        places.setdefault(_identity(item, key), place)
+    return places
 
 
-def _position(items: list[Any], wanted: Any, key: str) -> int:
-    for position, item in enumerate(items):
-        if _same_key(item, wanted, key) if key else item == wanted:
-            return position
-    return -1
+def _identity(item: Any, key: str) -> Hashable:
+    """What makes two items the same one: their merge key, or all they are if there is none."""
+    if key:
+        if not isinstance(item, dict):
+            return id(item), "is like no other"
+        item = item.get(key)
+    return _encode_sorted(item) if isinstance(item, dict | list) else item
 
 
 def _check_items(original: list[Any], patch: list[Any], shape: ListShape) -> None:
@@ -143,13 +160,11 @@ def _check_items(original: list[Any], patch: list[Any], shape: ListShape) -> Non
 
 
 def _check_order(change: list[Any], order: list[Any], key: str) -> None:
-    positions = [_position(order, item, key) for item in change if not _is_deletion(item)]
+    places = _places(order, key)
+    kept = [item for item in change if not _is_deletion(item)]
+    positions = [places.get(_identity(item, key), -1) for item in kept]
     if -1 in positions or positions != sorted(positions):
         raise BadRequest(f"The order in patch list:\n{change}\n doesn't match {order}")
-
-
-def _same_key(a: Any, b: Any, key: str) -> bool:
-    return isinstance(a, dict) and isinstance(b, dict) and bool(a.get(key) == b.get(key))
 
 
 def _retain_keys(original: Document, patch: Document) -> None:
@@ -205,7 +220,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _unique(items: list[Any]) -> list[Any]:
-    return [item for position, item in enumerate(items) if item not in items[:position]]
+    return [items[place] for place in _places(items, "").values()]
 
 
 def _merges(shape: Shape) -> bool:

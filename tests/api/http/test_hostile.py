@@ -238,6 +238,17 @@ def test_a_patch_cannot_dig_without_bound(tmp_path: Path) -> None:
     with_api(tmp_path, test)
 
 
+def test_no_answer_has_more_headers_than_clients_read(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        unknown = {f"u{index}": 1 for index in range(500)}
+        reply = await api.call("POST", CONFIGS, {**config("a"), **unknown})
+        assert reply.code == 201
+        assert len([name for name, _ in reply.headers if name == "warning"]) > 50
+        assert len(reply.headers) < 100
+
+    with_api(tmp_path, test)
+
+
 def test_a_large_body_of_yaml_holds_nobody_up(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         slow = b"a: {" + b"b: [c, d], " * 60_000 + b"}"
