@@ -10,7 +10,7 @@ from onejob.node.agent import NodeAgent
 from onejob.node.descriptors import Sink, Source
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.pod_logs import running_container
-from onejob.node.runtime import OpensSessions
+from onejob.node.runtime import KeepsStdin
 from onejob.objects.meta import PODS, Key
 
 
@@ -68,7 +68,7 @@ class PodSessions:
             raise BadRequest(f"{place} was started without stdin: true; attach without -i")
         if container.tty:
             raise BadRequest(f"{place} has no terminal; attach without -it, or use exec -it")
-        if not isinstance(runtime, OpensSessions):
+        if not isinstance(runtime, KeepsStdin):
             raise BadRequest(f"containers of the {runtime.name} runtime have no stdin")
         stdin = await runtime.open_stdin(ref, once=container.stdin_once)
         if stdin is None:

@@ -126,6 +126,11 @@ class OpensSessions(Protocol):
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> ExecSession: ...
 
+
+@runtime_checkable
+class KeepsStdin(Protocol):
+    """A runtime whose containers may be given a stdin that somebody attaches to later."""
+
     async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
         """The stdin of a container that was started with one; `once` takes it for good, so that
         its end is the container's end of input. None if it is not there to be had."""

@@ -34,8 +34,9 @@ def in_a_container(place: Path, play: Callable[[Open], Awaitable[None]]) -> None
 def test_streams_and_exit_code_are_those_of_the_command(place: Path) -> None:
     async def play(open: Open) -> None:
         session = await open("sh", "-c", "cat; echo $NAME >&2; exit 3", stdin=True)
-        await session.write(b"there and back")
-        session.end_input()
+        assert session.stdin is not None
+        await session.stdin.write(b"there and back")
+        session.stdin.close()
         assert await everything(session.stdout) == b"there and back"
         assert await everything(session.stderr) == b"value\n"
         assert (await session.finished()).code == 3
