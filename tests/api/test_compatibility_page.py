@@ -1,0 +1,38 @@
+"""The page about what is served names a test in every row, and every resource."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from onejob.api.kinds import KINDS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/compatibility.md").read_text()
+
+FOLDERS = ("tests/api/http", "tests/api", "tests/api/strategies", "tests/e2e", "tests/controllers")
+NAMED = sorted(set(re.findall(r"`(\w+)::(\w+)`", PAGE)))
+#: Rows below the heads of tables, but for those that explain the names of files.
+ROWS = [
+    line
+    for line in PAGE.partition("## Resources")[2].splitlines()
+    if line.startswith("|") and not re.match(r"\|( group|---| path)|\| \| differs", line)
+]
+
+
+@pytest.mark.parametrize(("file", "test"), NAMED, ids=str)
+def test_every_test_that_is_named_exists(file: str, test: str) -> None:
+    sources = [path.read_text() for f in FOLDERS if (path := ROOT / f / f"test_{file}.py").exists()]
+    assert any(f"def test_{test}(" in source for source in sources)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_names_a_test(row: str) -> None:
+    assert re.search(r"`\w+::\w+` \|$", row)
+
+
+@pytest.mark.parametrize("plural", sorted({kind.plural for kind in KINDS}))
+def test_every_resource_has_a_row(plural: str) -> None:
+    if plural.endswith(("accessreviews", "rulesreviews")):
+        plural = "the four access and rules reviews"
+    assert any(plural in row for row in ROWS)
