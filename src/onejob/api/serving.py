@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.exceptions import InvalidState
 
@@ -66,7 +67,7 @@ class ApiServer:
         config = Config(
             self._app,
             http=_Connection,
-            ws="websockets-sansio",
+            ws=_Session,
             ws_per_message_deflate=False,
             lifespan="off",
             interface="asgi3",
@@ -201,6 +202,15 @@ class _Connection(HttpToolsProtocol):
                 b"HTTP/1.1 %d Refused\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % code
             )
             self.transport.close()
+
+
+class _Session(WebSocketsSansIOProtocol):
+    """One WebSocket. uvicorn takes a refusal for no answer at all and would log it as our bug."""
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
 
 
 class _JoinedWrites:

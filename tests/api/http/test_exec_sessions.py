@@ -212,7 +212,12 @@ def test_sessions_end_with_the_server(tmp_path: Path) -> None:
     ],
 )
 def test_bad_sessions_are_refused_before_they_begin(
-    tmp_path: Path, target: str, protocol: str, token: str, code: int
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    target: str,
+    protocol: str,
+    token: str,
+    code: int,
 ) -> None:
     async def test(wire: Wire) -> None:
         with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
@@ -220,6 +225,7 @@ def test_bad_sessions_are_refused_before_they_begin(
         assert raised.value.status == code
 
     with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
+    assert not caplog.records, "whoever asks wrongly must not fill our log"
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
