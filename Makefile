@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis clean
+.PHONY: help setup run test podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ $(VENV)/schemathesis/bin/schemathesis: $(STAMP)
 
 schemathesis: setup $(VENV)/schemathesis/bin/schemathesis ## requests made up from our OpenAPI documents
 	$(BIN)/python -m tests.e2e.schemathesis_run $(VENV)/schemathesis/bin/schemathesis
+
+kill-rounds: setup ## the server killed 200 times in the middle of Jobs of real processes
+	$(BIN)/python -m tests.e2e.killing $(KILL)
 
 clean: ## forget the environment and generated data
 	rm -rf $(VENV) src/onejob/api/data .mypy_cache .ruff_cache .pytest_cache
