@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from onejob.objects.meta import Condition, Key, Meta, View, find_condition
+from onejob.objects.pod import Terminated
 
 #: As written in a manifest: `500m`, `1Gi`, 2.
 QuantityText: TypeAlias = str | int | float
@@ -319,15 +320,6 @@ class NodePodSpec(View, frozen=True):
     readiness_gates: tuple[ReadinessGate, ...] = ()
 
 
-class ReportedExit(View, frozen=True):
-    exit_code: int = 0
-    signal: int = 0
-    reason: str = ""
-    message: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-
 class ReportedRun(View, frozen=True):
     started_at: datetime | None = None
 
@@ -339,7 +331,7 @@ class ReportedWait(View, frozen=True):
 class ReportedState(View, frozen=True):
     waiting: ReportedWait | None = None
     running: ReportedRun | None = None
-    terminated: ReportedExit | None = None
+    terminated: Terminated | None = None
 
 
 class ReportedContainer(View, frozen=True):
