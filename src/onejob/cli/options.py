@@ -58,6 +58,13 @@ def node_options(function: F) -> F:
                 help="What stands in for an image whose container names no command.",
             ),
             click.option(
+                "--capacity",
+                default="",
+                metavar="NAME=AMOUNT,...",
+                help="What this node has to give, e.g. cpu=4,memory=8Gi,example.com/gpu=2. "
+                "[default: what the machine has]",
+            ),
+            click.option(
                 "--engine",
                 default="podman",
                 envvar="ONEJOB_ENGINE",
@@ -100,6 +107,23 @@ def parse_engine(text: str, runtime: str) -> tuple[str, ...]:
 
         raise CommandError(not_installed(words[0]))
     return words
+
+
+def parse_capacity(text: str) -> Mapping[str, str]:
+    """`cpu=4,memory=8Gi`: amounts as in manifests, by resource."""
+    from onejob.api.quantity import BadQuantity, parse_quantity
+
+    capacity: dict[str, str] = {}
+    for item in filter(None, (piece.strip() for piece in text.split(","))):
+        name, equals, amount = item.partition("=")
+        try:
+            parse_quantity(amount)
+        except BadQuantity:
+            equals = ""
+        if not name or not equals:
+            raise CommandError(f"--capacity {item}: expected NAME=AMOUNT", "such as memory=8Gi")
+        capacity[name] = amount
+    return capacity
 
 
 def parse_image_map(items: Sequence[str]) -> Mapping[str, tuple[str, ...]]:

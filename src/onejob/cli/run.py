@@ -12,6 +12,7 @@ from onejob.cli.options import (
     CommandAfterDashes,
     data_dir_option,
     node_options,
+    parse_capacity,
     parse_engine,
     parse_image_map,
 )
@@ -77,6 +78,7 @@ def command(
     runtime: "RuntimeName",
     pass_env: tuple[str, ...],
     image_map: tuple[str, ...],
+    capacity: str,
     engine: str,
     engine_option: tuple[str, ...],
     host_fs: str,
@@ -115,6 +117,7 @@ def command(
             gates=gates,
             pass_env=pass_env,
             image_map=parse_image_map(image_map),
+            capacity=parse_capacity(capacity),
             engine=parse_engine(engine, runtime),
             engine_options=engine_option,
             host_read_only=host_fs == "ro",

@@ -49,6 +49,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
     gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
     pass_env: tuple[str, ...] = ()
     image_map: Mapping[str, tuple[str, ...]] | None = None
+    capacity: Mapping[str, str] | None = None
     engine: tuple[str, ...] = ("podman",)
     engine_options: tuple[str, ...] = ()
     host_read_only: bool = False
@@ -156,6 +157,7 @@ class _Session:
             pass_env=self._options.pass_env,
             working_dir=Path.cwd(),
             image_map=self._options.image_map or {},
+            capacity=self._options.capacity or {},
             engine=self._options.engine,
             engine_options=self._options.engine_options,
             host_read_only=self._options.host_read_only,

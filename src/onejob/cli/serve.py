@@ -9,6 +9,7 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import (
     data_dir_option,
     node_options,
+    parse_capacity,
     parse_engine,
     parse_image_map,
     parse_listen,
@@ -56,6 +57,7 @@ def command(
     runtime: "RuntimeName",
     pass_env: tuple[str, ...],
     image_map: tuple[str, ...],
+    capacity: str,
     engine: str,
     engine_option: tuple[str, ...],
     host_fs: str,
@@ -85,6 +87,7 @@ def command(
         gates=gates,
         pass_env=pass_env,
         image_map=parse_image_map(image_map),
+        capacity=parse_capacity(capacity),
         engine=parse_engine(engine, runtime),
         engine_options=engine_option,
         default_failed_pods_limit=default_failed_pods_limit,
