@@ -139,7 +139,9 @@ class House:
             status["completionTime"] = stamp
         return {"status": status}
 
-    async def many_finished_jobs(self, names: list[str], **spec: Any) -> None:
+    async def many_finished_jobs(
+        self, names: list[str], *, namespace: str = "default", **spec: Any
+    ) -> None:
         """Created and ended with two commits."""
         documents = [
             {
@@ -151,8 +153,8 @@ class House:
             for name in names
         ]
         ending = msgspec.json.encode(self.ending())
-        creates = [Create(JOBS, "default", msgspec.json.encode(each)) for each in documents]
-        ends = [Patch(Key(JOBS, "default", name), ending, "merge", "status") for name in names]
+        creates = [Create(JOBS, namespace, msgspec.json.encode(each)) for each in documents]
+        ends = [Patch(Key(JOBS, namespace, name), ending, "merge", "status") for name in names]
         for result in (*await self.client.write_many(creates), *await self.client.write_many(ends)):
             assert not isinstance(result, ApiError), result
 

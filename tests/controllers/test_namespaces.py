@@ -104,10 +104,12 @@ def test_a_namespace_waits_for_what_is_held_by_finalizers(tmp_path: Path) -> Non
 def test_a_large_namespace_is_emptied_page_by_page(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_house(tmp_path, "namespaces", "garbage") as house:
-            await house.many_finished_jobs([f"job-{number}" for number in range(1200)])
-            await house.delete(Key(NAMESPACES, "", "default"), "")
+            namespace = await a_namespace(house)
+            names = [f"job-{number}" for number in range(1200)]
+            await house.many_finished_jobs(names, namespace="team")
+            await house.delete(namespace, "")
             await asyncio.sleep(10)
             assert await house.names(JOBS) == []
-            assert not await house.exists(Key(NAMESPACES, "", "default"))
+            assert not await house.exists(namespace)
 
     run_virtual(main())

@@ -36,6 +36,8 @@ _MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
 #: behind what was typed, of which there is at most as much as a connection delivers at once.
 _STALLED_SECONDS: Final = 60.0
 _DELIVERED_AT_ONCE: Final = 1024 * 1024
+#: Between the handshake and the command's first words.
+_SETTLING_SECONDS: Final = 0.05
 
 
 def choose_protocol(offered: Sequence[str]) -> str:
@@ -50,6 +52,9 @@ async def run_session(
 ) -> None:
     """Carry an accepted WebSocket until the command ends or the caller goes away."""
     streams = _Streams(send)
+    # kubectl reads from the moment it is connected, but makes its streams a little later, and
+    # throws away what comes for a stream it has not made yet.
+    await asyncio.sleep(_SETTLING_SECONDS)
     running = asyncio.ensure_future(source.exec(request, streams))
     reading = asyncio.ensure_future(streams.read_messages(receive))
     try:

@@ -435,6 +435,8 @@ class PodmanRuntime:
         """Bring its log to disk and add its last words."""
         if attempt.kill_timer is not None:
             attempt.kill_timer.cancel()
+        # Its end may be the first that we hear of it.
+        self._follow(attempt.ref)
         await self._logs.finish(attempt.ref)
         attempt.stage = "over"
         if not isinstance(event, Ended):
