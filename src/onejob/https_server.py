@@ -10,11 +10,10 @@ from onejob.api.certificates import ensure_certificates, server_names
 from onejob.api.http import ApiApp
 from onejob.api.kubeconfig_writer import write_kubeconfig
 from onejob.api.openapi import OpenApiDocuments
-from onejob.api.pod_streams import LogOptions
+from onejob.api.requests import LogOptions
 from onejob.api.schema import load_schema
 from onejob.api.serving import ApiServer
 from onejob.node.agent import NodeAgent
-from onejob.node.logs import LogOptions as NodeLogOptions
 from onejob.node.pod_sessions import PodSessions
 from onejob.server import ControlPlane, Settings, World
 
@@ -86,17 +85,4 @@ class _NodeLogs:
     async def logs(
         self, namespace: str, name: str, container: str, options: LogOptions
     ) -> AsyncIterator[bytes]:
-        return self._node.logs(
-            namespace,
-            name,
-            container,
-            NodeLogOptions(
-                follow=options.follow,
-                previous=options.previous,
-                tail_lines=options.tail_lines,
-                since_seconds=options.since_seconds,
-                since_time=options.since_time,
-                timestamps=options.timestamps,
-                limit_bytes=options.limit_bytes,
-            ),
-        )
+        return self._node.logs(namespace, name, container, options)

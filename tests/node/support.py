@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from onejob.api.errors import NotFound
+from onejob.api.requests import LogOptions
 from onejob.api.service import Service
 from onejob.client.base import Create, Selection
 from onejob.client.local import LocalClient
@@ -20,7 +21,6 @@ from onejob.gates import FeatureGates
 from onejob.node.agent import NodeAgent
 from onejob.node.environment import NodeContext
 from onejob.node.images import Images
-from onejob.node.logs import LogOptions
 from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
 from onejob.node.runtime import Runtime
 from onejob.objects.meta import PODS, Key

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.logs import LogOptions, last_words, read_logs
+from onejob.api.requests import LogOptions
+from onejob.node.logs import last_words, read_logs
 from onejob.node.supervisor.capture import LogFile, timestamp
 from onejob.virtual_time import NOON, run_virtual
 

@@ -11,19 +11,8 @@ from typing import Any, Final, Protocol
 from onejob.api.errors import BadRequest, Invalid
 from onejob.api.field_errors import FieldError, forbidden, invalid
 from onejob.api.query import Query, first, flag, whole_number
+from onejob.api.requests import LogOptions
 from onejob.api.strategy import Document
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    follow: bool = False
-    #: Of the instance before the last restart.
-    previous: bool = False
-    timestamps: bool = False
-    tail_lines: int | None = None
-    limit_bytes: int | None = None
-    since_seconds: int | None = None
-    since_time: datetime | None = None
 
 
 class LogSource(Protocol):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -117,3 +118,17 @@ class ServedEvent(msgspec.Struct, frozen=True, gc=False):
     document: bytes
     #: Where the object lives; empty for a BOOKMARK.
     key: Key = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The options of `GET …/log`."""
+
+    follow: bool = False
+    #: Of the instance before the last restart.
+    previous: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    since_seconds: int | None = None
+    since_time: datetime | None = None

@@ -19,6 +19,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from onejob.api.requests import LogOptions
 from onejob.cli.cpu_time import workload_cpu_seconds
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from onejob.cli.following import Follower, LogSource
@@ -32,7 +33,7 @@ from onejob.cli.terminal import Terminal, leave_unread, terminal_of
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
-from onejob.node.logs import LogOptions, log_path
+from onejob.node.logs import log_path
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES

@@ -5,7 +5,6 @@ over is not changed.
 """
 
 import asyncio
-import dataclasses
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -19,9 +18,8 @@ from onejob.api.answers import Answer
 from onejob.api.authorization import AllowAuthenticated
 from onejob.api.endpoints import Endpoints
 from onejob.api.incoming import Request
-from onejob.api.pod_streams import LogOptions
 from onejob.api.query import parse_query
-from onejob.api.requests import INTERNAL
+from onejob.api.requests import INTERNAL, LogOptions
 from onejob.api.routing import Target, locate, verb_for
 from onejob.api.service import Service
 from onejob.cli.api import Ask, Reply
@@ -30,7 +28,6 @@ from onejob.cli.runs import Run, is_under_way
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
 from onejob.gates import FeatureGates
-from onejob.node.logs import LogOptions as FileLogOptions
 from onejob.node.logs import log_path, read_logs
 from onejob.node.pod_logs import pod_logs
 from onejob.node.runtime import AttemptRef
@@ -135,9 +132,8 @@ class _KeptLogs:
     async def logs(
         self, namespace: str, name: str, container: str, options: LogOptions
     ) -> AsyncIterator[bytes]:
-        wanted = FileLogOptions(**dataclasses.asdict(options))
         key = Key(PODS, namespace, name)
-        return pod_logs(self._client, self._files, key, container, wanted)
+        return pod_logs(self._client, self._files, key, container, options)
 
 
 class _LogFiles:
@@ -148,7 +144,7 @@ class _LogFiles:
         self._folder = folder
         self._clock = clock
 
-    def logs(self, ref: AttemptRef, options: FileLogOptions) -> AsyncIterator[bytes]:
+    def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         path = log_path(self._folder, *ref)
         return read_logs(path, options, self._clock.now(), lambda: is_under_way(self._folder))
 

@@ -14,6 +14,7 @@ from random import Random
 
 from onejob.api.errors import ApiError, BadRequest
 from onejob.api.quantity import BadQuantity
+from onejob.api.requests import LogOptions
 from onejob.client.base import Client, Op, Result, Selection
 from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
@@ -23,7 +24,6 @@ from onejob.node.binder import Binder
 from onejob.node.capacity import demand_of
 from onejob.node.environment import ConfigProblem
 from onejob.node.exec_session import ExecSession
-from onejob.node.logs import LogOptions
 from onejob.node.node_object import NodeObject
 from onejob.node.pod_logs import pod_logs, running_container
 from onejob.node.pod_work import PodWork, last_delete

@@ -3,28 +3,16 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from onejob.api.requests import LogOptions
 
 _POLL_SECONDS = 0.1
 #: At first and after each line: who has just begun or spoken may soon speak again, or end.
 _SHORTEST_POLL_SECONDS = 0.01
 _CHUNK_BYTES = 1 << 18
 _STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """The options of `GET …/log`, with the same names and meanings."""
-
-    follow: bool = False
-    previous: bool = False
-    tail_lines: int | None = None
-    since_seconds: int | None = None
-    since_time: datetime | None = None
-    timestamps: bool = False
-    limit_bytes: int | None = None
 
 
 def log_path(data_dir: Path, uid: str, container: str, attempt: int) -> Path:

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from onejob.api.errors import BadRequest
+from onejob.api.requests import LogOptions
 from onejob.client.base import Client
-from onejob.node.logs import LogOptions
 from onejob.node.runtime import AttemptRef
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import NodePod, ReportedContainer, read_node_pod

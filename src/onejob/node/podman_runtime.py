@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from onejob.api.requests import LogOptions
 from onejob.clock import Clock
 from onejob.node.environment import ConfigProblem, NodeContext, environment, settings_used
 from onejob.node.exec_session import ExecSession, Finished
-from onejob.node.logs import LogOptions, last_words, log_path, read_logs
+from onejob.node.logs import last_words, log_path, read_logs
 from onejob.node.mounts import Mount
 from onejob.node.podman_command import RunRequest, Surrounding, container_name, run_request
 from onejob.node.podman_engine import (

@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from onejob.api.requests import LogOptions
 from onejob.clock import Clock
 from onejob.node.descriptors import Sink
 from onejob.node.environment import ConfigProblem, NodeContext, environment, expand, settings_used
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.images import Images, NoStandIn, Shell, find_shell
 from onejob.node.links import LinkRefused, Links
-from onejob.node.logs import LogOptions, last_words, log_path, read_logs
+from onejob.node.logs import last_words, log_path, read_logs
 from onejob.node.mounts import Mount, plan_mounts
 from onejob.node.runtime import (
     AttemptRef,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from onejob.api.requests import LogOptions
 from onejob.node.descriptors import Sink
 from onejob.node.exec_session import ExecSession
-from onejob.node.logs import LogOptions
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod_lifecycle import Exit

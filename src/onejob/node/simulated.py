@@ -11,8 +11,8 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
+from onejob.api.requests import LogOptions
 from onejob.clock import Clock
-from onejob.node.logs import LogOptions
 from onejob.node.runtime import (
     AttemptRef,
     CommandResult,

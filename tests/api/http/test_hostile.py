@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.pod_streams import LogOptions
+from onejob.api.requests import LogOptions
 from tests.api.http.documents import (
     CONFIGS,
     JOBS,

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from onejob.api.errors import BadRequest, Expired, InternalError, Timeout
-from onejob.api.pod_streams import LogOptions
-from onejob.api.requests import DeleteOptions, ServedEvent, User
+from onejob.api.requests import DeleteOptions, LogOptions, ServedEvent, User
 from onejob.objects.meta import Key
 from tests.api.http.client_certificate import make_client_certificate
 from tests.api.http.scripted import ScriptedService

@@ -4,7 +4,8 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
-from onejob.node.logs import LogOptions, read_logs
+from onejob.api.requests import LogOptions
+from onejob.node.logs import read_logs
 from onejob.node.podman_logs import Transcript
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
