@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,27 @@ def test_a_program_that_cannot_start_fails_at_once_and_names_the_cause(
     assert (state["exitCode"], state["reason"]) == (128, reason)
     assert words in state["message"]
     assert ("Failed", f"Error: {state['message']}") in events
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("missing", "executable file not found in $PATH"), ("plain", "permission denied")],
+)
+def test_only_a_program_that_was_found_can_be_forbidden(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    # Root may enter every folder, so as root the container is somebody else.
+    somebody = {"securityContext": {"runAsUser": 65534}} if os.geteuid() == 0 else {}
+    with tempfile.TemporaryDirectory() as created:
+        folders = Path(created)
+        folders.chmod(0o755)
+        (folders / "open" / "missing").mkdir(parents=True)
+        (folders / "open" / "plain").write_text("not executable")
+        (folders / "locked").mkdir(mode=0)
+        path = f"{folders}/locked:{folders}/open"
+        env = [{"name": "PATH", "value": path}]
+        ended, _ = run_to_the_end(tmp_path, a_pod(name, env=env, workingDir="/", **somebody))
+    assert the_container(ended)["state"]["terminated"]["message"] == f'exec: "{name}": {words}'
 
 
 def _from(kind: str, **reference: Any) -> Document:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -311,6 +312,8 @@ def test_rule_11_the_node_is_ready_untainted_and_named_like_its_host_label(
             assert ready[0]["status"] == "True"
             assert document["status"]["allocatable"]["cpu"] == "4"
             assert int(document["status"]["allocatable"]["pods"]) >= 110
+            version = document["status"]["nodeInfo"]["kubeletVersion"]
+            assert re.fullmatch(r"v1\.\d+\.\d+\+[0-9A-Za-z.-]+", version), version
             lease = Key("leases.coordination.k8s.io", "kube-node-lease", NODE)
             renewed = msgspec.json.decode(await node.client.get(lease))["spec"]["renewTime"]
             assert len(renewed) == len("2026-01-01T12:00:00.000000Z")

@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
+from onejob import __version__
 from onejob.api.errors import AlreadyExists, ApiError, NotFound
+from onejob.api.schema import load_schema
 from onejob.client.base import Client, Create, Patch, Selection
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
@@ -184,7 +186,7 @@ class NodeObject:
                 "kernelVersion": platform.release(),
                 "osImage": _os_image(),
                 "containerRuntimeVersion": f"{self._runtime}://onejob",
-                "kubeletVersion": "onejob",
+                "kubeletVersion": _kubelet_version(),
                 "kubeProxyVersion": "",
                 "operatingSystem": "linux",
                 "architecture": _architecture(),
@@ -214,6 +216,11 @@ class NodeObject:
         )
         if self._on_change is not None:
             self._on_change()
+
+
+def _kubelet_version() -> str:
+    """The Kubernetes release whose Pods we run; clients take it apart as a semantic version."""
+    return f"{load_schema().release}+onejob.{__version__}"
 
 
 def _architecture() -> str:

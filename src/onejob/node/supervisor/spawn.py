@@ -174,7 +174,8 @@ def _find_and_start(start: _Start, request: Request) -> int:
                     "StartError", f'exec: "{name}": its interpreter was not found'
                 ) from error
         except PermissionError:
-            denied = True
+            # A folder of the PATH that may not be entered is passed over, as a shell does.
+            denied = denied or "/" in name or os.path.isfile(candidate)
         except ValueError as error:
             # A NUL in an argument, a name with "=" in the environment.
             raise SetupFailed("StartError", f'exec: "{name}": {error}') from error
