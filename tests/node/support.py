@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
 from onejob.api.errors import NotFound
 from onejob.api.requests import LogOptions
@@ -23,6 +24,7 @@ from onejob.node.environment import NodeContext
 from onejob.node.images import Images
 from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
 from onejob.node.runtime import Runtime
+from onejob.node.supervisor.spawn import can_isolate
 from onejob.objects.meta import PODS, Key
 from onejob.planning.placement import Amounts
 from onejob.store.log import LogStore
@@ -31,6 +33,11 @@ from onejob.store.writer import LoopCommitter
 NODE = "here"
 ROOM: Amounts = {"cpu": 4000, "memory": 2**33, "pods": 110}
 Document = dict[str, Any]
+
+#: For what only a mount namespace can do; what happens without one has tests of its own.
+needs_namespaces = pytest.mark.skipif(
+    not can_isolate(), reason="this machine has no mount namespaces"
+)
 
 
 @asynccontextmanager

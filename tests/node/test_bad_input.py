@@ -74,7 +74,9 @@ def test_only_a_program_that_was_found_can_be_forbidden(
     tmp_path: Path, name: str, words: str
 ) -> None:
     # Root may enter every folder, so as root the container is somebody else.
-    somebody = {"securityContext": {"runAsUser": 65534}} if os.geteuid() == 0 else {}
+    somebody: dict[str, Any] = (
+        {"securityContext": {"runAsUser": 65534}} if os.geteuid() == 0 else {}
+    )
     with tempfile.TemporaryDirectory() as created:
         folders = Path(created)
         folders.chmod(0o755)

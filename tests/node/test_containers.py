@@ -19,6 +19,7 @@ from tests.node.support import (
     a_pod,
     a_process_node,
     condition,
+    needs_namespaces,
     shell,
     the_container,
     until_dead,
@@ -140,6 +141,7 @@ def test_a_mount_below_an_existing_directory_hides_nothing_else(tmp_path: Path) 
     assert not Path("/usr/share/here").exists()
 
 
+@needs_namespaces
 def test_a_mount_over_an_existing_directory_replaces_it_for_the_pod_alone(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
@@ -149,6 +151,7 @@ def test_a_mount_over_an_existing_directory_replaces_it_for_the_pod_alone(tmp_pa
     assert [file.name for file in target.iterdir()] == ["mine"]
 
 
+@needs_namespaces
 def test_sub_path_mounts_a_part_and_read_only_forbids_writing(tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "part").mkdir(parents=True)
@@ -191,6 +194,7 @@ def test_a_busybox_image_takes_args_as_its_command(tmp_path: Path) -> None:
     assert output_of(tmp_path, a_pod(image="busybox", args=["sh", "-c", "echo hi"])) == "hi\n"
 
 
+@needs_namespaces
 def test_scripts_that_ask_for_bin_sh_get_a_capable_one_inside_a_namespace(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n[[ 1 == 1 ]] && echo capable\n")
@@ -278,22 +282,35 @@ def test_a_liveness_probe_that_gives_up_has_the_container_restarted(tmp_path: Pa
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("path", ["/dev/termination-log", "/tmp/last-words"])
-def test_a_termination_message_is_read_from_its_file(tmp_path: Path, path: str) -> None:
+#: None means as the machine allows.
+either_isolation = pytest.mark.parametrize("isolation", [None, False])
+
+
+@either_isolation
+@pytest.mark.parametrize("named", ["/dev/termination-log", "last-words"])
+def test_a_termination_message_is_read_from_its_file(
+    tmp_path: Path, named: str, isolation: bool | None
+) -> None:
+    path = str(tmp_path / named)
+
     async def main() -> None:
-        async with a_process_node(tmp_path) as node:
+        async with a_process_node(tmp_path, isolation=isolation) as node:
             pod = shell(f"echo -n goodbye > {path}; exit 1", terminationMessagePath=path)
             ended = await node.run(pod)
             assert the_container(ended)["state"]["terminated"]["message"] == "goodbye"
 
     asyncio.run(main())
+    assert not (tmp_path / "last-words").exists()
 
 
-def test_the_last_lines_stand_in_for_a_termination_message_after_a_failure(tmp_path: Path) -> None:
+@either_isolation
+def test_the_last_lines_stand_in_for_a_termination_message_after_a_failure(
+    tmp_path: Path, isolation: bool | None
+) -> None:
     policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
     async def main() -> None:
-        async with a_process_node(tmp_path) as node:
+        async with a_process_node(tmp_path, isolation=isolation) as node:
             ended = await node.run(shell("seq 100; exit 1", **policy))
             message = the_container(ended)["state"]["terminated"]["message"]
             assert message.splitlines() == [str(number) for number in range(21, 101)]
@@ -328,6 +345,7 @@ def test_a_daemon_that_left_its_session_ends_when_nothing_else_runs(tmp_path: Pa
     asyncio.run(main())
 
 
+@needs_namespaces
 def test_a_read_only_host_lets_pods_write_only_to_their_own_places(tmp_path: Path) -> None:
     script = "touch here /data/f && ! touch /usr/onejob-was-here /etc/onejob-was-here; echo $?"
     pod = mounting(script, {"emptyDir": {}})
@@ -404,13 +422,40 @@ def test_without_mount_namespaces_a_link_stands_in_for_one_pod_at_a_time(tmp_pat
     asyncio.run(main())
 
 
-def test_without_mount_namespaces_what_exists_is_never_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("volume", "mount", "words"),
+    [
+        ({"emptyDir": {}}, {"mountPath": "/usr"}, "/usr exists on this host"),
+        ({"hostPath": {"path": "/usr"}}, {"readOnly": True}, "cannot be made read-only"),
+        ({"emptyDir": {}}, {"mountPath": "/no/such/place"}, "/no/such/place cannot be made"),
+    ],
+)
+def test_without_mount_namespaces_what_only_they_can_do_is_refused(
+    tmp_path: Path, volume: Document, mount: Document, words: str
+) -> None:
     async def main() -> None:
         async with a_process_node(tmp_path, isolation=False) as node:
-            await node.create(mounting("true", {"emptyDir": {}}, mountPath="/usr"))
+            await node.create(mounting("true", volume, **mount))
             reason, message = (await node.until_told("p"))[0]
             assert reason == "FailedMount"
-            assert "/usr exists on this host" in message
+            assert message.startswith('MountVolume.SetUp failed for volume "v" : ')
+            assert words in message
+            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+            state = the_container(waiting)["state"]["waiting"]
+            assert state == {"reason": "ContainerCreating", "message": message}
+
+    asyncio.run(main())
+
+
+def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path, isolation=False, host_read_only=True) as node:
+            await node.create(a_pod("true"))
+            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+            state = the_container(waiting)["state"]["waiting"]
+            assert state["reason"] == "CreateContainerConfigError"
+            assert "this machine has no mount namespaces" in state["message"]
+            assert (await node.until_told("p"))[0] == ("Failed", f"Error: {state['message']}")
 
     asyncio.run(main())
 

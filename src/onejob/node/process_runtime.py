@@ -292,19 +292,23 @@ class ProcessRuntime:
             for mount in container.volume_mounts:
                 source = mount_source(mount, paths[mount.name], request["env"])
                 mounts.append(Mount(str(source), mount.mount_path, mount.read_only))
-        if not self._isolates():
-            self._furnished.add(pod.uid)
-            self._link(pod, mounts)
-            return
+        isolates = self._isolates()
         if self._wants_message_file(container, request):
             message = folder / "messages" / f"{ref.container}-{ref.attempt}"
             message.parent.mkdir(parents=True, exist_ok=True)
             message.touch(mode=0o666)
             message.chmod(0o666)
             self._messages[ref] = (message, container)
-            mounts.append(Mount(str(message), container.termination_message_path))
+            if isolates:
+                mounts.append(Mount(str(message), container.termination_message_path))
+            else:
+                _rename(container.termination_message_path, str(message), request)
         elif container.termination_message_policy == "FallbackToLogsOnError":
             self._messages[ref] = (folder / "messages" / "none", container)
+        if not isolates:
+            self._furnished.add(pod.uid)
+            self._link(pod, container, mounts)
+            return
         if not mounts and not self._settings.host_read_only:
             return
         self._furnished.add(pod.uid)
@@ -327,16 +331,21 @@ class ProcessRuntime:
             return self._settings.isolation
         return self._supervisor.isolates
 
-    def _link(self, pod: NodePod, mounts: Sequence[Mount]) -> None:
+    def _link(self, pod: NodePod, container: Container, mounts: Sequence[Mount]) -> None:
         if self._settings.host_read_only:
             raise ConfigProblem(
                 "this machine has no mount namespaces, so its files cannot be made read-only"
             )
-        for mount in mounts:
+        own = f"{self._pods / pod.uid}/"
+        for volume, mount in zip(container.volume_mounts, mounts, strict=True):
+            # What a Pod has for itself is only its own to spoil.
+            if mount.read_only and not mount.source.startswith(own):
+                why = "this machine has no mount namespaces, so it cannot be made read-only"
+                raise VolumeProblem(volume.name, why)
             try:
                 self._links.take(pod.uid, mount.source, mount.target)
             except LinkRefused as refusal:
-                raise VolumeProblem(Path(mount.source).name, str(refusal)) from refusal
+                raise VolumeProblem(volume.name, str(refusal)) from refusal
 
     @staticmethod
     def _wants_message_file(container: Container, request: dict[str, Any]) -> bool:
@@ -451,6 +460,13 @@ class ProcessRuntime:
     def _remove(self, *folders: Path) -> None:
         # In a thread of its own: removing waits for the disk, and may have much to remove.
         self._cleaner.submit(_remove_trees, folders)
+
+
+def _rename(path: str, actual: str, request: dict[str, Any]) -> None:
+    """Where nothing can stand at a path for one container alone, its command and environment
+    name another one."""
+    request["argv"] = [word.replace(path, actual) for word in request["argv"]]
+    request["env"] = {name: text.replace(path, actual) for name, text in request["env"].items()}
 
 
 def _remove_trees(folders: Sequence[Path]) -> None:
