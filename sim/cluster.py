@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from onejob.api.errors import ApiError, Conflict, NotFound
 from onejob.api.service import Service
 from onejob.client.base import (
     Bind,
@@ -105,7 +106,7 @@ class ScriptedNode:
     clock: LoopClock
     script: Script
     runs_seconds: float = 1.0
-    started: list[str] = field(default_factory=list)
+    started: set[str] = field(default_factory=set)
     #: How each Pod ended, or will end.
     exits: dict[str, int] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)
@@ -135,9 +136,10 @@ class ScriptedNode:
             await self._end(pod, 143)
             return
         if not pod.spec.node_name:
-            await self.client.write(Bind(pod.key, "node"))
-        elif pod.phase == "Pending":
-            self.started.append(uid)
+            await self._write(Bind(pod.key, "node"))
+        elif pod.phase == "Pending" and uid not in self.started:
+            # Others may touch a Pod between its binding and our word that it runs.
+            self.started.add(uid)
             await self._report(pod, {"phase": "Running", "conditions": _ready("True")})
         elif pod.phase == "Running" and uid not in self.exits:
             code = self.script(pod)
@@ -179,13 +181,17 @@ class ScriptedNode:
         }
         await self._report(pod, status)
         if pod.metadata.deleting:
-            await self.client.write_many([Delete(pod.key, grace_seconds=0, uid=pod.metadata.uid)])
+            await self._write(Delete(pod.key, grace_seconds=0, uid=pod.metadata.uid))
 
     async def _report(self, pod: Pod, status: dict[str, Any]) -> None:
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-        await self.client.write_many(
-            [Patch(pod.key, msgspec.json.encode(body), "strategic", "status")]
-        )
+        await self._write(Patch(pod.key, msgspec.json.encode(body), "strategic", "status"))
+
+    async def _write(self, op: Op) -> None:
+        """By the time the node writes, a Pod may be deleted or gone; no other refusal is right."""
+        (result,) = await self.client.write_many([op])
+        if isinstance(result, ApiError) and not isinstance(result, (Conflict, NotFound)):
+            raise result
 
 
 def _ready(status: str) -> list[dict[str, str]]:

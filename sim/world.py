@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -11,8 +12,7 @@ import msgspec
 
 from onejob.api.errors import ApiError
 from onejob.client.base import Delete, Patch
-from onejob.objects.job import Job
-from onejob.objects.meta import Key
+from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
 from sim.checks import History
@@ -22,6 +22,15 @@ from sim.faults import Faults, FaultyClient
 #: Faults, edits and restarts end after this; then everything must converge.
 CALM_AFTER_SECONDS = 120.0
 CONVERGE_WITHIN_SECONDS = 6 * 3600.0
+
+#: Exit codes for which a Job may have a rule.
+IGNORED_EXIT, FATAL_EXIT = 42, 43
+_FAILURE_POLICY = {
+    "rules": [
+        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [IGNORED_EXIT]}},
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_EXIT]}},
+    ]
+}
 
 DEEDS = ("restart", "suspend", "resume", "scale", "kill a Pod", "nothing")
 #: A Pod that leaves its Job and comes back may find its index taken, and that is nobody's fault.
@@ -48,22 +57,20 @@ async def _live(seed: int, folder: Path) -> Verdict:
     rng = Random(seed)
     async with a_cluster(folder, seed=seed) as cluster:
         history = History()
-        watching = asyncio.create_task(history.follow(cluster.client))
+        watching = [
+            asyncio.create_task(history.follow(cluster.client, kind)) for kind in (JOBS, PODS)
+        ]
         node = cluster.start_node(_script(rng))
         node.runs_seconds = rng.choice((0.1, 1.0, 5.0))
         spec = _random_spec(rng)
         indexed = "completionMode" in spec
         world = _World(cluster, node, rng, await cluster.create_job(**spec), indexed=indexed)
-        finished: Job | None = None
-        try:
-            finished = await world.run()
-        except TimeoutError:
-            history.problems.append("the Job did not finish after the faults had ended")
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        if finished is not None:
-            history.check_end(finished, node, await cluster.pods())
-        return Verdict(seed, tuple(history.problems), f"{spec} {world.deeds}")
+        with suppress(TimeoutError):  # The history tells that the Job did not finish.
+            await world.run()
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        return Verdict(seed, history.problems(), f"{spec} {world.deeds}")
 
 
 class _World:
@@ -79,7 +86,7 @@ class _World:
         self._controller: RunningController | None = None
         self._possible = DEEDS + (() if indexed else DEEDS_WITHOUT_INDEXES)
 
-    async def run(self) -> Job:
+    async def run(self) -> None:
         await self._restart_controller()
         loop = asyncio.get_running_loop()
         calm_at = loop.time() + CALM_AFTER_SECONDS
@@ -88,12 +95,11 @@ class _World:
             await self._disturb()
         self._client.heal()
         await self._edit({"suspend": False, "parallelism": 3})
-        job = await self._cluster.until_finished(self._job, within=CONVERGE_WITHIN_SECONDS)
+        await self._cluster.until_finished(self._job, within=CONVERGE_WITHIN_SECONDS)
         # Finalizers of the last Pods may still be on their way off.
         await asyncio.sleep(120)
         assert self._controller is not None
         await self._controller.stop()
-        return job
 
     async def _disturb(self) -> None:
         deed = self._rng.choice(self._possible)
@@ -147,14 +153,16 @@ def _script(rng: Random) -> Script:
     codes: dict[str, int] = {}
 
     def script(pod: Pod) -> int:
-        return codes.setdefault(pod.metadata.uid, int(rng.random() < failing))
+        code = rng.choice((1, IGNORED_EXIT, FATAL_EXIT)) if rng.random() < failing else 0
+        return codes.setdefault(pod.metadata.uid, code)
 
     return script
 
 
 def _random_spec(rng: Random) -> dict[str, Any]:
+    completions = rng.randint(1, 12)
     spec: dict[str, Any] = {
-        "completions": rng.randint(1, 12),
+        "completions": completions,
         "parallelism": rng.randint(1, 5),
         "backoffLimit": rng.choice((0, 3, 1000)),
         "annotations": {"onejob.dev/backoff-seconds": rng.choice(("0", "1", "10"))},
@@ -163,6 +171,12 @@ def _random_spec(rng: Random) -> dict[str, Any]:
         spec["completionMode"] = "Indexed"
         if rng.random() < 0.5:
             spec |= {"backoffLimitPerIndex": rng.randint(0, 2), "backoffLimit": 1000}
+        if rng.random() < 0.3:
+            spec["successPolicy"] = {"rules": [{"succeededCount": rng.randint(1, completions)}]}
     if rng.random() < 0.3:
         spec["podReplacementPolicy"] = "Failed"
+    if rng.random() < 0.3:
+        spec |= {"podFailurePolicy": _FAILURE_POLICY, "podReplacementPolicy": "Failed"}
+    if rng.random() < 0.1:
+        spec["activeDeadlineSeconds"] = rng.randint(1, 200)
     return spec

@@ -29,11 +29,14 @@ class Interceptor:
         self._before = before
         self._after = after
         self._held_back: dict[str, asyncio.Event] = {}
+        self._lists_go_on: set[str] = set()
         self.written: list[Op] = []
 
-    def hold_back(self, resource: str) -> None:
-        """Let lists and watches of a resource wait until it is released."""
+    def hold_back(self, resource: str, *, lists: bool = True) -> None:
+        """Let watches of a resource, and lists, wait until it is released."""
         self._held_back[resource] = asyncio.Event()
+        if not lists:
+            self._lists_go_on.add(resource)
 
     def release(self, resource: str) -> None:
         self._held_back[resource].set()
@@ -42,7 +45,8 @@ class Interceptor:
         return await self._inner.get(key)
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
-        await self._released(what)
+        if what.resource not in self._lists_go_on:
+            await self._released(what)
         return await self._inner.list(what, limit=limit, token=token)
 
     async def watch(

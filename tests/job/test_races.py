@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 import msgspec
 import pytest
 
-from onejob.api.errors import ApiError, Conflict, Forbidden, TooManyRequests
-from onejob.client.base import Create, Delete, Op, Patch, Result
+from onejob.api.errors import ApiError, Conflict, Forbidden, InternalError, TooManyRequests
+from onejob.client.base import Create, Delete, Op, Patch, Result, Written
 from onejob.gates import FeatureGates
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
@@ -260,3 +260,87 @@ def test_a_patch_that_frees_a_pod_names_both_finalizers() -> None:
             ]
         }
     }
+
+
+def test_a_pod_whose_going_is_not_seen_is_counted_once(tmp_path: Path) -> None:
+    """Freeing a deleted Pod removes it; the answer is lost, and its end is long in coming."""
+
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            node = cluster.start_node(lambda pod: None)
+
+            async def delay(op: Op) -> Result | None:
+                if frees(op):
+                    client.hold_back(PODS, lists=False)
+                return None
+
+            async def lose(op: Op, result: Result) -> Result:
+                return (
+                    InternalError("lost") if frees(op) and isinstance(result, Written) else result
+                )
+
+            client = Interceptor(cluster.client, delay, lose)
+            job = await cluster.create_job(backoffLimit=3)
+            controller = await cluster.start_job_controller(client)
+            await asyncio.sleep(5)
+            (pod,) = await cluster.pods()
+            await cluster.client.write(Delete(pod.key))
+            await asyncio.sleep(60)
+            client.release(PODS)
+            node.script = lambda pod: 0
+            await asyncio.sleep(60)
+            assert (await cluster.job(job)).status.failed == 1
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_a_pod_that_ends_while_the_job_is_suspended_is_counted(tmp_path: Path) -> None:
+    """It may have ended since it was chosen to be stopped, and its work is done."""
+
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            cluster.start_node(lambda pod: None)
+
+            async def end(op: Op) -> Result | None:
+                if frees(op) and isinstance(op, Patch):
+                    await end_pod(cluster, op.key)
+                return None
+
+            client = Interceptor(cluster.client, before=end)
+            job = await cluster.create_job()
+            controller = await cluster.start_job_controller(client)
+            await asyncio.sleep(5)
+            await cluster.client.write(Patch(job, b'{"spec":{"suspend":true}}', "merge"))
+            finished = await cluster.until_finished(job)
+            assert (finished.status.succeeded, finished.status.failed) == (1, 0)
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_a_pod_that_ends_while_its_job_fails_is_counted_by_how_it_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            cluster.start_node(lambda pod: None)
+            first = True
+
+            async def end(op: Op) -> Result | None:
+                nonlocal first
+                if isinstance(op, Delete) and first:
+                    first = False
+                    await end_pod(cluster, op.key)
+                return None
+
+            client = Interceptor(cluster.client, before=end)
+            job = await cluster.create_job(
+                backoffLimit=0, completions=5, parallelism=3, completionMode="Indexed"
+            )
+            controller = await cluster.start_job_controller(client)
+            await asyncio.sleep(5)
+            await end_pod(cluster, (await cluster.pods())[0].key, "Failed")
+            finished = await cluster.until_finished(job)
+            assert (finished.status.succeeded, finished.status.failed) == (1, 2)
+            await controller.stop()
+
+    run_virtual(main())

@@ -241,12 +241,17 @@ class JobController:
         except ApiError:
             memory.uncertain = True
             raise
+        there: set[str] = set()
         for document in listing.documents:
             pod = read_pod(document)
+            there.add(pod.metadata.uid)
             if _job_uid(pod) == job.metadata.uid:
                 memory.pod_revision = max(memory.pod_revision, pod.metadata.revision)
                 if is_spent(pod) and self._keeps_spent(job):
                     memory.put(pod)
+        for pod in list(memory.census):
+            if pod.metadata.uid not in there and pod.metadata.revision <= listing.revision:
+                memory.drop_unseen(pod.metadata.uid)
 
     async def _plan(self, job: Job, memory: Memory) -> Plan:
         if is_ours(job, self._settings) and not job.finished:

@@ -9,7 +9,7 @@ from onejob.api.errors import ApiError, Forbidden, NotFound
 from onejob.client.base import Client, Create, Delete, Patch, Result, Written
 from onejob.controllers.job_memory import Memory
 from onejob.objects.meta import PODS, Key
-from onejob.planning.claiming import REMOVE_TRACKING_PATCH
+from onejob.planning.claiming import REMOVE_TRACKING_PATCH, remove_tracking_if_unchanged
 from onejob.planning.plan import (
     Event,
     Plan,
@@ -62,13 +62,21 @@ async def change_pods(
 async def remove_finalizers(
     client: Client, namespace: str, pods: Sequence[PodRef], memory: Memory
 ) -> RemovalOutcomes:
-    results = await client.write_many(
-        [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
-    )
+    patches = [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
+    return await _free(client, pods, patches, memory)
+
+
+async def _free(
+    client: Client,
+    pods: Sequence[PodRef | PodDeletion],
+    patches: Sequence[Patch],
+    memory: Memory,
+) -> RemovalOutcomes:
+    results = await client.write_many(patches)
     removed: set[str] = set()
     error: str | None = None
     for pod, result in zip(pods, results, strict=True):
-        if _succeeded(result, memory):
+        if _succeeded(pod.uid, result, memory):
             removed.add(pod.uid)
         else:
             error = error or str(result)
@@ -82,10 +90,10 @@ async def _prune(
         [Delete(Key(PODS, namespace, pod.name), uid=pod.uid) for pod in pods]
     )
     for pod, result in zip(pods, results, strict=True):
-        if not _succeeded(result, memory):
+        if not _succeeded(pod.uid, result, memory):
             tally.fail(str(result))
         elif isinstance(result, NotFound):
-            # The caches do not keep such Pods, so its end may have gone unnoticed.
+            # The caches do not keep such Pods, so nobody will say that it went.
             memory.drop(pod.uid)
 
 
@@ -100,22 +108,34 @@ async def _delete(
     wanted = list(deletions)
     to_free = [pod for pod in wanted if pod.free_first]
     if to_free:
-        refs = [PodRef(pod.name, pod.uid) for pod in to_free]
-        freed = await remove_finalizers(client, namespace, refs, memory)
+        # Of a Pod that has ended unseen the work is done: it must stay, and be counted.
+        patches = [
+            Patch(
+                Key(PODS, namespace, pod.name), remove_tracking_if_unchanged(pod.resource_version)
+            )
+            for pod in to_free
+        ]
+        freed = await _free(client, to_free, patches, memory)
         if freed.error is not None:
             tally.fail(freed.error)
             wanted = [pod for pod in wanted if not pod.free_first or pod.uid in freed.removed]
-    results = await client.write_many(
-        [Delete(Key(PODS, namespace, pod.name), "Background", uid=pod.uid) for pod in wanted]
-    )
+    results = await client.write_many([_deletion(namespace, pod) for pod in wanted])
     for pod, result in zip(wanted, results, strict=True):
-        if _succeeded(result, memory):
+        if _succeeded(pod.uid, result, memory):
             tally.deleted.add(pod.uid)
             if isinstance(result, Written):
                 tell(pod_deleted(pod.name))
         else:
             tally.fail(str(result))
             tell(pod_delete_failed(str(result)))
+
+
+def _deletion(namespace: str, pod: PodDeletion) -> Delete:
+    # A Pod stopped by its Job's verdict is about to be counted by how it was seen, which must
+    # not be older than its end. One that was freed is counted by nobody.
+    version = "" if pod.free_first else pod.resource_version
+    key = Key(PODS, namespace, pod.name)
+    return Delete(key, "Background", uid=pod.uid, resource_version=version)
 
 
 async def _create(
@@ -154,13 +174,17 @@ async def _create(
         position, size = position + len(batch), size * 2
 
 
-def _succeeded(result: Result, memory: Memory) -> bool:
+def _succeeded(uid: str, result: Result, memory: Memory) -> bool:
     """A Pod that is not there needs no change any more."""
     if isinstance(result, Written):
         memory.pod_revision = max(memory.pod_revision, result.revision)
         return True
+    if isinstance(result, NotFound):
+        # No revision tells when the cache will know.
+        memory.drop_unseen(uid)
+        return True
     _note_refusal(result, memory)
-    return isinstance(result, NotFound)
+    return False
 
 
 def _note_refusal(error: ApiError, memory: Memory) -> None:

@@ -16,6 +16,9 @@ from onejob.planning.pod_template import PodStamp
 @dataclass(slots=True)
 class Memory:
     census: Census = field(default_factory=Census)
+    #: UIDs of Pods that the server said are gone, while the cache still shows them. Counted
+    #: already, they would be counted again each time they are looked at.
+    gone: set[str] = field(default_factory=set)
     #: UIDs of Pods that are new or whose labels changed: they may have to be let go.
     unclaimed: set[str] = field(default_factory=set)
     backoff: BackoffRecord = NO_FAILURES
@@ -35,14 +38,24 @@ class Memory:
 
     def put(self, pod: Pod) -> None:
         uid = pod.metadata.uid
+        if uid in self.gone:
+            return
         known = self.census.get(uid)
         if known is None or known.metadata.labels != pod.metadata.labels:
             self.unclaimed.add(uid)
         self.census.put(pod)
 
     def drop(self, uid: str) -> None:
+        """The Pod was seen to go, or concerns the Job no longer."""
         self.census.remove(uid)
         self.unclaimed.discard(uid)
+        self.gone.discard(uid)
+
+    def drop_unseen(self, uid: str) -> None:
+        """The Pod is gone, but what the cache shows of it may be older for a while."""
+        if self.census.get(uid) is not None:
+            self.drop(uid)
+            self.gone.add(uid)
 
 
 class Memories:

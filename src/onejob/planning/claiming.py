@@ -15,10 +15,15 @@ from onejob.planning.settings import Settings
 
 Claim: TypeAlias = Literal["keep", "adopt", "release", "leave"]
 
+_WITHOUT_TRACKING = {"$deleteFromPrimitiveList/finalizers": TRACKING_NAMES}
 #: A strategic merge patch; taking off a name that is absent changes nothing.
-REMOVE_TRACKING_PATCH = msgspec.json.encode(
-    {"metadata": {"$deleteFromPrimitiveList/finalizers": TRACKING_NAMES}}
-)
+REMOVE_TRACKING_PATCH = msgspec.json.encode({"metadata": _WITHOUT_TRACKING})
+
+
+def remove_tracking_if_unchanged(resource_version: str) -> bytes:
+    """The same, refused with Conflict if the Pod has changed since."""
+    metadata = {**_WITHOUT_TRACKING, "resourceVersion": resource_version}
+    return msgspec.json.encode({"metadata": metadata})
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,13 @@ def _skip(why: Note, job: Job, census: Census, now: datetime, settings: Settings
 def _end_all(census: Census) -> tuple[PodDeletion, ...]:
     """Stop what runs, finalizers and all: how it counts depends on the Job's fate."""
     return tuple(
-        PodDeletion(pod.metadata.name, uid, ready=uid in census.ready, free_first=False)
+        PodDeletion(
+            pod.metadata.name,
+            uid,
+            ready=uid in census.ready,
+            free_first=False,
+            resource_version=pod.metadata.resource_version,
+        )
         for uid, pod in census.active.items()
     )
 

@@ -87,6 +87,8 @@ class PodDeletion:
     ready: bool
     #: Take the tracking finalizer off first, so that the Pod is never counted as failed.
     free_first: bool
+    #: The version that was judged. One that has ended meanwhile must not be freed uncounted.
+    resource_version: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ def deletions(pods: Iterable[Pod], census: Census) -> tuple[PodDeletion, ...]:
             pod.metadata.uid,
             ready=pod.metadata.uid in census.ready,
             free_first=is_tracked(pod),
+            resource_version=pod.metadata.resource_version,
         )
         for pod in pods
     )
