@@ -4,6 +4,7 @@ Two watches record every version of every Pod and Job. They are judged when all 
 order in which they were stored, so that a Job is compared with the Pods of its own moment.
 """
 
+import sys
 from dataclasses import dataclass, field
 
 from onejob.client.base import Client, Selection
@@ -77,7 +78,12 @@ class _Judge:
     #: UIDs that were ever in the status' lists.
     _listed_succeeded: set[str] = field(default_factory=set)
     _listed_failed: set[str] = field(default_factory=set)
+    #: The Job as it was when it had just finished.
+    _finished: Job | None = None
+    #: The most that was ever asked for at once, and the least that was ever enough to complete.
     _most_parallel: int = 0
+    _fewest_enough: int = sys.maxsize
+    _fewest_completions: int = sys.maxsize
 
     def see_pod(self, pod: Pod, *, gone: bool) -> None:
         uid = pod.metadata.uid
@@ -93,6 +99,10 @@ class _Judge:
 
     def see_job(self, job: Job) -> None:
         before, self._job = self._job, job
+        if self._finished is None and job.finished:
+            self._finished = job
+        self._fewest_completions = min(self._fewest_completions, job.spec.completions or 0)
+        self._fewest_enough = min(self._fewest_enough, _enough(job))
         self._most_parallel = max(self._most_parallel, job.spec.parallelism or 0)
         if before is None:
             return
@@ -111,8 +121,8 @@ class _Judge:
         )
 
     def see_the_end(self) -> None:
-        job = self._job
-        if job is None or not job.finished:
+        job = self._finished
+        if job is None:
             self._complain("the Job did not finish after the faults had ended")
             return
         status = job.status
@@ -125,8 +135,8 @@ class _Judge:
         )
         if (status.succeeded, status.failed) != (succeeded, len(self._listed_failed)):
             self._complain(f"{status} is not the sum of what was listed")
-        if job.condition_is_true("Complete") and status.succeeded < _enough(job):
-            self._complain(f"Complete with {status.succeeded} of {_enough(job)}")
+        if job.condition_is_true("Complete") and status.succeeded < self._fewest_enough:
+            self._complain(f"Complete with {status.succeeded} of {self._fewest_enough}")
         for life in self._lives.values():
             if life.gone:
                 continue
@@ -143,10 +153,12 @@ class _Judge:
         job = self._job
         if job is None or life.strayed or job.finished:
             return
-        if job.indexed and pod.phase == "Succeeded":
+        index = completion_index(pod)
+        if job.indexed and (index is None or index >= self._fewest_completions):
+            return  # An index that the Job has no more is forgotten.
+        if index is not None and pod.phase == "Succeeded":
             recorded = parse_indexes(job.status.completed_indexes, job.spec.completions or 0)
-            index = completion_index(pod)
-            if index is None or index in recorded:
+            if index in recorded:
                 return
         if pod.phase == "Failed" and (
             not _counts(job, pod) or job.condition_is_true("SuccessCriteriaMet")

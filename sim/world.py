@@ -35,6 +35,7 @@ _FAILURE_POLICY = {
 DEEDS = ("restart", "suspend", "resume", "scale", "kill a Pod", "nothing")
 #: A Pod that leaves its Job and comes back may find its index taken, and that is nobody's fault.
 DEEDS_WITHOUT_INDEXES = ("disown a Pod", "relabel a Pod")
+DEEDS_WITH_INDEXES = ("resize",)
 _SELECTED_BY = "batch.kubernetes.io/controller-uid"
 
 
@@ -84,7 +85,7 @@ class _World:
         self._job = job
         self._client = FaultyClient(cluster.client, Faults(), rng)
         self._controller: RunningController | None = None
-        self._possible = DEEDS + (() if indexed else DEEDS_WITHOUT_INDEXES)
+        self._possible = DEEDS + (DEEDS_WITH_INDEXES if indexed else DEEDS_WITHOUT_INDEXES)
 
     async def run(self) -> None:
         await self._restart_controller()
@@ -113,6 +114,9 @@ class _World:
                 await self._edit({"suspend": False})
             case "scale":
                 await self._edit({"parallelism": self._rng.randint(0, 6)})
+            case "resize":
+                size = self._rng.randint(1, 12)
+                await self._edit({"completions": size, "parallelism": size})
             case "kill a Pod":
                 await self._kill_a_pod()
             case "disown a Pod":

@@ -262,6 +262,33 @@ def test_a_patch_that_frees_a_pod_names_both_finalizers() -> None:
     }
 
 
+def test_a_pod_whose_creation_was_not_answered_is_not_created_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+
+            async def delay(op: Op) -> Result | None:
+                if isinstance(op, Create) and op.resource == PODS:
+                    client.hold_back(PODS, lists=False)
+                return None
+
+            async def lose(op: Op, result: Result) -> Result:
+                if isinstance(op, Create) and op.resource == PODS:
+                    return InternalError("lost")
+                return result
+
+            client = Interceptor(cluster.client, delay, lose)
+            await cluster.create_job(completions=1, completionMode="Indexed")
+            controller = await cluster.start_job_controller(client)
+            await asyncio.sleep(60)
+            assert len(await cluster.pods()) == 1
+            client.release(PODS)
+            await asyncio.sleep(60)
+            assert len(await cluster.pods()) == 1
+            await controller.stop()
+
+    run_virtual(main())
+
+
 def test_a_pod_whose_going_is_not_seen_is_counted_once(tmp_path: Path) -> None:
     """Freeing a deleted Pod removes it; the answer is lost, and its end is long in coming."""
 
