@@ -1,4 +1,4 @@
-"""The four writes that every Pod of every Job goes through, without taking it apart.
+"""The writes that every Pod of every Job goes through, without taking it apart.
 
 onejob's own controllers and node agent create, bind, report on and free Pods thousands of
 times a second. These functions do exactly what the general path in `writes` does for such
@@ -9,37 +9,38 @@ the two.
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from onejob.api.errors import not_found
 from onejob.api.metadata import generated_name, new_uid, timestamp
+from onejob.api.pod_pieces import (
+    BEFORE_METADATA,
+    BEFORE_REVISION,
+    PodPieces,
+    cut,
+    has_ended,
+    is_placeable,
+)
 from onejob.api.requests import Outcome, WriteOptions
 from onejob.api.writes import Writes
 from onejob.objects.meta import NAMESPACES, PODS, Key
+from onejob.store.base import Stored
 
 _encode = msgspec.json.encode
 
+#: What a Job's Pods bring along; the rest of the metadata is for the server to give.
+_BROUGHT: Final = frozenset(
+    ("generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
+)
 #: Lists of a Pod's status that a strategic patch merges by key; the rest it replaces.
 _MERGED_LISTS: Final = frozenset(("podIPs", "hostIPs", "resourceClaimStatuses"))
 _REMEMBERED_SPECS: Final = 256
+#: About 2 kB each. Those that are not remembered are cut anew.
+_REMEMBERED_PODS: Final = 4_096
 _HOSTNAME: Final = b'{"hostname":"'
-
-
-class _Pod(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A Pod taken apart no further than needed."""
-
-    api_version: str
-    kind: str
-    metadata: dict[str, Any]
-    spec: msgspec.Raw
-    status: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Placement(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    scheduling_gates: list[msgspec.Raw] = []
 
 
 class _PatchedMetadata(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,10 +60,10 @@ class _CreatedPod(msgspec.Struct, rename="camel"):
     spec: msgspec.Raw
 
 
-_read_pod = msgspec.json.Decoder(_Pod).decode
 _read_object = msgspec.json.Decoder(dict[str, Any]).decode
-_read_placement = msgspec.json.Decoder(_Placement).decode
 _read_patch = msgspec.json.Decoder(_QuickPatch).decode
+#: There are few ways to free a Pod, and all Pods are freed.
+_read_freeing = lru_cache(maxsize=16)(_read_patch)
 _read_created = msgspec.json.Decoder(_CreatedPod).decode
 
 
@@ -72,8 +73,22 @@ class _KnownSpec:
 
     #: The members of the defaulted spec, without the opening brace.
     members: bytes
-    status: msgspec.Raw
-    generation: int | None
+    placeable: bool
+    status: bytes
+    ended: bool
+    generation: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Blank:
+    """A Pod to create, but for what is its own."""
+
+    generate_name: str
+    finalizers: tuple[str, ...]
+    #: The members of the metadata, without the braces.
+    metadata: bytes
+    spec: bytes
+    known: _KnownSpec
 
 
 class QuickWrites:
@@ -81,46 +96,60 @@ class QuickWrites:
         self._writes = writes
         self._store = writes.store
         self._specs: OrderedDict[bytes, _KnownSpec] = OrderedDict()
+        #: All Pods of a Job without indexes are made from the same bytes.
+        self._last_blank: tuple[str, bytes, _Blank] | None = None
+        #: The pieces of the Pods that were written last, and of which revision they are.
+        self._pods: OrderedDict[Key, tuple[int, PodPieces]] = OrderedDict()
 
     def create_pod(self, namespace: str, document: bytes, options: WriteOptions) -> Outcome | None:
         """Create a Pod whose spec was created before, as all Pods of one Job are."""
         if not options.trusted or options.dry_run:
             return None
-        pod = _read_created(document)
-        rest, hostname = _split_hostname(bytes(pod.spec))
-        known = self._specs.get(rest)
-        metadata = pod.metadata
-        if known is None or not metadata.get("generateName") or metadata.get("name"):
+        blank = self._blank(namespace, document)
+        if blank is None or not self._open_for_content(namespace):
             return None
-        if not self._open_for_content(namespace):
-            return None
-        writes = self._writes
-        name = generated_name(metadata["generateName"], writes.rng)
+        writes, known = self._writes, blank.known
+        uid = new_uid(writes.rng)
+        name = generated_name(blank.generate_name, writes.rng)
         key = Key(PODS, namespace, name)
         if self._store.newest(key) is not None:
             return None
-        ordered_metadata = {
-            "name": name,
-            **metadata,
-            "namespace": namespace,
-            "uid": new_uid(writes.rng),
-            "creationTimestamp": timestamp(writes.clock.now()),
-        }
-        if known.generation is not None:
-            ordered_metadata["generation"] = known.generation
-        spec = msgspec.Raw(hostname + known.members if hostname else b"{" + known.members)
-        return self._stage(key, 0, _Pod("v1", "Pod", ordered_metadata, spec, known.status), 201)
+        before_revision = b'%b{%b,"uid":"%b","creationTimestamp":"%b","name":%b,%b%b' % (
+            BEFORE_METADATA,
+            blank.metadata,
+            uid.encode(),
+            timestamp(writes.clock.now()).encode(),
+            _encode(name),
+            known.generation,
+            BEFORE_REVISION,
+        )
+        pieces = PodPieces(
+            uid=uid,
+            deleting=False,
+            finalizers=blank.finalizers,
+            placeable=known.placeable,
+            ended=known.ended,
+            before_revision=before_revision,
+            after_revision=b'"}',
+            spec=blank.spec,
+            status=known.status,
+        )
+        return self._stage(key, 0, pieces, 201)
 
     def learn_spec(self, document: bytes, created: bytes) -> None:
         """Remember what the general path made of a Pod's spec: the next one like it is quick."""
         rest, _ = _split_hostname(bytes(_read_created(document).spec))
         result = _read_object(created)
-        spec = result["spec"]
+        spec, status = result["spec"], result.get("status", {})
         spec.pop("hostname", None)
+        members = _encode(spec)
+        generation = result["metadata"].get("generation")
         self._specs[rest] = _KnownSpec(
-            _encode(spec)[1:],
-            msgspec.Raw(_encode(result.get("status", {}))),
-            result["metadata"].get("generation"),
+            members[1:],
+            is_placeable(members),
+            _encode(status),
+            has_ended(status),
+            b"" if generation is None else b'"generation":%d,' % generation,
         )
         if len(self._specs) > _REMEMBERED_SPECS:
             self._specs.popitem(last=False)
@@ -132,67 +161,73 @@ class QuickWrites:
         if not options.trusted or options.dry_run:
             return None
         try:
-            patch = _read_patch(body)
+            patch = _read_patch(body) if subresource else _read_freeing(body)
         except msgspec.DecodeError:
             return None
         stored = self._store.newest(key)
         if stored is None:
             raise not_found(PODS, key.name)
-        pod = _read_pod(stored.value)
-        if patch.metadata.uid and patch.metadata.uid != pod.metadata["uid"]:
+        pod = self._pieces(stored)
+        if pod is None or (patch.metadata.uid and patch.metadata.uid != pod.uid):
             return None
         if subresource == "" and patch.status is None:
-            if "deletionTimestamp" in pod.metadata:
-                # It may vanish with this write: the general path knows how.
-                return None
-            changed = _free(pod.metadata, patch.metadata.freed)
+            changed = pod.freed(patch.metadata.freed)
         elif subresource == "status" and patch.status is not None and not patch.metadata.freed:
             status = _read_object(pod.status)
             if not _merge_status(status, patch.status):
                 return None
-            before, pod.status = bytes(pod.status), msgspec.Raw(_encode(status))
-            changed = before != bytes(pod.status)
+            changed = pod.with_status(status)
         else:
             return None
-        if not changed:
+        if changed is None:
+            return None
+        if changed == pod:
             return Outcome(200, stored.value, stored.revision)
-        return self._stage(key, stored.revision, pod, 200)
+        return self._stage(key, stored.revision, changed, 200)
 
     def bind_pod(self, key: Key, node: str, uid: str) -> Outcome | None:
         stored = self._store.newest(key)
-        if stored is None:
+        pod = None if stored is None else self._pieces(stored)
+        if stored is None or pod is None or (uid and uid != pod.uid):
             return None
-        pod = _read_pod(stored.value)
-        placement = _read_placement(pod.spec)
-        status = _read_object(pod.status)
-        ordinary = (
-            not placement.node_name
-            and not placement.scheduling_gates
-            and "deletionTimestamp" not in pod.metadata
-            and (not uid or uid == pod.metadata["uid"])
-            and "conditions" not in status
-            and bytes(pod.spec) != b"{}"
+        bound = pod.bound(node, timestamp(self._writes.clock.now()))
+        return None if bound is None else self._stage(key, stored.revision, bound, 201)
+
+    def _blank(self, namespace: str, document: bytes) -> _Blank | None:
+        last = self._last_blank
+        if last is not None and last[1] == document and last[0] == namespace:
+            return last[2]
+        pod = _read_created(document)
+        rest, hostname = _split_hostname(bytes(pod.spec))
+        known = self._specs.get(rest)
+        # Empty lists and maps of metadata are never shown.
+        metadata = {field: value for field, value in pod.metadata.items() if value}
+        if known is None or "generateName" not in metadata or not metadata.keys() <= _BROUGHT:
+            return None
+        if metadata.setdefault("namespace", namespace) != namespace:
+            return None
+        blank = _Blank(
+            metadata["generateName"],
+            tuple(metadata.get("finalizers", ())),
+            _encode(metadata)[1:-1],
+            (hostname or b"{") + known.members,
+            known,
         )
-        if not ordinary:
-            return None
-        now = timestamp(self._writes.clock.now())
-        status["conditions"] = [
-            {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
-        ]
-        pod.status = msgspec.Raw(_encode(status))
-        pod.spec = msgspec.Raw(b'{"nodeName":' + _encode(node) + b"," + bytes(pod.spec)[1:])
-        return self._stage(key, stored.revision, pod, 201)
+        self._last_blank = (namespace, document, blank)
+        return blank
 
-    def _stage(self, key: Key, expected: int, pod: _Pod, code: int) -> Outcome:
-        metadata = pod.metadata
+    def _pieces(self, stored: Stored) -> PodPieces | None:
+        revision, pieces = self._pods.pop(stored.key, (0, None))
+        return pieces if revision == stored.revision else cut(stored.value, stored.revision)
 
-        def encode(revision: int) -> bytes:
-            metadata["resourceVersion"] = str(revision)
-            return _encode(pod)
-
-        cold = not metadata.get("finalizers") and _has_ended(bytes(pod.status))
-        staged = self._store.stage(key, expected, encode, cold=cold)
+    def _stage(self, key: Key, expected: int, pod: PodPieces, code: int) -> Outcome:
+        cold = pod.ended and not pod.finalizers
+        staged = self._store.stage(key, expected, pod.document, cold=cold)
         assert staged is not None, "only a deletion leaves nothing behind"
+        if not cold:
+            self._pods[key] = (staged.revision, pod)
+            if len(self._pods) > _REMEMBERED_PODS:
+                self._pods.popitem(last=False)
         return Outcome(code, staged.value, staged.revision)
 
     def _open_for_content(self, namespace: str) -> bool:
@@ -253,24 +288,3 @@ def _merge_conditions(
             woven.append(rest.pop(0))
         woven.append(condition)
     return woven + rest
-
-
-def _free(metadata: dict[str, Any], names: list[str]) -> bool:
-    held: list[str] = metadata.get("finalizers", [])
-    kept = [name for name in held if name not in names]
-    if kept:
-        metadata["finalizers"] = kept
-    else:
-        metadata.pop("finalizers", None)
-    return kept != held
-
-
-class _Phase(msgspec.Struct):
-    phase: str = ""
-
-
-_read_phase = msgspec.json.Decoder(_Phase).decode
-
-
-def _has_ended(status: bytes) -> bool:
-    return _read_phase(status).phase in ("Succeeded", "Failed")

@@ -110,7 +110,9 @@ def keep_status(new: Document, old: Document) -> None:
 
 
 def keep_all_but_status(new: Document, old: Document) -> None:
-    for field in [field for field in new if field not in _WRITABLE_WITH_STATUS]:
+    """The order of fields stays too, so that a document changes no more than its status."""
+    kept = _WRITABLE_WITH_STATUS | old.keys()
+    for field in [field for field in new if field not in kept]:
         del new[field]
     for field, value in old.items():
         if field not in _WRITABLE_WITH_STATUS:
