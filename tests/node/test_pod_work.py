@@ -1,13 +1,13 @@
 """What one Pod's work learns from the watch, whatever order its own writes come back in."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import msgspec
 import pytest
 
-from onejob.client.base import Delete, Op, Result, Written
+from onejob.client.base import Delete, Op, Patch, Result, Written
 from onejob.node.pod_work import PodWork
 from onejob.node.runtime import AttemptRef, Ended, Runtime, Started
 from onejob.node.sighting import read_sighting
@@ -134,3 +134,21 @@ def test_a_deletion_with_less_patience_shortens_the_one_under_way() -> None:
     seen(work, the_pod(DELETED + 2, grace=2))
     seen(work, the_pod(DELETED + 3, grace=2))
     assert around.asked.stops == [30, 2]
+
+
+def test_an_attempt_that_was_never_seen_to_run_is_reported_with_its_times() -> None:
+    around = Around()
+    work = PodWork(read_node_pod(msgspec.json.encode(the_pod(BOUND))), around, {})
+    work.step()
+    began = NOON - timedelta(seconds=3)
+    work.happened(Ended(AttemptRef("u", "c", 0), Exit(0, NOON, began)))
+    work.step()
+    (patch,) = [op for op, _ in around.writes]
+    assert isinstance(patch, Patch)
+    status = msgspec.json.decode(patch.body)["status"]
+    assert status["phase"] == "Succeeded"
+    ended = status["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["startedAt"], ended["finishedAt"]) == (
+        "2026-01-01T11:59:57Z",
+        "2026-01-01T12:00:00Z",
+    )

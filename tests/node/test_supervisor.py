@@ -9,7 +9,7 @@ from onejob.node.supervisor.journal import Claim, Journal, Outcome
 from onejob.node.supervisor_client import _PACKAGES
 
 CLAIM = Claim("uid", "c", 0)
-EXITED = Outcome("exited", 5.0, 3)
+EXITED = Outcome("exited", 5.0, 3, alone=True)
 
 
 def a_journal(path: Path, boot: str = "boot") -> Journal:
@@ -33,10 +33,22 @@ def test_it_loads_nothing_but_the_standard_library() -> None:
 
 
 def test_a_claim_is_on_disk_before_anything_is_done(tmp_path: Path) -> None:
-    a_journal(tmp_path).claim(CLAIM, 7)
+    a_journal(tmp_path).claim(CLAIM, 7, "/folder")
     again = a_journal(tmp_path).find(CLAIM)
     assert again is not None
-    assert (again.outcome, again.pid, again.mark) == (None, 0, 7)
+    assert (again.outcome, again.pid, again.mark, again.folder) == (None, 0, 7, "/folder")
+
+
+def test_lines_of_earlier_versions_are_understood(tmp_path: Path) -> None:
+    lines = [
+        ["boot", "boot"],
+        ["claim", *CLAIM, 7],
+        ["end", *CLAIM, "exited", 5.0, 3, 0, "", ""],
+    ]
+    (tmp_path / "claims").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = a_journal(tmp_path).find(CLAIM)
+    assert found is not None
+    assert (found.mark, found.folder, found.outcome) == (7, "", Outcome("exited", 5.0, 3))
 
 
 def test_what_became_of_an_attempt_is_remembered(tmp_path: Path) -> None:
@@ -45,6 +57,7 @@ def test_what_became_of_an_attempt_is_remembered(tmp_path: Path) -> None:
     attempt.pid = 42
     journal.began(attempt)
     journal.end(attempt, EXITED)
+    journal.flush()
     again = a_journal(tmp_path).find(CLAIM)
     assert again is not None
     assert (again.pid, again.start_ticks, again.outcome) == (42, attempt.start_ticks, EXITED)
@@ -56,6 +69,7 @@ def test_a_forgotten_pod_leaves_no_trace_even_after_compaction(tmp_path: Path) -
     for number in range(3000):
         journal.end(journal.claim(Claim(f"u{number}", "c", 0), 0), EXITED)
         journal.forget(f"u{number}")
+    journal.flush()
     again = a_journal(tmp_path)
     assert [attempt.claim.uid for attempt in again.each()] == ["kept"]
     assert len((tmp_path / "claims").read_bytes()) < 500

@@ -49,7 +49,10 @@ class Links:
 
     def give_back(self, uid: str) -> None:
         """Remove the links of a Pod that is over."""
-        for target in [target for target, owner in self._owners.items() if owner == uid]:
+        targets = [target for target, owner in self._owners.items() if owner == uid]
+        if not targets:
+            return
+        for target in targets:
             del self._owners[target]
             if os.path.islink(target):
                 os.unlink(target)

@@ -36,6 +36,7 @@ from onejob.node.runtime import (
     RuntimeEvent,
     Started,
 )
+from onejob.node.scratch import ScratchFolders
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.supervisor_client import SupervisorClient, SupervisorGone
 from onejob.node.volumes import VolumeProblem, mount_source, provide_volumes, settings_in_volumes
@@ -85,6 +86,8 @@ class ProcessRuntime:
         self._messages: dict[AttemptRef, tuple[Path, Container]] = {}
         #: Pods that got directories of their own, apart from logs.
         self._furnished: set[str] = set()
+        self._scratch = ScratchFolders(f"{self._pods}/scratch", self._remove)
+        self._rubbish: list[str] = []
         self._outbox: list[dict[str, Any]] = []
         self._forgotten: list[str] = []
         self._flush_due = False
@@ -97,12 +100,14 @@ class ProcessRuntime:
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
         self._deliver, self._fetch = deliver, fetch
         self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
-        known, rebooted = await self._supervisor.connect()
+        found = await self._supervisor.connect()
         self._links = Links(self._pods)
         # What was made for Pods in an earlier life is ours to clear away.
-        self._furnished.update(record[1] for record in known)
+        self._furnished.update(record[1] for record in found.known)
+        self._scratch.inherit(found.folders)
         return Inheritance(
-            [event for record in known if (event := self._event(record)) is not None], rebooted
+            [event for record in found.known if (event := self._event(record)) is not None],
+            found.rebooted,
         )
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
@@ -122,19 +127,24 @@ class ProcessRuntime:
         self._supervisor.send({"do": "stop", "items": [[*ref, grace_seconds]]})
 
     def release(self, uid: str) -> None:
-        self._forgotten.append(uid)
-        self._flush_soon()
+        self._forget(uid)
         if uid in self._furnished:
             self._furnished.discard(uid)
-            self._links.give_back(uid)
-            folder = self._pods / uid
-            self._remove(*(folder / name for name in ("work", "volumes", "root", "messages")))
+            for name in ("volumes", "root", "messages"):
+                self._remove(f"{self._pods}/{uid}/{name}")
 
     def discard(self, uid: str) -> None:
+        # It may still run.
+        self._scratch.never_hand_on(uid)
+        self._forget(uid)
+        self._furnished.discard(uid)
+        self._remove(f"{self._pods}/{uid}")
+
+    def _forget(self, uid: str) -> None:
         self._forgotten.append(uid)
         self._flush_soon()
         self._links.give_back(uid)
-        self._remove(self._pods / uid)
+        self._scratch.give_back(uid)
 
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
@@ -193,6 +203,7 @@ class ProcessRuntime:
         for task in self._preparing:
             task.cancel()
         await asyncio.gather(*self._preparing, return_exceptions=True)
+        self._scratch.close()
         self._flush()
         await self._supervisor.close(end=end_pods or self._settings.end_with_owner)
         await asyncio.to_thread(self._cleaner.shutdown)
@@ -272,10 +283,7 @@ class ProcessRuntime:
     def _default_working_dir(self, pod: NodePod) -> str:
         if self._settings.working_dir is not None:
             return str(self._settings.working_dir)
-        self._furnished.add(pod.uid)
-        folder = f"{self._pods}/{pod.uid}/work"
-        os.makedirs(folder, exist_ok=True)
-        return folder
+        return self._scratch.of(pod.uid)
 
     def _add_mounts(
         self,
@@ -381,6 +389,10 @@ class ProcessRuntime:
         if self._forgotten:
             uids, self._forgotten = self._forgotten, []
             self._supervisor.send({"do": "forget", "uids": uids})
+        if self._rubbish:
+            # In a thread of its own: removing waits for the disk, and may have much to remove.
+            paths, self._rubbish = self._rubbish, []
+            self._cleaner.submit(_remove_trees, paths)
 
     def _hear(self, records: Sequence[list[Any]]) -> None:
         events = [event for record in records if (event := self._event(record)) is not None]
@@ -400,7 +412,9 @@ class ProcessRuntime:
             self._running.add(ref)
             return Started(ref, _moment(record[4])) if record[4] else None
         self._running.discard(ref)
-        started_at, at, code, signal, reason, message = record[4:]
+        started_at, at, code, signal, reason, message, *alone = record[4:]
+        if alone != [True]:
+            self._scratch.never_hand_on(ref.uid)
         if kind == "lost":
             return Lost(ref, _moment(at))
         exit = Exit(
@@ -443,7 +457,7 @@ class ProcessRuntime:
         self._supervisor = self._new_supervisor()
         while True:
             try:
-                known, _ = await self._supervisor.connect()
+                known = (await self._supervisor.connect()).known
                 break
             except SupervisorGone as error:
                 log.error("%s", error)
@@ -457,9 +471,9 @@ class ProcessRuntime:
     def _log_path(self, ref: AttemptRef) -> Path:
         return log_path(self._data_dir, *ref)
 
-    def _remove(self, *folders: Path) -> None:
-        # In a thread of its own: removing waits for the disk, and may have much to remove.
-        self._cleaner.submit(_remove_trees, folders)
+    def _remove(self, path: str) -> None:
+        self._rubbish.append(path)
+        self._flush_soon()
 
 
 def _rename(path: str, actual: str, request: dict[str, Any]) -> None:
@@ -469,10 +483,10 @@ def _rename(path: str, actual: str, request: dict[str, Any]) -> None:
     request["env"] = {name: text.replace(path, actual) for name, text in request["env"].items()}
 
 
-def _remove_trees(folders: Sequence[Path]) -> None:
+def _remove_trees(folders: Sequence[str]) -> None:
     for folder in folders:
         try:
-            folder.rmdir()
+            os.rmdir(folder)
         except FileNotFoundError:
             continue
         except OSError:

@@ -30,6 +30,17 @@ class SupervisorGone(Exception):
     """The supervisor died or could not be started."""
 
 
+class Greeting(msgspec.Struct):
+    #: All attempts, as events.
+    known: list[list[Any]]
+    #: Whether this machine lets a process have mounts of its own.
+    isolates: bool
+    #: Whether the machine was started anew since the first of the attempts.
+    rebooted: bool
+    #: Where the processes of each Pod were started, by uid.
+    folders: dict[str, str] = {}
+
+
 class SupervisorClient:
     """`on_events` gets each batch of events, `on_lost` is called if the connection breaks."""
 
@@ -48,12 +59,10 @@ class SupervisorClient:
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        #: Whether this machine lets a process have mounts of its own.
         self.isolates = False
 
-    async def connect(self) -> tuple[Sequence[list[Any]], bool]:
-        """Find or start the supervisor; returns all attempts that it knows of, and whether the
-        machine was started anew since the first of them."""
+    async def connect(self) -> Greeting:
+        """Find or start the supervisor, and hear what it knows."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         sock, self._process = await asyncio.to_thread(_reach, self._directory)
         reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=_LINE_LIMIT)
@@ -61,10 +70,10 @@ class SupervisorClient:
         line = await reader.readline()
         if not line:
             raise SupervisorGone("the supervisor hung up before it said anything")
-        greeting = msgspec.json.decode(line)
+        greeting = msgspec.json.decode(line, type=Greeting)
         self._task = asyncio.create_task(self._listen(reader), name="supervisor")
-        self.isolates = greeting["isolates"]
-        return greeting["known"], greeting["rebooted"]
+        self.isolates = greeting.isolates
+        return greeting
 
     def send(self, message: dict[str, Any]) -> None:
         if self._writer is not None and not self._writer.is_closing():

@@ -3,9 +3,10 @@
 A claim is written before its process exists, so whatever happens to this process or to the
 server, an attempt is never made twice: a claim with neither exit nor living process is lost.
 
-Lines are written but not synced. They survive the death of every process; only the machine's
-own end can lose them, and that is noticed by the boot id in the first line: after a reboot
-nothing of this node can still run, whatever the journal says.
+Claims are written at once, the rest by `flush`, before anybody is told. Lines are not synced:
+they survive the death of every process. Only the machine's own end can lose them, and that is
+noticed by the boot id in the first line: after a reboot nothing of this node can still run,
+whatever the journal says.
 """
 
 import json
@@ -25,10 +26,12 @@ class Claim(NamedTuple):
 class Attempt:
     """One claim and what became of it. `outcome` is None while it runs or may run."""
 
-    __slots__ = ("claim", "mark", "outcome", "pid", "start_ticks", "started_at")
+    __slots__ = ("claim", "folder", "mark", "outcome", "pid", "start_ticks", "started_at")
 
-    def __init__(self, claim: Claim, mark: int = 0) -> None:
+    def __init__(self, claim: Claim, mark: int = 0, folder: str = "") -> None:
         self.claim = claim
+        #: Where it starts.
+        self.folder = folder
         #: How to recognise the process should its pid never be written down; 0 if it always is.
         self.mark = mark
         self.pid = 0
@@ -47,6 +50,8 @@ class Outcome(NamedTuple):
     signal: int = 0
     reason: str = ""
     message: str = ""
+    #: Nothing that it started can still live.
+    alone: bool = False
 
 
 #: Rewrite the file once it has this many lines that no longer matter.
@@ -61,26 +66,37 @@ class Journal:
         #: The machine went down since these records were made.
         self.rebooted = False
         self._lines = 0
+        self._unwritten: list[bytes] = []
         self._replay()
         self.fd = -1
         self._rewrite()
 
-    def claim(self, claim: Claim, mark: int) -> Attempt:
-        attempt = self._add(Attempt(claim, mark))
-        self._append(["claim", *claim, mark])
+    def claim(self, claim: Claim, mark: int, folder: str = "") -> Attempt:
+        attempt = self._add(Attempt(claim, mark, folder))
+        self._append(["claim", *claim, mark, folder])
+        self.flush()
         return attempt
 
     def began(self, attempt: Attempt) -> None:
         attempt.start_ticks = linux.ticks_now()
         self._append(["pid", *attempt.claim, attempt.pid, attempt.start_ticks, 0.0])
 
+    def flush(self) -> None:
+        """Have everything that was said so far on record."""
+        if self._unwritten:
+            lines, self._unwritten = self._unwritten, []
+            os.write(self.fd, b"".join(lines))
+
     def find(self, claim: Claim) -> Attempt | None:
         return self.attempts.get(claim.uid, {}).get(claim.container, {}).get(claim.attempt)
 
     def each(self) -> Iterator[Attempt]:
-        for containers in self.attempts.values():
-            for attempts in containers.values():
-                yield from attempts.values()
+        for uid in self.attempts:
+            yield from self.of(uid)
+
+    def of(self, uid: str) -> Iterator[Attempt]:
+        for attempts in self.attempts.get(uid, {}).values():
+            yield from attempts.values()
 
     def pid_line(self, claim: Claim, pid: int, ticks: int, at: float) -> bytes:
         """Written to `fd` by a forked child itself, before it becomes the workload."""
@@ -102,7 +118,7 @@ class Journal:
         return attempt
 
     def _append(self, record: list[object]) -> None:
-        os.write(self.fd, _encode(record))
+        self._unwritten.append(_encode(record))
         self._lines += 1
 
     def _replay(self) -> None:
@@ -128,7 +144,9 @@ class Journal:
             return
         claim = Claim(str(fields[0]), str(fields[1]), int(str(fields[2])))
         if kind == "claim":
-            self._add(Attempt(claim, int(str(fields[3]))))
+            # Earlier versions did not write the folder.
+            folder = str(fields[4]) if len(fields) > 4 else ""
+            self._add(Attempt(claim, int(str(fields[3])), folder))
             return
         attempt = self.find(claim)
         if attempt is None:
@@ -145,13 +163,14 @@ class Journal:
                 int(str(rest[3])),
                 str(rest[4]),
                 str(rest[5]),
+                rest[6:7] == [True],
             )
 
     def _rewrite(self) -> None:
         """Replace the file by one that says the same in fewer lines."""
         lines = [_encode(["boot", self.boot_id])]
         for attempt in self.each():
-            lines.append(_encode(["claim", *attempt.claim, attempt.mark]))
+            lines.append(_encode(["claim", *attempt.claim, attempt.mark, attempt.folder]))
             if attempt.pid:
                 lines.append(
                     self.pid_line(
@@ -169,7 +188,12 @@ class Journal:
             os.close(self.fd)
         self.fd = fd
         self._lines = len(lines)
+        # All of it is in the lines above.
+        self._unwritten.clear()
+
+
+_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def _encode(record: list[object]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    return _json(record).encode() + b"\n"

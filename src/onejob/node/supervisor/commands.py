@@ -1,0 +1,113 @@
+"""Commands run beside a container, in its view of the file system: probes and `kubectl exec`."""
+
+import contextlib
+import os
+from collections.abc import Callable
+
+from onejob.node.supervisor import spawn
+from onejob.node.supervisor.connections import Connection, Connections
+from onejob.node.supervisor.loop import Loop
+from onejob.node.supervisor.processes import kill_session
+
+_OUTPUT_BYTES = 10 * 1024
+
+
+class Command:
+    """`asker` and `number` say who wants to know how it ends."""
+
+    __slots__ = ("asker", "beside", "number", "output", "pid", "pipe", "timed_out")
+
+    def __init__(self, pid: int, beside: int, asker: Connection, number: int, pipe: int) -> None:
+        self.pid = pid
+        #: The first process of the container that it ends with.
+        self.beside = beside
+        self.asker = asker
+        self.number = number
+        #: What it says, or why it could not begin.
+        self.pipe = pipe
+        self.output = b""
+        self.timed_out = False
+
+
+class Commands:
+    def __init__(self, loop: Loop, connections: Connections, null: int) -> None:
+        self._loop = loop
+        self._connections = connections
+        self._null = null
+        self._running: set[Command] = set()
+
+    def run(
+        self, connection: Connection, request: spawn.Request, beside: int, *, isolated: bool
+    ) -> Command | None:
+        """Start what is asked beside a container; its output goes back, unless the request came
+        with streams of its own. None if it cannot be started, which is told."""
+        if isolated:
+            request["join"] = beside
+        read, write = os.pipe2(os.O_CLOEXEC)
+        streams, connection.descriptors = connection.descriptors, []
+        stdin, output, errors = streams or (self._null, write, write)
+        try:
+            pid = spawn.fork(
+                request, stdin=stdin, output=output, errors=errors, report=write, journal=None
+            )
+        except OSError as error:
+            os.close(read)
+            self.refuse(connection, request["id"], f"cannot start a process: {error.strerror}")
+            return None
+        finally:
+            for fd in (write, *streams):
+                os.close(fd)
+        os.set_blocking(read, False)
+        command = Command(pid, beside, connection, request["id"], read)
+        self._running.add(command)
+        self._loop.watch(read, lambda _: self._collect(command))
+        if "timeout" in request:
+            self._loop.after(float(request["timeout"]), lambda: self._time_out(command))
+        return command
+
+    def refuse(self, connection: Connection, number: int, why: str) -> None:
+        self._tell(connection, number, -1, why)
+
+    def ended(self, command: Command, code: int) -> None:
+        self._running.discard(command)
+        if self._loop.watches(command.pipe):
+            with contextlib.suppress(OSError):
+                rest = os.read(command.pipe, 65536)
+                command.output = (command.output + rest)[:_OUTPUT_BYTES]
+            self._loop.unwatch(command.pipe)
+        os.close(command.pipe)
+        output = command.output.decode("utf-8", "replace")
+        if command.timed_out:
+            code, output = -1, "command timed out"
+        self._tell(command.asker, command.number, code, output)
+
+    def end_beside(self, pid: int) -> bool:
+        """A container is over, and with it what runs on its behalf: whether anything did."""
+        return self._end(lambda command: command.beside == pid)
+
+    def end_asked_by(self, connection: Connection) -> None:
+        self._end(lambda command: command.asker is connection)
+
+    def _end(self, concerned: Callable[[Command], bool]) -> bool:
+        ended = [command for command in self._running if concerned(command)]
+        for command in ended:
+            kill_session(command.pid)
+        return bool(ended)
+
+    def _collect(self, command: Command) -> None:
+        try:
+            chunk = os.read(command.pipe, 65536)
+        except BlockingIOError:
+            return
+        if chunk:
+            command.output = (command.output + chunk)[:_OUTPUT_BYTES]
+        else:
+            self._loop.unwatch(command.pipe)
+
+    def _time_out(self, command: Command) -> None:
+        if command in self._running:
+            command.timed_out = True
+            kill_session(command.pid)
+
+    def _tell(self, connection: Connection, number: int, code: int, output: str) -> None:
+        self._connections.send(connection, {"events": [["ran", number, code, output]]})

@@ -1,0 +1,118 @@
+"""Those who talk to the supervisor: lines of JSON over a unix socket, and descriptors."""
+
+import json
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from onejob.node.supervisor.loop import Loop
+
+_READ_BYTES = 1 << 16
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+class Connection:
+    __slots__ = ("blocked", "descriptors", "incoming", "outgoing", "owner", "sock", "subscribed")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.incoming = b""
+        #: Sent along for a command: its stdin, stdout and stderr.
+        self.descriptors: list[int] = []
+        self.outgoing = bytearray()
+        #: The other side has to read before more can be written.
+        self.blocked = False
+        self.subscribed = False
+        #: When this connection ends, so do the workloads.
+        self.owner = False
+
+
+class Connections:
+    """`on_message` gets each line, decoded; `on_hang_up` each connection that has ended."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        listener: socket.socket,
+        on_message: Callable[[Connection, dict[str, Any]], None],
+        on_hang_up: Callable[[Connection], None],
+    ) -> None:
+        self._loop = loop
+        self._listener = listener
+        self._on_message = on_message
+        self._on_hang_up = on_hang_up
+        self._connections: dict[int, Connection] = {}
+        listener.setblocking(False)
+        loop.watch(listener.fileno(), lambda _: self._accept())
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def send(self, connection: Connection, message: dict[str, Any]) -> None:
+        if connection.sock.fileno() >= 0:
+            connection.outgoing += _encode(message).encode() + b"\n"
+            self._write_out(connection)
+
+    def tell_subscribers(self, events: list[list[Any]]) -> None:
+        for connection in list(self._connections.values()):
+            if connection.subscribed:
+                self.send(connection, {"events": events})
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        sock.setblocking(False)
+        connection = Connection(sock)
+        self._connections[sock.fileno()] = connection
+        self._loop.watch(sock.fileno(), lambda mask: self._talk(connection, mask))
+
+    def _talk(self, connection: Connection, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._write_out(connection)
+        if not mask & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
+            return
+        try:
+            data, descriptors, _, _ = socket.recv_fds(connection.sock, _READ_BYTES, 3)
+            for fd in descriptors:
+                # Alone among descriptors, received ones are handed on to programs.
+                os.set_inheritable(fd, False)
+            connection.descriptors.extend(descriptors)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._hang_up(connection)
+            return
+        *lines, connection.incoming = (connection.incoming + data).split(b"\n")
+        for line in lines:
+            self._on_message(connection, json.loads(line))
+
+    def _write_out(self, connection: Connection) -> None:
+        try:
+            sent = connection.sock.send(connection.outgoing)
+            del connection.outgoing[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._hang_up(connection)
+            return
+        blocked = len(connection.outgoing) > 0
+        if blocked != connection.blocked:
+            connection.blocked = blocked
+            self._loop.also_when_writable(connection.sock.fileno(), blocked)
+
+    def _hang_up(self, connection: Connection) -> None:
+        fd = connection.sock.fileno()
+        if self._connections.pop(fd, None) is None:
+            return
+        self._loop.unwatch(fd)
+        connection.sock.close()
+        for fd in connection.descriptors:
+            os.close(fd)
+        self._on_hang_up(connection)

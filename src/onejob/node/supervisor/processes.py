@@ -1,0 +1,42 @@
+"""Ending processes, whole sessions of them, and finding those of a supervisor that died."""
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterable
+
+from onejob.node.supervisor import linux, spawn
+from onejob.node.supervisor.journal import Attempt
+
+
+def kill_session(leader: int) -> None:
+    """SIGKILL a session: its first group at once, then whoever made groups of their own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+    kill(pid for pid in linux.processes() if linux.session_of(pid) == leader)
+
+
+def kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def survivor(attempt: Attempt) -> int:
+    """The living process of an attempt that another supervisor began; 0 if there is none."""
+    if attempt.pid:
+        return attempt.pid if linux.began_at(attempt.pid, attempt.start_ticks) else 0
+    # Killed between starting the process and writing down its pid.
+    return spawn.find_marked(attempt.mark) if attempt.mark else 0
+
+
+def wait_until_gone(pid: int) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with contextlib.closing(select.epoll()) as poll:
+        poll.register(fd, select.EPOLLIN)
+        poll.poll(10)
+    os.close(fd)

@@ -1,0 +1,60 @@
+"""Pods that end at once, and where they start: in folders that others may have had before."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tests.node.support import Document, Node, a_pod, a_process_node, shell, the_container
+
+
+def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with a_process_node(path) as node:
+            await scene(node)
+
+    asyncio.run(main())
+
+
+async def place_of(node: Node, pod: Document) -> str:
+    """Run the Pod, which says where it is first."""
+    await node.run(pod)
+    return (await node.output(pod["metadata"]["name"])).splitlines()[0]
+
+
+def test_the_status_of_a_container_that_ended_at_once_is_whole(tmp_path: Path) -> None:
+    async def scene(node: Node) -> None:
+        pod = await node.run(a_pod("true"))
+        ended = the_container(pod)["state"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
+        assert pod["status"]["startTime"] <= ended["startedAt"] <= ended["finishedAt"]
+        assert ended["startedAt"] > "2020"
+
+    play(tmp_path, scene)
+
+
+def test_a_folder_that_a_pod_left_untouched_serves_the_next(tmp_path: Path) -> None:
+    async def scene(node: Node) -> None:
+        first = await place_of(node, a_pod("pwd", name="a"))
+        assert await place_of(node, a_pod("pwd", name="b")) == first
+
+    play(tmp_path, scene)
+
+
+def test_a_pod_never_finds_what_another_wrote(tmp_path: Path) -> None:
+    async def scene(node: Node) -> None:
+        first = await place_of(node, shell("pwd; touch secret", name="a"))
+        assert await place_of(node, shell("pwd; ls", name="b")) != first
+        assert "secret" not in await node.output("b")
+
+    play(tmp_path, scene)
+
+
+def test_a_folder_that_a_daemon_still_holds_is_left_to_it(tmp_path: Path) -> None:
+    async def scene(node: Node) -> None:
+        # While another Pod runs, a daemon that left its session cannot be told to be one.
+        await node.create(a_pod("sleep", "60", name="other"))
+        await node.until("other", lambda pod: pod["status"]["phase"] == "Running")
+        first = await place_of(node, shell("pwd; setsid sleep 60 >/dev/null 2>&1 &", name="a"))
+        assert await place_of(node, a_pod("pwd", name="b")) != first
+
+    play(tmp_path, scene)

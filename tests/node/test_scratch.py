@@ -1,0 +1,100 @@
+"""Folders to start in: empty for every Pod, made anew only when they have to be."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onejob.node.scratch import ScratchFolders
+
+
+class Removals:
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def __call__(self, path: str) -> None:
+        self.paths.append(path)
+
+
+@pytest.fixture
+def removals() -> Removals:
+    return Removals()
+
+
+@pytest.fixture
+def folders(tmp_path: Path, removals: Removals) -> ScratchFolders:
+    return ScratchFolders(str(tmp_path / "scratch"), removals)
+
+
+def test_a_pod_keeps_its_folder_and_shares_it_with_nobody(folders: ScratchFolders) -> None:
+    first, second = folders.of("a"), folders.of("b")
+    assert first != second
+    assert (folders.of("a"), folders.of("b")) == (first, second)
+    assert os.path.isdir(first)
+
+
+def test_a_folder_that_was_left_as_it_was_made_is_handed_on(
+    folders: ScratchFolders, removals: Removals
+) -> None:
+    path = folders.of("a")
+    folders.give_back("a")
+    assert folders.of("b") == path
+    assert removals.paths == []
+
+
+def write(folder: Path) -> None:
+    (folder / "file").write_text("x")
+
+
+def date(folder: Path) -> None:
+    """Until the kernel's clock, which ticks slowly, has noticed."""
+    before = folder.stat().st_ctime_ns
+    while folder.stat().st_ctime_ns == before:
+        os.utime(folder)
+
+
+@pytest.mark.parametrize(
+    "touch",
+    [write, date, lambda folder: folder.chmod(0o700), os.rmdir],
+    ids=["written to", "dated", "closed to others", "removed"],
+)
+def test_a_folder_that_was_touched_is_never_used_again(
+    folders: ScratchFolders, removals: Removals, touch: Callable[[Path], None]
+) -> None:
+    path = folders.of("a")
+    touch(Path(path))
+    folders.give_back("a")
+    assert folders.of("b") != path
+    assert removals.paths == [path]
+
+
+def test_a_folder_that_something_may_still_use_is_not_handed_on(
+    folders: ScratchFolders, removals: Removals
+) -> None:
+    path = folders.of("a")
+    folders.never_hand_on("a")
+    folders.give_back("a")
+    assert folders.of("b") != path
+    assert removals.paths == [path]
+
+
+def test_at_the_end_only_what_is_in_use_stays(folders: ScratchFolders, removals: Removals) -> None:
+    idle = folders.of("a")
+    folders.of("b")
+    folders.give_back("a")
+    folders.close()
+    assert removals.paths == [idle]
+
+
+def test_folders_of_an_earlier_life_stay_while_their_pods_do(
+    tmp_path: Path, folders: ScratchFolders, removals: Removals
+) -> None:
+    used, unused = folders.of("a"), folders.of("b")
+    next_life = ScratchFolders(str(tmp_path / "scratch"), removals)
+    next_life.inherit({"a": used, "c": "/somewhere/else"})
+    assert removals.paths == [unused]
+    assert next_life.of("a") == used
+    assert next_life.of("new") not in (used, unused)
+    next_life.give_back("a")
+    assert removals.paths == [unused, used]
