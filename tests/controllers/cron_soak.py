@@ -1,7 +1,8 @@
 """Many daily CronJobs over a long time: `python -m tests.controllers.cron_soak --days 365`.
 
 The whole control plane runs in virtual time, with a node that ends every Pod after a second.
-Every slot must have run exactly once, and the server must be no bigger at the end than early on.
+Every slot must have run exactly once and in order, and the server must be no bigger at the end
+than early on.
 """
 
 import argparse
@@ -12,21 +13,33 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from onejob.client.base import Create
+from onejob.api.errors import ApiError
+from onejob.benchmarks.usage import peak_rss_mb
+from onejob.client.base import Bind, Client, Create, Op, Patch, Selection, WatchEvent
+from onejob.clock import Clock
+from onejob.informers.cache import Delta
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS
+from onejob.objects.pod import Pod, read_pod
 from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import TEMPLATE, House, a_house
+from tests.holdings import Holdings, holdings
 
 DAY_SECONDS = 86400.0
-#: Where the scripted node binds its Pods.
-_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}
 HISTORY = 3
+#: How often the server is measured, which takes a while.
+MEASURED_DAYS = 10
+_NODE = "node"
+#: Every so manieth Job goes by its TTL, before the history limit can reach it.
+_WITH_TTL = 5
+_TTL_SECONDS = 30 * 3600
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +49,112 @@ class Sizes:
     day: int
     objects: int
     database_bytes: int
-    remembered: int
-    python_objects: int
+    peak_rss_mb: float
+    #: What the store, the informers and the controllers hold in containers.
+    held: Holdings
 
 
 @dataclass
-class Report:
-    #: How often each Job name was created.
-    runs: dict[str, int] = field(default_factory=dict)
-    finished: set[str] = field(default_factory=set)
+class Books:
+    """Whether every slot of every CronJob ran once: kept in a size that does not grow."""
+
+    #: CronJob -> the slot of its newest Job.
+    newest: dict[str, datetime] = field(default_factory=dict)
+    runs: int = 0
+    completed: int = 0
+    #: What should not have happened.
+    surprises: list[str] = field(default_factory=list)
     sizes: list[Sizes] = field(default_factory=list)
 
+    def follow(self, deltas: Sequence[Delta[Job]]) -> None:
+        for delta in deltas:
+            if delta.old is None:
+                self._created(delta.key.name)
+            is_complete = delta.new is not None and delta.new.condition_is_true("Complete")
+            was_complete = delta.old is not None and delta.old.condition_is_true("Complete")
+            self.completed += is_complete and not was_complete
 
-async def soak(folder: Path, cronjobs: int, days: int, *, talks: bool = False) -> Report:
-    report = Report()
+    def _created(self, name: str) -> None:
+        self.runs += 1
+        cronjob, _, minutes = name.rpartition("-")
+        slot = datetime.fromtimestamp(int(minutes) * 60, UTC)
+        before = self.newest.get(cronjob)
+        if before is not None and slot - before != _DAY:
+            self.surprises.append(f"{cronjob} ran at {slot} after {before}")
+        self.newest[cronjob] = slot
+
+
+class BatchNode:
+    """Binds and starts Pods as they come and ends them a second later, each wave at once. Keeps
+    no books, so that what grows is the server."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+
+    async def run(self) -> None:
+        listing = await self._client.list(Selection(PODS))
+        async with asyncio.TaskGroup() as group:
+            async for batch in self._client.watch(Selection(PODS), after=listing.revision):
+                new = [read_pod(event.document) for event in batch if _is_new(event)]
+                if new:
+                    group.create_task(self._live(new))
+
+    async def _live(self, pods: Sequence[Pod]) -> None:
+        await self._write([Bind(pod.key, _NODE) for pod in pods])
+        await self._report(pods, {"phase": "Running", "conditions": _ready("True")})
+        await asyncio.sleep(1)
+        stamp = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        state = {"exitCode": 0, "reason": "Completed", "startedAt": stamp, "finishedAt": stamp}
+        container = {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+        ended = {**container, "state": {"terminated": state}}
+        status = {"phase": "Succeeded", "conditions": _ready("False"), "containerStatuses": [ended]}
+        await self._report(pods, status)
+
+    async def _report(self, pods: Sequence[Pod], status: dict[str, Any]) -> None:
+        body = msgspec.json.encode({"status": status})
+        await self._write([Patch(pod.key, body, "strategic", "status") for pod in pods])
+
+    async def _write(self, ops: Sequence[Op]) -> None:
+        for result in await self._client.write_many(ops):
+            assert not isinstance(result, ApiError), result
+
+
+def _is_new(event: WatchEvent) -> bool:
+    return event.type == "ADDED"
+
+
+def _ready(status: str) -> list[dict[str, str]]:
+    return [{"type": "Ready", "status": status}]
+
+
+async def soak(folder: Path, cronjobs: int, days: int, *, talks: bool = False) -> Books:
+    books = Books()
     everything = ("cronjobs", "ttl", "garbage", "pod_gc", "namespaces", "events", "jobs")
-    async with a_house(folder, *everything, script=lambda pod: 0) as house:
-        house.informers.jobs.on_change(lambda deltas: _count(report, deltas))
-        await house.create(NODES, _NODE, "")
+    async with a_house(folder, *everything) as house:
+        house.informers.jobs.on_change(books.follow)
+        await house.create(
+            NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": _NODE}}, ""
+        )
+        house.tasks.append(asyncio.create_task(BatchNode(house.client, house.clock).run()))
         # Just after noon, so that no slot falls on the very end of a day.
         await asyncio.sleep(10)
-        await house.client.write_many(
-            [Create(CRONJOBS, "default", _cronjob(number)) for number in range(cronjobs)]
-        )
-        for day in range(1, days + 1):
-            await asyncio.sleep(DAY_SECONDS)
-            report.sizes.append(_measure(house, folder, day))
+        creations = [Create(CRONJOBS, "default", _cronjob(number)) for number in range(cronjobs)]
+        for result in await house.client.write_many(creations):
+            assert not isinstance(result, ApiError), result
+        for day in range(MEASURED_DAYS, days + 1, MEASURED_DAYS):
+            await asyncio.sleep(MEASURED_DAYS * DAY_SECONDS)
+            books.sizes.append(_measure(house, folder, day))
             if talks:
-                print(f"{time.process_time():8.1f} s CPU", report.sizes[-1], flush=True)
-    return report
+                _tell(books)
+        await asyncio.sleep(days % MEASURED_DAYS * DAY_SECONDS)
+    return books
 
 
 def _cronjob(number: int) -> bytes:
     """Half of them all at midnight, the others at a time of their own."""
-    schedule = "@daily" if number % 2 else f"{number % 60} {number % 24} * * *"
+    schedule = "@daily" if number % 2 else f"{number % 60} {number // 7 % 24} * * *"
+    ttl = {} if number % _WITH_TTL else {"ttlSecondsAfterFinished": _TTL_SECONDS}
     document = {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
@@ -77,30 +162,27 @@ def _cronjob(number: int) -> bytes:
         "spec": {
             "schedule": schedule,
             "successfulJobsHistoryLimit": HISTORY,
-            "jobTemplate": {"spec": {"template": TEMPLATE}},
+            "jobTemplate": {"spec": {"template": TEMPLATE, **ttl}},
         },
     }
     return msgspec.json.encode(document)
 
 
-def _count(report: Report, deltas: Sequence[Any]) -> None:
-    for delta in deltas:
-        name = delta.key.name
-        if delta.old is None:
-            report.runs[name] = report.runs.get(name, 0) + 1
-        if isinstance(delta.new, Job) and delta.new.condition_is_true("Complete"):
-            report.finished.add(name)
-
-
 def _measure(house: House, folder: Path, day: int) -> Sizes:
     objects = sum(house.cluster.store.count(name) for name in (JOBS, PODS, EVENTS, CRONJOBS))
     database_bytes = sum(path.stat().st_size for path in folder.glob("onejob.db*"))
-    assert house.garbage is not None
-    assert house.events is not None
-    assert house.pod_gc is not None
-    remembered = len(house.garbage) + len(house.events) + len(house.pod_gc)
     gc.collect()
-    return Sizes(day, objects, database_bytes, remembered, len(gc.get_objects()))
+    return Sizes(day, objects, database_bytes, peak_rss_mb(), holdings(house))
+
+
+def _tell(books: Books) -> None:
+    now = books.sizes[-1]
+    print(
+        f"day {now.day}: {books.runs} runs, {books.completed} completed, {now.objects} objects, "
+        f"{sum(now.held.values())} held, database {now.database_bytes / 1e6:.1f} MB, "
+        f"peak {now.peak_rss_mb:.0f} MB, {time.process_time():.1f} s of CPU",
+        flush=True,
+    )
 
 
 def main() -> int:
@@ -110,11 +192,12 @@ def main() -> int:
     parser.add_argument("--folder", help="where to put the database; a memory disk is faster")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        report = run_virtual(soak(Path(folder), options.cronjobs, options.days, talks=True))
+        books = run_virtual(soak(Path(folder), options.cronjobs, options.days, talks=True))
     expected = options.cronjobs * options.days
-    once = sum(count == 1 for count in report.runs.values())
-    print(f"{expected} runs expected, {once} Jobs created once, {len(report.finished)} completed")
-    return 0 if expected == once == len(report.runs) == len(report.finished) else 1
+    print(f"{expected} runs expected, {books.runs} Jobs created, {books.completed} completed")
+    for surprise in books.surprises:
+        print(surprise)
+    return 0 if expected == books.runs == books.completed and not books.surprises else 1
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ class House:
     clock: SettableClock
     metrics: Metrics
     informers: SharedInformers
+    jobs: JobController | None = None
     cronjobs: CronJobController | None = None
     ttl: TtlController | None = None
     garbage: GarbageCollector | None = None
@@ -221,7 +222,7 @@ async def a_house(
             house.events = EventExpiry(client, clock=clock)
             runs += [house.events.run, house.events.informer.run]
         if "jobs" in which:
-            jobs = JobController(
+            house.jobs = JobController(
                 client,
                 informers,
                 recorder,
@@ -229,7 +230,7 @@ async def a_house(
                 metrics=metrics,
                 settings=cluster.settings,
             )
-            runs.append(jobs.run)
+            runs.append(house.jobs.run)
         await informers.start()
         house.tasks = [asyncio.create_task(run()) for run in runs]
         if script is not None:

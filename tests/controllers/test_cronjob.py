@@ -55,6 +55,34 @@ def test_each_minute_a_job_is_created_and_recorded(tmp_path: Path) -> None:
     run_virtual(main())
 
 
+def test_what_follows_from_a_start_is_no_reason_to_look_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            assert house.cronjobs is not None
+            key = await a_cronjob(house)
+            await asyncio.sleep(70)
+            assert await house.names(JOBS) == [job(1)]
+            # A second look would have noted that no slot is due any more.
+            assert house.cronjobs.note(key) == ""
+            await house.finish(Key(JOBS, "default", job(1)))
+            await asyncio.sleep(1)
+            assert house.cronjobs.note(key) == "no slot is due"
+
+    run_virtual(main())
+
+
+def test_a_status_that_someone_else_wrote_is_looked_at(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house)
+            await asyncio.sleep(70)
+            await house.patch(key, {"status": {"active": None}}, "status")
+            await asyncio.sleep(1)
+            assert "UnexpectedJob" in await house.reasons()
+
+    run_virtual(main())
+
+
 def test_finished_jobs_leave_the_active_list_and_history_is_bounded(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_house(tmp_path, "cronjobs") as house:

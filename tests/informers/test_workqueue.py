@@ -83,3 +83,16 @@ def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
         return await asyncio.wait_for(second, 1)
 
     assert run_virtual(main()) == "a"
+
+
+def test_nothing_comes_of_a_key_that_was_dropped() -> None:
+    async def main() -> tuple[str, float]:
+        queue: WorkQueue[str] = WorkQueue(first_delay=5)
+        queue.add_after("gone", 3)
+        queue.drop("gone")
+        queue.retry("again")
+        queue.drop("again")
+        queue.retry("again")
+        return await queue.get(), asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == ("again", 5.0)

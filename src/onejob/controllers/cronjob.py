@@ -14,10 +14,11 @@ from onejob.informers.loop import Retry, work
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
 from onejob.metrics import Metrics
-from onejob.objects.cronjob import CronJob
+from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
 from onejob.planning.cronjob import reschedule
+from onejob.planning.cronjob_news import cronjob_is_news, job_is_news
 from onejob.planning.plan import Event
 
 #: How long to wait for the caches to show our own writes before giving the worker to others.
@@ -33,7 +34,13 @@ class _Memory:
     #: The newest revisions written for it and for its Jobs: do not plan on older caches.
     cronjob_revision: int = 0
     job_revision: int = 0
+    #: What was done for it last: news of that is none.
+    starting: str = ""
+    written: CronJobStatus | None = None
     note: str = ""
+
+    def start(self, job: str) -> None:
+        self.starting = job
 
 
 class CronJobController:
@@ -92,6 +99,10 @@ class CronJobController:
                 self._edited(delta.key, delta.old, delta.new)
 
     def _edited(self, key: Key, old: CronJob, new: CronJob) -> None:
+        memory = self._memory_of(key)
+        if not cronjob_is_news(old, new, memory.written):
+            return
+        memory.written = None
         seconds, event = reschedule(old, new, self._clock.now(), local_zone=self._local_zone)
         if event is not None:
             self._tell(new, event)
@@ -100,19 +111,27 @@ class CronJobController:
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
         for delta in deltas:
-            if _seen_by_planner(delta.old) == _seen_by_planner(delta.new):
-                continue
-            for job in (delta.old, delta.new):
-                owner = job.metadata.controller_ref if job is not None else None
-                if owner is not None and owner.kind == "CronJob":
-                    self._queue.add(Key(CRONJOBS, delta.key.namespace, owner.name))
+            for owner in dict.fromkeys((_owner_of(delta.old), _owner_of(delta.new))):
+                if owner is not None:
+                    self._job_changed(owner, delta)
+
+    def _job_changed(self, owner: Key, delta: Delta[Job]) -> None:
+        memory = self._memories.get(owner)
+        cronjob = self._cronjobs.cache.get(owner)
+        starting = memory.starting if memory is not None else ""
+        if job_is_news(delta.old, delta.new, cronjob=cronjob, starting=starting):
+            self._queue.add(owner)
 
     def _look_at_all(self) -> None:
         for cronjob in self._cronjobs.cache:
             self._queue.add(cronjob.key)
 
+    def _memory_of(self, key: Key) -> _Memory:
+        return self._memories.setdefault(key, _Memory())
+
     def _forget(self, key: Key) -> None:
         self._memories.pop(key, None)
+        self._queue.drop(key)
         self._metrics.drop("kube_cronjob_status_active", key.namespace, key.name)
 
     # --- the sync -------------------------------------------------------------------------
@@ -123,23 +142,29 @@ class CronJobController:
         cronjob = self._cronjobs.cache.get(key)
         if cronjob is None:
             return None
+        memory = self._memory_of(key)
         synced = await sync_cronjob(
             self._client,
             cronjob,
             self._jobs_of(cronjob),
             self._clock.now(),
             local_zone=self._local_zone,
+            starting=memory.start,
         )
-        memory = self._memories.setdefault(key, _Memory())
         memory.note = synced.note
         memory.job_revision = max(memory.job_revision, synced.job_revision)
         for event in synced.events:
             self._tell(cronjob, event)
+        # Before it is written: the news of it may come before the answer.
+        memory.written = synced.status or memory.written
         written = await write_status(self._client, synced)
         memory.cronjob_revision = max(memory.cronjob_revision, written)
         self._measure(synced)
         if synced.error is not None:
             raise Retry(synced.error)
+        if key not in self._memories:
+            # Deleted meanwhile.
+            return None
         return _BLOCKED_SECONDS if synced.blocked else synced.look_again_seconds
 
     async def _catch_up(self, key: Key) -> None:
@@ -177,15 +202,8 @@ class CronJobController:
             )
 
 
-def _seen_by_planner(job: Job | None) -> object:
-    """What a sync looks at: other changes of a Job cannot alter its outcome."""
-    if job is None:
+def _owner_of(job: Job | None) -> Key | None:
+    owner = job.metadata.controller_ref if job is not None else None
+    if job is None or owner is None or owner.kind != "CronJob":
         return None
-    owner = job.metadata.controller_ref
-    return (
-        job.metadata.uid,
-        owner.uid if owner is not None else None,
-        job.finished,
-        job.status.start_time,
-        job.status.completion_time,
-    )
+    return Key(CRONJOBS, job.metadata.namespace, owner.name)

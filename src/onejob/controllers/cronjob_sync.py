@@ -1,7 +1,7 @@
 """Carries out one sync of one CronJob: asks the API what the planner wants to know, does what it
 decides. Needs a `Client` and nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -57,9 +57,11 @@ async def sync_cronjob(
     *,
     local_zone: str = "UTC",
     keeps_history: bool = True,
+    starting: Callable[[str], None] = lambda name: None,
 ) -> Synced:
-    """`jobs` are those the CronJob controls, as far as the cache knows."""
-    hands = _Hands(client)
+    """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is told the
+    name of a Job before it is created."""
+    hands = _Hands(client, starting)
     deleted = await hands.delete_all(plan_history(cronjob, jobs)) if keeps_history else ()
     stock = take_stock(cronjob, None, (), deleted)
     try:
@@ -107,8 +109,9 @@ def _given_up(stock: Stock, hands: "_Hands", error: ApiError) -> Synced:
 class _Hands:
     """API calls of one sync."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, starting: Callable[[str], None]) -> None:
         self._client = client
+        self._starting = starting
         self.job_revision = 0
 
     async def delete_all(self, jobs: Sequence[Job]) -> tuple[Deleted, ...]:
@@ -163,6 +166,7 @@ class _Hands:
     async def _create(self, plan: StartPlan) -> Outcome:
         assert plan.start is not None, "there is nothing to create"
         namespace = plan.stock.cronjob.metadata.namespace
+        self._starting(plan.start.name)
         try:
             written = await self._client.write(Create(JOBS, namespace, plan.start.document))
         except AlreadyExists:

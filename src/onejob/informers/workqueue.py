@@ -66,6 +66,13 @@ class WorkQueue(Generic[K]):
         """The key did well: its next failure starts the back-off anew."""
         self._failures.pop(key, None)
 
+    def drop(self, key: K) -> None:
+        """What the key stood for is gone: nothing about it is due any more."""
+        self.forget(key)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
     async def get(self) -> K:
         """The next due key; call `done` with it afterwards."""
         while not self._ready:

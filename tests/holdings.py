@@ -1,0 +1,48 @@
+"""What a program holds in memory: every container that can be reached from an object, by the
+path to it, with how much is in it. A container that nobody thought of is found as well."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from types import MethodType
+from typing import Any
+
+#: Path -> number of items; containers that are items of one container count as one.
+Holdings = Mapping[str, int]
+
+_CONTAINERS = (dict, list, set, frozenset, deque)
+
+
+def holdings(
+    root: object, *, packages: frozenset[str] = frozenset({"onejob", "tests", "sim"})
+) -> Holdings:
+    """Looks into instances of the packages' classes, whose methods were handed to somebody too,
+    and into containers; not into tuples, which do not grow, nor into what runs."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    todo: deque[tuple[str, object]] = deque([(type(root).__name__, root)])
+    while todo:
+        path, thing = todo.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, _CONTAINERS):
+            found[path] = found.get(path, 0) + len(thing)
+            todo.extend((f"{path}[]", item) for item in _items(thing))
+        elif isinstance(thing, MethodType):
+            todo.append((type(thing.__self__).__name__, thing.__self__))
+        elif type(thing).__module__.split(".")[0] in packages:
+            todo.extend((f"{path}.{name}", value) for name, value in _attributes(thing))
+    return found
+
+
+def _items(container: Any) -> Iterable[object]:
+    return container.values() if isinstance(container, dict) else container
+
+
+def _attributes(thing: object) -> Iterator[tuple[str, object]]:
+    yield from vars(thing).items() if hasattr(thing, "__dict__") else ()
+    for owner in type(thing).__mro__:
+        slots = owner.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(thing, name):
+                yield name, getattr(thing, name)
