@@ -1,6 +1,7 @@
 """The verbs, on the real store, in virtual time."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,8 +27,8 @@ from onejob.api.kinds import BY_RESOURCE
 from onejob.api.requests import (
     DeleteOptions,
     ListOptions,
-    ServedEvent,
     User,
+    WatchEvent,
     WatchOptions,
     WriteOptions,
 )
@@ -592,8 +593,8 @@ def test_field_selectors_choose_by_name_and_by_the_kinds_own_fields(tmp_path: Pa
 
 async def collect(
     service: Service, options: WatchOptions, count: int, kind: Any = CONFIGMAP
-) -> list[ServedEvent]:
-    events: list[ServedEvent] = []
+) -> list[WatchEvent]:
+    events: list[WatchEvent] = []
     async with asyncio.timeout(100):
         async for batch in service.watch(kind, "default", options):
             events.extend(batch)
@@ -602,7 +603,7 @@ async def collect(
     return events
 
 
-def told(events: list[ServedEvent]) -> list[tuple[str, str]]:
+def told(events: list[WatchEvent]) -> list[tuple[str, str]]:
     return [(event.type, read(event.document)["metadata"].get("name", "")) for event in events]
 
 
@@ -670,6 +671,36 @@ def test_bookmarks_come_only_when_asked_for_and_a_timeout_ends_the_watch(tmp_pat
         asked = WatchOptions(resource_version=start, timeout_seconds=200, allow_bookmarks=True)
         batches = [batch async for batch in service.watch(CONFIGMAP, "default", asked)]
         assert [event.type for batch in batches for event in batch] == ["BOOKMARK"] * 3
+
+    served(tmp_path, test)
+
+
+def test_a_watch_that_is_never_idle_gets_its_bookmarks_and_ends_in_time(tmp_path: Path) -> None:
+    async def test(service: Service) -> None:
+        await create(service, a_map("a"), CONFIGMAP)
+        start = service.store.revision
+
+        async def write() -> None:
+            for number in itertools.count():
+                patch = {"data": {"k": str(number)}}
+                await service.patch(CONFIGMAP, "default", "a", "merge", patch, PERSON)
+                await asyncio.sleep(0.25)
+
+        writing = asyncio.create_task(write())
+        options = WatchOptions(
+            resource_version=str(start), timeout_seconds=200, allow_bookmarks=True
+        )
+        batches = [batch async for batch in service.watch(CONFIGMAP, "default", options)]
+        assert asyncio.get_running_loop().time() == pytest.approx(200, abs=1)
+        writing.cancel()
+        events = [event for batch in batches for event in batch]
+        assert sum(event.type == "BOOKMARK" for event in events) == 3
+        # A bookmark never runs ahead of what was shown.
+        shown = start
+        for event in events:
+            if event.type == "BOOKMARK":
+                assert event.revision == shown
+            shown = event.revision
 
     served(tmp_path, test)
 

@@ -268,3 +268,41 @@ def test_changes_carry_what_a_server_decoded(tmp_path: Path) -> None:
             assert (await anext(two))[0].decoded == {"app": "x"}
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_nudge_is_answered_once_all_that_is_durable_was_seen(
+    tmp_path: Path, behind: bool
+) -> None:
+    async def main() -> None:
+        limits = Limits(recent_changes=1) if behind else Limits()
+        async with a_store(tmp_path / "db", limits=limits) as store:
+            start = store.revision
+            watch = store.watch("pods", after=start)
+            if behind:
+                watch.close()
+            for name in "abc":
+                await write(store, pod(name), "")
+            if behind:
+                watch = store.watch("pods", after=start)
+            watch.nudge()
+            seen: list[str] = []
+            while batch := await anext(watch):
+                seen += [change.key.name for change in batch]
+            assert seen == ["a", "b", "c"]
+            # It was answered once and for all.
+            await write(store, pod("d"), "")
+            assert len(await anext(watch)) == 1
+
+    run_virtual(main())
+
+
+def test_a_nudge_wakes_a_watch_that_waits(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "db") as store:
+            watch = store.watch("pods", after=store.revision)
+            asyncio.get_running_loop().call_later(5, watch.nudge)
+            assert await anext(watch) == ()
+            assert asyncio.get_running_loop().time() == pytest.approx(5)
+
+    run_virtual(main())

@@ -19,8 +19,8 @@ from onejob.api.requests import (
     ListOptions,
     ListOutcome,
     Outcome,
-    ServedEvent,
     Target,
+    WatchEvent,
     WatchOptions,
     WriteOptions,
 )
@@ -93,7 +93,7 @@ class OtherNames:
 
     async def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
-    ) -> AsyncGenerator[Sequence[ServedEvent], None]:
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         async with aclosing(self._reading.watch(kind, namespace, options)) as batches:
             async for batch in batches:
                 yield [replace(event, document=_outward(event.document)) for event in batch]

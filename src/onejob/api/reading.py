@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -12,7 +13,14 @@ import msgspec
 
 from onejob.api.errors import BadRequest, Expired, Timeout, expired
 from onejob.api.kinds import Kind
-from onejob.api.requests import EventType, ListOptions, ListOutcome, ServedEvent, WatchOptions
+from onejob.api.requests import (
+    NOWHERE,
+    EventType,
+    ListOptions,
+    ListOutcome,
+    WatchEvent,
+    WatchOptions,
+)
 from onejob.api.strategy import Document, Strategy
 from onejob.objects.meta import Key
 from onejob.objects.selectors import (
@@ -115,18 +123,16 @@ class Reading:
 
     async def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
-    ) -> AsyncGenerator[Sequence[ServedEvent], None]:
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         matches, only_name = self._matcher(
             kind, namespace, options.label_selector, options.field_selector
         )
-        loop = asyncio.get_running_loop()
-        deadline = None
-        if options.timeout_seconds is not None:
-            deadline = loop.time() + options.timeout_seconds
+        now = asyncio.get_running_loop().time()
+        deadline = None if options.timeout_seconds is None else now + options.timeout_seconds
         revision, initial = await self._starting_point(kind, namespace, options)
         for batch in initial:
             events = [
-                ServedEvent("ADDED", item.revision, item.value, item.key)
+                WatchEvent("ADDED", item.key, item.revision, item.value)
                 for item in batch
                 if matches is None or matches(item.key, item.value)
             ]
@@ -247,53 +253,59 @@ async def _live(
     bookmarks: bool,
     deadline: float | None,
     store: Store,
-) -> AsyncGenerator[Sequence[ServedEvent], None]:
+) -> AsyncGenerator[Sequence[WatchEvent], None]:
     loop = asyncio.get_running_loop()
-    next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else None
+    deadline = math.inf if deadline is None else deadline
+    next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else math.inf
+    # One timer for many batches: a timeout around each would cost more than the batch.
+    alarm: asyncio.TimerHandle | None = None
     try:
         while True:
-            wake_at = min((t for t in (deadline, next_bookmark) if t is not None), default=None)
-            batch: Sequence[Change] | None = None
+            if alarm is None and (wake_at := min(deadline, next_bookmark)) < math.inf:
+                alarm = loop.call_at(wake_at, changes.nudge)
             try:
-                if wake_at is None:
-                    batch = await anext(changes)
-                else:
-                    async with asyncio.timeout_at(wake_at):
-                        batch = await anext(changes)
+                batch = await anext(changes)
             except StopAsyncIteration:
                 return
-            except TimeoutError:
-                if deadline is not None and loop.time() >= deadline:
-                    return
-            if batch is None:
-                next_bookmark = loop.time() + BOOKMARK_SECONDS
+            if (not batch and deadline <= next_bookmark) or loop.time() >= deadline:
+                return
+            if not batch:
+                # Whatever is durable was shown.
+                alarm, next_bookmark = None, loop.time() + BOOKMARK_SECONDS
                 yield [_bookmark(kind, store.revision)]
                 continue
-            if matches is None and not any(change.value is None for change in batch):
-                events = [_shown(change) for change in batch]
-            else:
-                events = [
-                    event
-                    for change in batch
-                    if only_name is None or change.key.name == only_name
-                    for event in _served(change, matches)
-                ]
+            events = _events(batch, matches, only_name)
             if events:
                 yield events
     except TooFarBehind as slow:
         raise Expired(f"the watch did not keep up: {slow}") from slow
     finally:
+        if alarm is not None:
+            alarm.cancel()
         changes.close()
 
 
-def _shown(change: Change) -> ServedEvent:
+def _events(
+    batch: Sequence[Change], matches: Matcher | None, only_name: str | None
+) -> Sequence[WatchEvent]:
+    if matches is None and not any(change.value is None for change in batch):
+        return [_shown(change) for change in batch]
+    return [
+        event
+        for change in batch
+        if only_name is None or change.key.name == only_name
+        for event in _served(change, matches)
+    ]
+
+
+def _shown(change: Change) -> WatchEvent:
     """A creation or update, to a watcher that sees everything: nearly all events are such."""
     assert change.value is not None
     seen: EventType = "ADDED" if change.previous is None else "MODIFIED"
-    return ServedEvent(seen, change.revision, change.value, change.key)
+    return WatchEvent(seen, change.key, change.revision, change.value)
 
 
-def _served(change: Change, matches: Matcher | None) -> Sequence[ServedEvent]:
+def _served(change: Change, matches: Matcher | None) -> Sequence[WatchEvent]:
     """How one change looks to a watcher that sees only what matches."""
     before = change.previous is not None and (
         matches is None or matches(change.key, change.previous)
@@ -302,22 +314,22 @@ def _served(change: Change, matches: Matcher | None) -> Sequence[ServedEvent]:
     if after:
         assert change.value is not None
         seen: EventType = "MODIFIED" if before else "ADDED"
-        return (ServedEvent(seen, change.revision, change.value, change.key),)
+        return (WatchEvent(seen, change.key, change.revision, change.value),)
     if before:
         assert change.previous is not None
         # Gone, or no longer matching: the last matching state, at the revision of the change.
         last = _decode(change.previous)
         last["metadata"]["resourceVersion"] = str(change.revision)
-        return (ServedEvent("DELETED", change.revision, msgspec.json.encode(last), change.key),)
+        return (WatchEvent("DELETED", change.key, change.revision, msgspec.json.encode(last)),)
     return ()
 
 
-def _bookmark(kind: Kind, revision: int, *, initial_end: bool = False) -> ServedEvent:
+def _bookmark(kind: Kind, revision: int, *, initial_end: bool = False) -> WatchEvent:
     metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_end:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
     document = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-    return ServedEvent("BOOKMARK", revision, msgspec.json.encode(document))
+    return WatchEvent("BOOKMARK", NOWHERE, revision, msgspec.json.encode(document))
 
 
 def _parse_revision(text: str) -> int:

@@ -109,15 +109,15 @@ class ListOutcome(msgspec.Struct, frozen=True):
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
-class ServedEvent(msgspec.Struct, frozen=True, gc=False):
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     """One event of a watch, filtered and typed for its watcher."""
 
     type: EventType
+    #: Where the object lives; `NOWHERE` for a BOOKMARK.
+    key: Key
     revision: int
-    #: The object as the watcher shall see it; for BOOKMARK a document with only its revision.
+    #: The object; for DELETED its last state; for BOOKMARK nothing to rely on but its revision.
     document: bytes
-    #: Where the object lives; empty for a BOOKMARK.
-    key: Key = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from onejob.api.requests import (
     ListOptions,
     ListOutcome,
     Outcome,
-    ServedEvent,
     Target,
+    WatchEvent,
     WatchOptions,
     WriteOptions,
 )
@@ -97,7 +97,7 @@ class Service:
 
     def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
-    ) -> AsyncGenerator[Sequence[ServedEvent], None]:
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         """Batches of events. Raises Expired (before or between events) when the revision is
         too old; ends when the time is over. Close the iterator to end it early."""
         served = self._other_names if kind.stored_as else self._reading

@@ -11,7 +11,7 @@ from onejob.api.kinds import Kind
 from onejob.api.negotiation import Representation
 from onejob.api.query import first
 from onejob.api.representations import metadata_only, watch_line
-from onejob.api.requests import ServedEvent
+from onejob.api.requests import WatchEvent
 from onejob.api.service import Service
 from onejob.api.tables import bookmark_table, object_table, parse_include_object
 
@@ -47,7 +47,7 @@ class Rendering:
             )
         return metadata_only(document) if self._form else document
 
-    def line(self, event: ServedEvent) -> bytes:
+    def line(self, event: WatchEvent) -> bytes:
         if event.type == "BOOKMARK" and self._form == "Table":
             return watch_line(event.type, bookmark_table(event.document))
         return watch_line(event.type, self.render(event.document))
@@ -90,8 +90,8 @@ async def _close(items: AsyncIterator[object]) -> None:
 
 
 async def watch_lines(
-    batches: AsyncIterator[Sequence[ServedEvent]],
-    first_batch: "asyncio.Future[Sequence[ServedEvent] | None]",
+    batches: AsyncIterator[Sequence[WatchEvent]],
+    first_batch: "asyncio.Future[Sequence[WatchEvent] | None]",
     lines: Rendering,
 ) -> AsyncIterator[bytes]:
     """Event lines, one piece per batch. A failure is the last event: the headers are gone."""

@@ -12,6 +12,7 @@ import msgspec
 
 from onejob.api.errors import ApiError
 from onejob.api.requests import EventType as EventType
+from onejob.api.requests import WatchEvent as WatchEvent
 from onejob.objects.meta import Key
 
 PatchType: TypeAlias = Literal["json", "merge", "strategic", "apply"]
@@ -83,14 +84,6 @@ class Listing:
     revision: int
     #: Opaque; pass it back to get the next page.
     continue_token: str = ""
-
-
-class WatchEvent(msgspec.Struct, frozen=True, gc=False):
-    type: EventType
-    key: Key
-    revision: int
-    #: The object; for DELETED its last state; for BOOKMARK nothing to rely on.
-    document: bytes
 
 
 @dataclass(frozen=True, slots=True)

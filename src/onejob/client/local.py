@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -65,17 +64,9 @@ class LocalClient:
         )
         return Listing(found.documents, found.revision, found.continue_token)
 
-    async def watch(
-        self, what: Selection, *, after: int
-    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+    def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
         options = WatchOptions(what.labels, what.fields, str(after), allow_bookmarks=True)
-        served = self._service.watch(BY_RESOURCE[what.resource], what.namespace, options)
-        async with aclosing(served) as batches:
-            async for batch in batches:
-                yield [
-                    WatchEvent(event.type, event.key, event.revision, event.document)
-                    for event in batch
-                ]
+        return self._service.watch(BY_RESOURCE[what.resource], what.namespace, options)
 
     async def write(self, op: Op) -> Written:
         outcome = self._stage(op)

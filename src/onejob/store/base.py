@@ -123,13 +123,17 @@ class CorruptStore(CannotOpen):
 class Watch(Protocol):
     """A subscription to durable changes, in revision order, without gaps.
 
-    Iterating yields non-empty batches, which are shared: do not change them. Raises
-    TooFarBehind if this watcher was dropped, StoreFailed if the store broke.
+    Iterating yields batches, which are shared: do not change them. One is empty only after a
+    `nudge`. Raises TooFarBehind if this watcher was dropped, StoreFailed if the store broke.
     """
 
     def __aiter__(self) -> AsyncIterator[Sequence[Change]]: ...
 
     async def __anext__(self) -> Sequence[Change]: ...
+
+    def nudge(self) -> None:
+        """Yield an empty batch once everything that is durable by then was yielded: for
+        whoever has something to do at a certain time, whether or not there are changes."""
 
     def close(self) -> None:
         """Stop; idempotent. A pending `__anext__` raises StopAsyncIteration."""

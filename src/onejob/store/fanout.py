@@ -145,6 +145,7 @@ class LogWatch:
         self._waiting_changes = 0
         self._waiting_bytes = 0
         self.live = False
+        self._nudged = False
         self._ended = False
         self._error: StoreError | None = None
         self._wake: asyncio.Future[None] | None = None
@@ -163,6 +164,9 @@ class LogWatch:
                 self._waiting_bytes -= size
                 return batch
             if self.live:
+                if self._nudged:
+                    self._nudged = False
+                    return ()
                 await self._sleep()
             elif not self._fanout.advance(self):
                 # A long way to catch up must not keep the loop from everybody else.
@@ -202,6 +206,10 @@ class LogWatch:
         self._error = error
         self._batches.clear()
         self._fanout.leave(self)
+        self._rouse()
+
+    def nudge(self) -> None:
+        self._nudged = True
         self._rouse()
 
     def close(self) -> None:

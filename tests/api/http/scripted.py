@@ -12,7 +12,7 @@ from onejob.api.requests import (
     ListOptions,
     ListOutcome,
     Outcome,
-    ServedEvent,
+    WatchEvent,
     WatchOptions,
     WriteOptions,
 )
@@ -43,7 +43,7 @@ class ScriptedService:
         self.strategies = {kind.resource: ScriptedStrategy() for kind in KINDS}
         self.seen: list[Any] = []
         self.warnings: tuple[str, ...] = ()
-        self.events: list[Sequence[ServedEvent]] = []
+        self.events: list[Sequence[WatchEvent]] = []
         self.failure: Exception | None = None
         self.open_watches = 0
         self.no_watches = asyncio.Event()
@@ -61,7 +61,7 @@ class ScriptedService:
 
     async def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
-    ) -> AsyncGenerator[Sequence[ServedEvent], None]:
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
         self._fail()
         self.seen.append(options)
         self.open_watches += 1

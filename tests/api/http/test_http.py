@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from onejob.api.errors import BadRequest, Expired, InternalError, Timeout
-from onejob.api.requests import DeleteOptions, LogOptions, ServedEvent, User
+from onejob.api.requests import NOWHERE, DeleteOptions, LogOptions, User, WatchEvent
 from onejob.objects.meta import Key
 from tests.api.http.client_certificate import make_client_certificate
 from tests.api.http.scripted import ScriptedService
@@ -32,8 +32,8 @@ def job(name: str, filler: int = 0) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def added(name: str) -> ServedEvent:
-    return ServedEvent("ADDED", 5, job(name), Key("jobs.batch", "default", name))
+def added(name: str) -> WatchEvent:
+    return WatchEvent("ADDED", Key("jobs.batch", "default", name), 5, job(name))
 
 
 # --- who is asking ------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
 def test_a_watch_sends_a_line_per_event_and_a_piece_per_batch(tmp_path: Path) -> None:
     service = ScriptedService()
     bookmark = b'{"kind":"Job","apiVersion":"batch/v1","metadata":{"resourceVersion":"9"}}'
-    service.events = [[added("a"), added("b")], [ServedEvent("BOOKMARK", 9, bookmark)]]
+    service.events = [[added("a"), added("b")], [WatchEvent("BOOKMARK", NOWHERE, 9, bookmark)]]
 
     async def test(wire: Wire) -> None:
         reader, writer = await wire.connect()
@@ -470,7 +470,7 @@ class FailsLater(ScriptedService):
         super().__init__()
         self.error = error
 
-    async def watch(self, *_: Any) -> AsyncGenerator[list[ServedEvent], None]:
+    async def watch(self, *_: Any) -> AsyncGenerator[list[WatchEvent], None]:
         yield [added("a")]
         await asyncio.sleep(0)
         raise self.error
