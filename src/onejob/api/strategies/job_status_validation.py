@@ -20,57 +20,52 @@ from onejob.planning.indexes import (
 
 _COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")
 _TERMINAL: Final = ("FailureTarget", "Complete", "Failed")
+_FINISHED: Final = ("Complete", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
 class Write:
-    """One write of a status: what it was, what it shall be, and what differs."""
+    """One write of a status: what it was, what it shall be, and what differs. All rules ask for
+    the same few things, so these are found out once."""
 
-    old: Document
-    new: Document
+    __slots__ = (
+        "_changed", "_flipped", "_true", "_was_true", "finish_changed", "finished", "old_status",
+        "spec", "status",
+    )  # fmt: skip
 
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        spec: dict[str, Any] = self.new.get("spec", {})
-        return spec
-
-    @property
-    def status(self) -> Mapping[str, Any]:
-        status: dict[str, Any] = self.new.get("status", {})
-        return status
-
-    @property
-    def old_status(self) -> Mapping[str, Any]:
-        status: dict[str, Any] = self.old.get("status", {})
-        return status
+    def __init__(self, old: Document, new: Document) -> None:
+        self.spec: Mapping[str, Any] = new.get("spec", {})
+        self.status: Mapping[str, Any] = new.get("status", {})
+        self.old_status: Mapping[str, Any] = old.get("status", {})
+        self._true = _true_conditions(self.status)
+        self._was_true = _true_conditions(self.old_status)
+        self._flipped = self._true ^ self._was_true
+        self._changed = {
+            field
+            for field in self.status.keys() | self.old_status.keys()
+            if self.status.get(field) != self.old_status.get(field)
+        }
+        self.finished = not self._true.isdisjoint(_FINISHED)
+        self.finish_changed = self.finished == self._was_true.isdisjoint(_FINISHED)
 
     @property
     def indexed(self) -> bool:
         return self.spec.get("completionMode") == "Indexed"
 
     def true(self, condition: str) -> bool:
-        return _is_true(self.status, condition)
+        return condition in self._true
 
     def was_true(self, condition: str) -> bool:
-        return _is_true(self.old_status, condition)
+        return condition in self._was_true
 
     def changed(self, *fields: str) -> bool:
-        return any(self.status.get(field) != self.old_status.get(field) for field in fields)
+        return not self._changed.isdisjoint(fields)
 
     def count_changed(self, field: str) -> bool:
         """A count that is not there is zero."""
         return (self.status.get(field) or 0) != (self.old_status.get(field) or 0)
 
     def flipped(self, *conditions: str) -> bool:
-        return any(self.true(kind) != self.was_true(kind) for kind in conditions)
-
-    @property
-    def finished(self) -> bool:
-        return self.true("Complete") or self.true("Failed")
-
-    @property
-    def finish_changed(self) -> bool:
-        return self.finished != (self.was_true("Complete") or self.was_true("Failed"))
+        return not self._flipped.isdisjoint(conditions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -438,17 +433,17 @@ CHANGE_RULES: Final = (
 )
 
 
-def _is_true(status: Mapping[str, Any], kind: str) -> bool:
-    return _has(status, kind, "True")
+def _true_conditions(status: Mapping[str, Any]) -> frozenset[Any]:
+    return frozenset(
+        condition.get("type")
+        for condition in status.get("conditions", ())
+        if condition.get("status") == "True"
+    )
 
 
 def _is_false(status: Mapping[str, Any], kind: str) -> bool:
-    return _has(status, kind, "False")
-
-
-def _has(status: Mapping[str, Any], kind: str, value: str) -> bool:
     return any(
-        condition.get("type") == kind and condition.get("status") == value
+        condition.get("type") == kind and condition.get("status") == "False"
         for condition in status.get("conditions", ())
     )
 
