@@ -7,7 +7,7 @@ taken together by the next. It never plans on caches that are older than its own
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from onejob.api.errors import ApiError, NotFound
 from onejob.client.base import Client, Patch, Selection
@@ -115,21 +115,46 @@ class JobController:
             self._metrics.count("job_controller_jobs_by_external_controller_total", manager or "")
 
     def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
-        find_job = self._jobs.cache.get
+        # Most changes are of Pods that belong to a few Jobs which go on: look those up once.
+        busy: dict[str, _Busy | None] = {}
         for delta in deltas:
             self._count_tracked(delta)
-            self._remember_pod(delta)
-            pod, gone = delta.new, delta.new is None
-            if pod is None:
-                pod = delta.old
-            if pod is None:
-                continue
-            neighbours = self._jobs.cache.find("namespace", delta.key.namespace)
-            route = route_pod_change(delta.old, pod, find_job, neighbours, gone=gone)
-            for job in route.jobs:
-                self._queue.add(job)
-            if route.orphan:
-                self._orphans.add(delta.key)
+            old, new = delta.old, delta.new
+            if new is not None and (owner := new.metadata.controller_ref) is not None:
+                if owner.uid not in busy:
+                    busy[owner.uid] = self._busy(new)
+                job = busy[owner.uid]
+                if job is not None and (old is None or old.metadata.controller_ref == owner):
+                    if job.keeps_spent or not is_spent(new):
+                        job.memory.put(new)
+                    else:
+                        job.memory.drop(new.metadata.uid)
+                    continue
+            self._any_pod_changed(delta)
+        for job in busy.values():
+            if job is not None:
+                self._queue.add(job.key)
+
+    def _busy(self, pod: Pod) -> "_Busy | None":
+        """The Job that controls a Pod, if whatever happens to the Pod calls for a sync of it."""
+        job = self._job_of(pod)
+        if job is None or _job_uid(pod) is None or job.finished or not is_ours(job, self._settings):
+            return None
+        return _Busy(job.key, self._memories.of(job.metadata.uid), self._keeps_spent(job))
+
+    def _any_pod_changed(self, delta: Delta[Pod]) -> None:
+        self._remember_pod(delta)
+        pod, gone = delta.new, delta.new is None
+        if pod is None:
+            pod = delta.old
+        if pod is None:
+            return
+        neighbours = self._jobs.cache.find("namespace", delta.key.namespace)
+        route = route_pod_change(delta.old, pod, self._jobs.cache.get, neighbours, gone=gone)
+        for job in route.jobs:
+            self._queue.add(job)
+        if route.orphan:
+            self._orphans.add(delta.key)
 
     def _remember_pod(self, delta: Delta[Pod]) -> None:
         before, after = _job_uid(delta.old), _job_uid(delta.new)
@@ -363,6 +388,14 @@ class JobController:
     def _measure(self, labels: tuple[str, str, str], seconds: float) -> None:
         self._metrics.count("job_controller_job_syncs_total", *labels)
         self._metrics.observe("job_controller_job_sync_duration_seconds", seconds, *labels)
+
+
+class _Busy(NamedTuple):
+    """A Job that is ours and not finished, as far as changes of its Pods concern it."""
+
+    key: Key
+    memory: Memory
+    keeps_spent: bool
 
 
 def _job_uid(pod: Pod | None) -> str | None:

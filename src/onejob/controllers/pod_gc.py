@@ -119,12 +119,13 @@ class PodGarbageCollector:
             else:
                 # A namesake that was created anew has not ended.
                 self._ended.pop(key, None)
-            if pod.metadata.deleting:
+            if pod.metadata.deletion_timestamp is not None:
                 self._deleting.add(key)
-            else:
+            elif self._deleting:
                 self._deleting.discard(key)
-            if pod.spec.node_name:
-                self._bound.setdefault(pod.spec.node_name, set()).add(key)
+            node = pod.spec.node_name
+            if node and (delta.old is None or delta.old.spec.node_name != node):
+                self._bound.setdefault(node, set()).add(key)
 
     def _unbind(self, key: Key, pod: Pod | None) -> None:
         node = pod.spec.node_name if pod is not None else ""

@@ -61,7 +61,8 @@ class Census:
     def put(self, pod: Pod) -> None:
         """Add a Pod, or replace what was known of it."""
         uid = pod.metadata.uid
-        self.remove(uid)
+        if uid in self.active or uid in self.ended or uid in self.ending or uid in self.spent:
+            self.remove(uid)
         if pod.terminal:
             (self.ended if is_tracked(pod) else self.spent)[uid] = pod
             return

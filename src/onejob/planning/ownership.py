@@ -85,8 +85,14 @@ class OwnerGraph:
     def observe(self, key: Key, metadata: Meta) -> Sequence[Task]:
         """An object was created or changed."""
         uid = metadata.uid
-        old, new = self._nodes.get(uid), Node(key, metadata)
-        self._nodes[uid] = new
+        old = self._nodes.get(uid)
+        if (
+            old is not None
+            and not (old.deleting or metadata.deleting)
+            and old.owners == metadata.owner_references
+        ):
+            return ()  # By far the most changes are none of ownership.
+        new = self._nodes[uid] = Node(key, metadata)
         tasks: list[Task] = []
         if old is None or old.owners != new.owners:
             tasks.extend(self._refile(old, new))

@@ -22,8 +22,7 @@ QUARANTINE_SECONDS = 40.0
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, gc=False):
     """All that is remembered of a Pod that has ended."""
 
     key: Key
