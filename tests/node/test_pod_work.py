@@ -56,6 +56,12 @@ class Around:
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None: ...
 
+    def greet(self, work: PodWork, container: Container, at: datetime) -> bool:
+        return False
+
+    def stop_container(self, work: PodWork, ref: AttemptRef, grace_seconds: int) -> None:
+        self.runtime.stop(ref, grace_seconds)
+
     def container_started(self, work: PodWork, container: Container) -> None: ...
 
     def done(self, work: PodWork) -> None:

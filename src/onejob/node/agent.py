@@ -24,11 +24,19 @@ from onejob.node.binder import Binder
 from onejob.node.capacity import demand_of
 from onejob.node.environment import ConfigProblem
 from onejob.node.exec_session import ExecSession
+from onejob.node.hooks import Hooks
 from onejob.node.node_object import NodeObject
 from onejob.node.pod_logs import pod_logs, running_container
 from onejob.node.pod_work import PodWork, last_delete
 from onejob.node.probes import Prober
-from onejob.node.runtime import Ended, Inheritance, OpensSessions, Runtime, RuntimeEvent
+from onejob.node.runtime import (
+    AttemptRef,
+    Ended,
+    Inheritance,
+    OpensSessions,
+    Runtime,
+    RuntimeEvent,
+)
 from onejob.node.short_track import Run, ShortTrack
 from onejob.node.sighting import Sighting, read_sighting
 from onejob.node.writer import Writer
@@ -69,6 +77,7 @@ class NodeAgent:
         )
         self._node.on_change(self._binder.node_changed)
         self._prober = Prober(runtime, clock, self._probed)
+        self._hooks = Hooks(runtime, clock, self.warn)
         self._pods: Informer[Sighting] = Informer(
             client,
             Selection(PODS),
@@ -119,6 +128,7 @@ class NodeAgent:
         self._prober.stop()
         if end_pods:
             await self._end_pods()
+        self._hooks.close()
         await self.runtime.close(end_pods=end_pods)
         await self._writer.settled()
         if self._timer is not None:
@@ -237,6 +247,7 @@ class NodeAgent:
         if work is not None:
             work.gone = True
             self._prober.forget(work)
+            self._hooks.forget(work.pod.uid)
             self._binder.release(work.demand)
         self._over.pop(sighting.uid, None)
         if sighting.node_name == self.node_name:
@@ -317,6 +328,7 @@ class NodeAgent:
         if self._work.pop(work.pod.uid, None) is not None:
             self._ended_at(work.pod.uid, work.known_revision)
             self._prober.forget(work)
+            self._hooks.forget(work.pod.uid)
             self._binder.release(work.demand)
             self.runtime.release(work.pod.uid)
             self._check_emptied()
@@ -345,6 +357,16 @@ class NodeAgent:
                 self._step(work)
             else:
                 self.soon(work)
+
+    def greet(self, work: PodWork, container: Container, at: datetime) -> bool:
+        attempt = work.seen[container.name].attempt
+        ref = AttemptRef(work.pod.uid, container.name, attempt)
+        return self._hooks.after_start(
+            work.pod, container, ref, lambda ok: work.greeting_done(container, attempt, at, ok)
+        )
+
+    def stop_container(self, work: PodWork, ref: AttemptRef, grace_seconds: int) -> None:
+        self._hooks.stop(work.pod, ref, grace_seconds)
 
     def container_started(self, work: PodWork, container: Container) -> None:
         self._prober.begin(work, container)

@@ -45,6 +45,11 @@ class Surroundings(Protocol):
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None: ...
 
+    def greet(self, work: "PodWork", container: Container, at: datetime) -> bool:
+        """Begin the postStart hook of a container that started then; False if it has none."""
+
+    def stop_container(self, work: "PodWork", ref: AttemptRef, grace_seconds: int) -> None: ...
+
     def container_started(self, work: "PodWork", container: Container) -> None:
         """Time to begin probing."""
 
@@ -142,15 +147,12 @@ class PodWork:
             )
         match event:
             case Started(at=at):
-                if seen.stage == "starting":
-                    seen = pod_lifecycle.run(
-                        seen,
-                        at,
-                        has_startup=container.startup_probe is not None,
-                        has_readiness=container.readiness_probe is not None,
-                    )
+                if seen.stage == "starting" and not seen.greeted:
                     self.seen[ref.container] = seen
-                    self._around.container_started(self, container)
+                    if not self._said_to_run(ref) and self._around.greet(self, container, at):
+                        self.seen[ref.container] = replace(seen, greeted=True)
+                    else:
+                        self.runs(container, at)
             case Ended(exit=ended):
                 if seen.busy:
                     self.seen[ref.container] = pod_lifecycle.end(seen, ended)
@@ -167,6 +169,37 @@ class PodWork:
                     self._around.warn(self.pod, "FailedMount", message)
                 else:
                     self._around.warn(self.pod, "Failed", f"Error: {message}")
+
+    def runs(self, container: Container, since: datetime) -> None:
+        """It has started, and its postStart hook, if any, is done."""
+        self.seen[container.name] = pod_lifecycle.run(
+            self.seen[container.name],
+            since,
+            has_startup=container.startup_probe is not None,
+            has_readiness=container.readiness_probe is not None,
+        )
+        self._around.container_started(self, container)
+
+    def greeting_done(self, container: Container, attempt: int, since: datetime, ok: bool) -> None:
+        """The postStart hook of an attempt is done; it may have ended or been stopped since."""
+        seen = self.seen.get(container.name, UNSEEN)
+        if not seen.greeted or seen.stage != "starting" or seen.attempt != attempt:
+            return
+        if ok:
+            self.runs(container, since)
+        else:
+            self.seen[container.name] = replace(seen, unhealthy=True)
+        self._around.soon(self)
+
+    def _said_to_run(self, ref: AttemptRef) -> bool:
+        """Whether an earlier life of the node has greeted it already."""
+        for status in (
+            *self.pod.status.container_statuses,
+            *self.pod.status.init_container_statuses,
+        ):
+            if status.name == ref.container and status.restart_count == ref.attempt:
+                return status.state.running is not None
+        return False
 
     def probed(self, container: str, **facts: bool) -> None:
         """A probe changed its mind about `started`, `ready` or `unhealthy`."""
@@ -192,13 +225,13 @@ class PodWork:
                 seen, stopping=True, stop_grace_seconds=stop.grace_seconds
             )
             ref = AttemptRef(self.pod.uid, stop.container, seen.attempt)
-            self._around.runtime.stop(ref, stop.grace_seconds)
+            self._around.stop_container(self, ref, stop.grace_seconds)
         for name in plan.backing_off or ():
             self._tell_back_off(name)
         if plan.look_again_at is not None:
             self._around.look_again(self, plan.look_again_at)
         # An attempt that was just asked for is answered in a moment; say then how it went.
-        if not any(seen.stage == "starting" for seen in self.seen.values()):
+        if not any(seen.stage == "starting" and not seen.greeted for seen in self.seen.values()):
             status = report(
                 self.pod,
                 self.seen,

@@ -3,38 +3,70 @@
 import asyncio
 import ssl
 from dataclasses import dataclass
+from typing import Protocol
 
 from onejob.node.runtime import AttemptRef, Runtime
-from onejob.objects.pod_spec import Container, HttpGetAction, NodePod, PortName, Probe
+from onejob.objects.pod_spec import (
+    Container,
+    ExecAction,
+    HttpGetAction,
+    NodePod,
+    PortName,
+    Probe,
+    TcpSocketAction,
+)
+
+
+class Question(Protocol):
+    """A probe or a lifecycle hook: one of these is set."""
+
+    @property
+    def exec(self) -> ExecAction | None: ...
+    @property
+    def http_get(self) -> HttpGetAction | None: ...
+    @property
+    def tcp_socket(self) -> TcpSocketAction | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     ok: bool
     why: str = ""
+    #: Of an answer over HTTP.
+    status: int = 0
 
 
 async def check(
     runtime: Runtime, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe
 ) -> Answer:
     """Never raises for what a container does, or does not."""
-    seconds = max(probe.timeout_seconds, 1)
-    if probe.exec is not None:
-        result = await runtime.run_command(pod, ref, probe.exec.command, seconds)
+    return await ask(runtime, pod, container, ref, probe, max(probe.timeout_seconds, 1))
+
+
+async def ask(
+    runtime: Runtime,
+    pod: NodePod,
+    container: Container,
+    ref: AttemptRef,
+    question: Question,
+    seconds: float,
+) -> Answer:
+    if question.exec is not None:
+        result = await runtime.run_command(pod, ref, question.exec.command, seconds)
         return Answer(result.code == 0, result.output.strip() or f"exit code {result.code}")
     try:
         async with asyncio.timeout(seconds):
-            if probe.http_get is not None:
-                return await _get(container, probe.http_get)
-            if probe.tcp_socket is not None:
-                action = probe.tcp_socket
+            if question.http_get is not None:
+                return await _get(container, question.http_get)
+            if question.tcp_socket is not None:
+                action = question.tcp_socket
                 _, writer = await asyncio.open_connection(
                     action.host or "127.0.0.1", _port(container, action.port)
                 )
                 writer.close()
                 return Answer(True)
     except TimeoutError:
-        return Answer(False, f"no answer within {seconds} s")
+        return Answer(False, f"no answer within {seconds:g} s")
     except (OSError, ValueError) as error:
         return Answer(False, str(error))
     return Answer(False, "this node does not know this kind of probe")
@@ -54,7 +86,7 @@ async def _get(container: Container, action: HttpGetAction) -> Answer:
     if len(status) < 2 or not status[1].isdigit():
         return Answer(False, "not an HTTP answer")
     code = int(status[1])
-    return Answer(200 <= code < 400, f"HTTP probe failed with statuscode: {code}")
+    return Answer(200 <= code < 400, f"HTTP probe failed with statuscode: {code}", code)
 
 
 def _unchecked_tls() -> ssl.SSLContext:

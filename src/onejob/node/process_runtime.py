@@ -6,6 +6,7 @@ turns what the supervisor tells into the agent's events.
 
 import asyncio
 import logging
+import math
 import os
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -161,7 +162,9 @@ class ProcessRuntime:
         number = self._command_number
         answer: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
         self._commands[number] = answer
-        self._supervisor.send({"do": "run", "id": number, "timeout": timeout_seconds, **request})
+        if timeout_seconds < math.inf:
+            request["timeout"] = timeout_seconds
+        self._supervisor.send({"do": "run", "id": number, **request})
         try:
             return await answer
         finally:

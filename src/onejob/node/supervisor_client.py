@@ -24,6 +24,7 @@ _BOOTSTRAP = (
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _LINE_LIMIT = 1 << 26
 _ANSWER_SECONDS = 10.0
+_PATIENCE_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class SupervisorGone(Exception):
@@ -64,10 +65,23 @@ class SupervisorClient:
     async def connect(self) -> Greeting:
         """Find or start the supervisor, and hear what it knows."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for pause in _PATIENCE_SECONDS:
+            try:
+                return await self._introduce()
+            except SupervisorGone as error:
+                # One that was just killed keeps its lock and its socket a moment longer.
+                log.info("trying again to reach a supervisor: %s", error)
+                await asyncio.sleep(pause)
+        return await self._introduce()
+
+    async def _introduce(self) -> Greeting:
         sock, self._process = await asyncio.to_thread(_reach, self._directory)
         reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=_LINE_LIMIT)
         self.send({"do": "hello", "owner": self._owner})
-        line = await reader.readline()
+        try:
+            line = await reader.readline()
+        except ConnectionError as error:
+            raise SupervisorGone(f"the supervisor hung up: {error}") from error
         if not line:
             raise SupervisorGone("the supervisor hung up before it said anything")
         greeting = msgspec.json.decode(line, type=Greeting)

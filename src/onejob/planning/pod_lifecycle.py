@@ -69,8 +69,10 @@ class ContainerSeen:
     #: What probes say. Without probes a running container is both.
     started: bool = False
     ready: bool = False
-    #: A liveness or startup probe gave up on this attempt.
+    #: A liveness or startup probe gave up on this attempt, or its postStart hook failed.
     unhealthy: bool = False
+    #: It has started, but is not said to run before its postStart hook is done.
+    greeted: bool = False
     stopping: bool = False
     #: How long it was given to stop.
     stop_grace_seconds: int = 0
@@ -329,8 +331,10 @@ class _Draft:
         self._start(container, state)
 
     def _check_health(self, container: Container, state: ContainerSeen) -> None:
-        if state.unhealthy and not state.stopping and state.stage == "running":
-            self.stop.append(Stop(container.name, _probe_grace(self.pod, container)))
+        if state.unhealthy and not state.stopping and state.busy:
+            probed = state.stage == "running"
+            grace = _probe_grace(self.pod, container) if probed else _grace(self.pod)
+            self.stop.append(Stop(container.name, grace))
 
 
 def _ending(
