@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,9 @@ run: setup ## run an example Job to the end
 
 test: setup podman ## all tests that fit into a few minutes (slow specs are deselected)
 	$(BIN)/pytest
+
+unprivileged: setup ## the node's process tests as a user without rights, with and without namespaces
+	$(BIN)/python -m tests.node.as_nobody
 
 podman: ## install the engine that its tests need: only as root, only with apt-get
 	@missing=$$(for program in podman runc busybox; do \

@@ -19,6 +19,7 @@ from tests.node.support import (
     a_pod,
     a_process_node,
     condition,
+    needs_any_path,
     needs_namespaces,
     shell,
     the_container,
@@ -134,6 +135,7 @@ def test_volumes_hold_what_they_promise(
     assert output_of(tmp_path, mounting(script, volume)) == expected
 
 
+@needs_any_path
 def test_a_mount_below_an_existing_directory_hides_nothing_else(tmp_path: Path) -> None:
     pod = mounting("cat /usr/share/here/a; test -e /usr/share/doc", {"configMap": {"name": "c"}},
                    mountPath="/usr/share/here")  # fmt: skip
@@ -166,6 +168,7 @@ def test_sub_path_mounts_a_part_and_read_only_forbids_writing(tmp_path: Path) ->
     assert not (source / "part" / "new").exists()
 
 
+@needs_any_path
 def test_a_single_file_can_be_mounted(tmp_path: Path) -> None:
     pod = mounting("cat /etc/answer", {"configMap": {"name": "c"}}, mountPath="/etc/answer",
                    subPath="a")  # fmt: skip
@@ -398,7 +401,7 @@ def test_a_cordoned_node_takes_no_new_pods_until_it_is_uncordoned(tmp_path: Path
 
 
 def test_without_mount_namespaces_a_link_stands_in_for_one_pod_at_a_time(tmp_path: Path) -> None:
-    target = tmp_path / "data"
+    target = tmp_path / "linked"
 
     def linked(name: str, script: str) -> Document:
         mount = [{"name": "v", "mountPath": str(target)}]

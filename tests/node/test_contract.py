@@ -17,6 +17,7 @@ from tests.node.support import (
     a_process_node,
     alive,
     condition,
+    needs_namespaces,
     shell,
     the_container,
     until_dead,
@@ -59,6 +60,7 @@ def test_rule_2_sh_understands_what_dash_does_not(tmp_path: Path, name: str) -> 
     asyncio.run(main())
 
 
+@needs_namespaces
 def test_rule_3_concurrent_pods_each_see_their_own_empty_dir_at_the_same_path(
     tmp_path: Path,
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from onejob.api.errors import BadRequest
 from onejob.node.descriptors import Source
 from onejob.node.exec_session import ExecSession
-from tests.node.support import Node, a_process_node, alive, shell, until_dead, with_spec
+from tests.node.support import DATA, Node, a_process_node, alive, shell, until_dead, with_spec
 
 Open = Callable[..., Awaitable[ExecSession]]
 
@@ -44,8 +44,8 @@ async def everything(output: Source | None) -> bytes:
 
 def test_a_command_sees_the_containers_files_and_environment(tmp_path: Path) -> None:
     async def play(open: Open) -> None:
-        script = "until [ -e /data/f ]; do sleep 0.02; done; cat /data/f; echo $NAME >&2; exit 3"
-        session = await open("sh", "-c", script)
+        script = "until [ -e $0 ]; do sleep 0.02; done; cat $0; echo $NAME >&2; exit 3"
+        session = await open("sh", "-c", script, f"{DATA}/f")
         assert await everything(session.stdout) == b"inside\n"
         assert await everything(session.stderr) == b"value\n"
         assert (await session.finished()).code == 3
