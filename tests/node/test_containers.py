@@ -18,6 +18,7 @@ from tests.node.support import (
     Node,
     a_pod,
     a_process_node,
+    alive,
     condition,
     needs_any_path,
     needs_namespaces,
@@ -335,15 +336,48 @@ def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_a_daemon_that_left_its_session_ends_when_nothing_else_runs(tmp_path: Path) -> None:
+def a_daemon(*clean: str) -> str:
+    """Leaves one behind in a session of its own, which writes down its pid."""
+    command = " ".join(("setsid", *clean, "sh -c 'echo $$$$ > daemon; exec sleep 300'"))
+    return f"({command} &) ; while [[ ! -s daemon ]]; do sleep 0.02; done"
+
+
+@pytest.mark.parametrize("clean", [(), ("env", "-i")])
+def test_a_daemon_that_left_its_session_ends_when_nothing_else_runs(
+    tmp_path: Path, clean: tuple[str, ...]
+) -> None:
     async def main() -> None:
         async with a_process_node(tmp_path, working_dir=tmp_path) as node:
-            script = (
-                "(setsid sh -c 'echo $$$$ > daemon; exec sleep 300' &) ; "
-                "while [[ ! -s daemon ]]; do sleep 0.02; done"
-            )
-            assert (await node.run(shell(script)))["status"]["phase"] == "Succeeded"
+            ended = await node.run(shell(a_daemon(*clean)))
+            assert ended["status"]["phase"] == "Succeeded"
             await until_dead(int((tmp_path / "daemon").read_text()))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("volumes", [(), ("v",)])
+def test_a_daemon_that_left_its_session_ends_with_its_pod_and_not_with_another(
+    tmp_path: Path, volumes: tuple[str, ...]
+) -> None:
+    mounts = [{"name": name, "mountPath": "/data"} for name in volumes]
+    pod = shell(
+        a_daemon() + "; while [[ ! -e go ]]; do sleep 0.02; done", volumeMounts=mounts
+    )  # fmt: skip
+    pod = with_spec(pod, volumes=[{"name": name, "emptyDir": {}} for name in volumes])
+
+    async def main() -> None:
+        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+            await node.create(shell("sleep 300", name="q"))
+            await node.create(pod)
+            await node.until("p", lambda _: (tmp_path / "daemon").exists())
+            # The end of others tells nothing about a daemon whose container lives.
+            await node.run(shell("exit 0", name="r"))
+            daemon = int((tmp_path / "daemon").read_text())
+            assert alive(daemon)
+            (tmp_path / "go").touch()
+            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
+            await until_dead(daemon)
+            assert (await node.pod("q"))["status"]["phase"] == "Running"
 
     asyncio.run(main())
 

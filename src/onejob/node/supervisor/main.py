@@ -36,8 +36,8 @@ _BRIEF_SECONDS = 0.01
 class Child:
     """The first process of a container."""
 
-    __slots__ = ("attempt", "capture", "grace", "isolated", "pid", "report", "started_at",
-                 "stdin", "stopping")  # fmt: skip
+    __slots__ = ("attempt", "capture", "grace", "hostname", "isolated", "pid", "report",
+                 "started_at", "stdin", "stopping")  # fmt: skip
 
     def __init__(self, pid: int, attempt: Attempt, capture: Capture, stdin: Input) -> None:
         self.pid = pid
@@ -47,6 +47,7 @@ class Child:
         #: Tells why the program could not begin; -1 once that is settled.
         self.report = -1
         self.grace = 30.0
+        self.hostname = ""
         self.isolated = False
         self.stopping = False
         self.started_at = 0.0
@@ -63,6 +64,8 @@ class Supervisor:
         self._running: dict[Claim, Child] = {}
         #: Began a moment ago, in order; their owner has not been told yet.
         self._young: deque[Child] = deque()
+        #: Host names of containers that ended while there were processes nobody could place.
+        self._left_behind: set[str] = set()
         self._events: list[list[Any]] = []
         self._ending = False
         self._done = False
@@ -222,6 +225,7 @@ class Supervisor:
         finally:
             stdin.let_go()
         child.grace = float(request.get("grace", 30))
+        child.hostname = request["env"].get("HOSTNAME", "")
         child.isolated = "mounts" in request
         attempt.pid = child.pid
         self._children[child.pid] = child
@@ -328,16 +332,28 @@ class Supervisor:
         for child, code in ended:
             if strays is None or strays:
                 kill_session(child.pid)
+                if isinstance(child, Child):
+                    self._left_behind.add(child.hostname)
             if isinstance(child, Command):
                 self._commands.ended(child, code)
             else:
                 self._ended(child, code, alone=strays is not None and not strays)
+        self._kill_daemons(strays)
         if not self._running:
-            # Daemons that left their container's session cannot be told apart while others run;
-            # once nothing runs, whatever is still our child is one.
-            kill(strays or ())
             self._done = self._done or self._ending
         self._watch_for_idleness()
+
+    def _kill_daemons(self, strays: list[int] | None) -> None:
+        """Those that left their container's session are known by the name of its Pod in their
+        environment; ones that hide it can only be told apart once nothing else runs."""
+        if not strays:
+            # Only a container that ends with strays around can have left any behind.
+            self._left_behind.clear()
+        elif not self._running:
+            kill(strays)
+        else:
+            names = self._left_behind - {child.hostname for child in self._running.values()}
+            kill(pid for pid in strays if spawn.hostname_of(pid) in names)
 
     def _strays(self) -> list[int] | None:
         """Children that we did not start; None where the kernel does not tell.

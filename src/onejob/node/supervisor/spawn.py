@@ -77,6 +77,18 @@ def find_marked(wanted: int) -> int:
     return 0
 
 
+def hostname_of(pid: int) -> str | None:
+    """The HOSTNAME that a process was started with: the name of its Pod. None if it hides it."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            for entry in file.read().split(b"\0"):
+                if entry.startswith(b"HOSTNAME="):
+                    return os.fsdecode(entry.partition(b"=")[2])
+    except OSError:
+        return None
+    return None
+
+
 def fork(
     request: Request,
     *,
