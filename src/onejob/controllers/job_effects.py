@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from onejob.api.errors import ApiError, Forbidden, NotFound
+from onejob.api.errors import ApiError, Conflict, Forbidden, NotFound
 from onejob.client.base import Client, Create, Delete, Patch, Result, Written
 from onejob.controllers.job_memory import Memory
 from onejob.objects.meta import PODS, Key
@@ -127,7 +127,9 @@ async def _delete(
                 tell(pod_deleted(pod.name))
         else:
             tally.fail(str(result))
-            tell(pod_delete_failed(str(result)))
+            # That a Pod changed in between is nothing to bother anybody with.
+            if not isinstance(result, Conflict):
+                tell(pod_delete_failed(str(result)))
 
 
 def _deletion(namespace: str, pod: PodDeletion) -> Delete:
