@@ -1,11 +1,14 @@
 """What names may look like, and the exact words about those that do not."""
 
 from collections.abc import Callable, Sequence
+from random import Random
+from uuid import UUID
 
 import pytest
 
 from onejob.api.field_errors import FieldError
 from onejob.api.labels import validate_annotations, validate_label_selector, validate_labels
+from onejob.api.metadata import new_uid
 from onejob.api.names import (
     as_prefix,
     config_key_errors,
@@ -134,3 +137,9 @@ def test_selectors_are_judged_by_their_operators() -> None:
     ]
     stored = {"matchExpressions": expressions[3:]}
     assert validate_label_selector(stored, "s", tolerate_bad_values=True) == []
+
+
+def test_uids_are_those_of_the_standard_library() -> None:
+    for seed in range(100):
+        expected = str(UUID(int=Random(seed).getrandbits(128), version=4))
+        assert new_uid(Random(seed)) == expected

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from onejob.api.errors import ApiError, NotFound
 from onejob.api.kinds import BY_RESOURCE
@@ -229,6 +231,41 @@ def test_status_reports_and_freeing_lead_to_the_same_pod(tmp_path: Path) -> None
         assert pair.patch(key, REMOVE_TRACKING_PATCH, "").revision == freed.revision
 
     compared(tmp_path, test)
+
+
+_TYPES = ("PodScheduled", "Initialized", "Ready", "ContainersReady", "Mine")
+_conditions = st.lists(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(_TYPES), "status": st.sampled_from(["True", "False"])},
+        optional={"reason": st.text(max_size=3), "message": st.just('né"w')},
+    ),
+    max_size=5,
+    unique_by=lambda condition: str(condition["type"]),
+)
+_statuses = st.fixed_dictionaries(
+    {},
+    optional={
+        "phase": st.sampled_from(["Running", "Succeeded", "Failed"]),
+        "conditions": _conditions,
+        "message": st.text(max_size=3),
+        "containerStatuses": st.just([{"name": "c", "restartCount": 1}]),
+        "podIP": st.just("127.0.0.1"),
+    },
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(reports=st.lists(_statuses, min_size=1, max_size=6))
+def test_any_reports_lead_to_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, reports: list[Doc]
+) -> None:
+    async def test(pair: Pair) -> None:
+        key = pair.create(a_pod())
+        for status in reports:
+            pair.patch(key, encode({"status": status}), "status")
+        pair.patch(key, REMOVE_TRACKING_PATCH, "")
+
+    compared(tmp_path_factory.mktemp("any"), test)
 
 
 def test_what_others_wrote_in_between_is_kept(tmp_path: Path) -> None:

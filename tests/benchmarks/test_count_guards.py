@@ -9,8 +9,8 @@ BOUNDS = {
     "writes per pod": 6.0,
     "commits per pod": 0.5,
     "syncs per pod": 0.14,
-    "decodes per pod": 33.0,
-    "encodes per pod": 12.5,
+    "decodes per pod": 22.0,
+    "encodes per pod": 9.5,
 }
 
 

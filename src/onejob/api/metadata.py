@@ -3,7 +3,6 @@
 from datetime import datetime
 from random import Random
 from typing import Any
-from uuid import UUID
 
 from onejob.api.errors import BadRequest, Conflict, InternalError, Invalid, conflict
 from onejob.api.field_errors import FieldError, forbidden, invalid, required
@@ -24,6 +23,10 @@ _OWNED_BY_SERVER = (
     "generation",
 )
 
+#: Of the 128 bits of a UUID six say that the others are random.
+_RANDOM_BITS = (1 << 128) - 1 & ~(0xF000 << 64 | 0xC000 << 48)
+_VERSION_4 = 0x4000 << 64 | 0x8000 << 48
+
 _OMITTED_WHEN_EMPTY = (
     "generateName",
     "labels",
@@ -40,7 +43,9 @@ def timestamp(at: datetime) -> str:
 
 
 def new_uid(rng: Random) -> str:
-    return str(UUID(int=rng.getrandbits(128), version=4))
+    # What `UUID(int=…, version=4)` is, in a third of the time: one is made per write.
+    text = f"{rng.getrandbits(128) & _RANDOM_BITS | _VERSION_4:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def generated_name(prefix: str, rng: Random) -> str:

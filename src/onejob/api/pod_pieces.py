@@ -4,7 +4,7 @@ Most of a Pod never changes after its creation. To write its next version, the p
 change are replaced and all are joined; the rest is copied without being looked at.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ class PodPieces(msgspec.Struct, frozen=True, gc=False):
             self.status,
         )
 
-    def with_status(self, status: dict[str, Any]) -> "PodPieces":
+    def with_status(self, status: dict[str, msgspec.Raw]) -> "PodPieces":
         return replace(self, status=_encode(status), ended=has_ended(status))
 
     def bound(self, node: str, now: str) -> "PodPieces | None":
@@ -79,7 +79,7 @@ def cut(document: bytes, revision: int) -> PodPieces | None:
         metadata.deletion_timestamp is not None,
         metadata.finalizers,
         is_placeable(pod.spec),
-        has_ended(_read_phase(status)),
+        has_ended(read_members(status)),
         BEFORE_METADATA + before + BEFORE_REVISION,
         b'"' + after,
         bytes(pod.spec),
@@ -93,8 +93,8 @@ BEFORE_METADATA: Final = b'{"apiVersion":"v1","kind":"Pod","metadata":'
 BEFORE_REVISION: Final = b'"resourceVersion":"'
 
 
-def has_ended(status: dict[str, Any]) -> bool:
-    return status.get("phase") in ("Succeeded", "Failed")
+def has_ended(status: dict[str, msgspec.Raw]) -> bool:
+    return bytes(status.get("phase", b"")) in (b'"Succeeded"', b'"Failed"')
 
 
 def is_placeable(spec: bytes | msgspec.Raw) -> bool:
@@ -132,4 +132,4 @@ class _Placement(msgspec.Struct, rename="camel"):
 _read_outline = msgspec.json.Decoder(_Outline).decode
 _read_metadata = msgspec.json.Decoder(_Metadata).decode
 _read_placement = msgspec.json.Decoder(_Placement).decode
-_read_phase = msgspec.json.Decoder(dict[str, Any]).decode
+read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

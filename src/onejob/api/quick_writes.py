@@ -23,6 +23,7 @@ from onejob.api.pod_pieces import (
     cut,
     has_ended,
     is_placeable,
+    read_members,
 )
 from onejob.api.requests import Outcome, WriteOptions
 from onejob.api.writes import Writes
@@ -52,7 +53,7 @@ class _PatchedMetadata(msgspec.Struct, forbid_unknown_fields=True):
 
 class _QuickPatch(msgspec.Struct, forbid_unknown_fields=True):
     metadata: _PatchedMetadata = msgspec.field(default_factory=_PatchedMetadata)
-    status: dict[str, Any] | None = None
+    status: dict[str, msgspec.Raw] | None = None
 
 
 class _CreatedPod(msgspec.Struct, rename="camel"):
@@ -61,6 +62,7 @@ class _CreatedPod(msgspec.Struct, rename="camel"):
 
 
 _read_object = msgspec.json.Decoder(dict[str, Any]).decode
+_read_conditions = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _read_patch = msgspec.json.Decoder(_QuickPatch).decode
 #: There are few ways to free a Pod, and all Pods are freed.
 _read_freeing = lru_cache(maxsize=16)(_read_patch)
@@ -140,15 +142,15 @@ class QuickWrites:
         """Remember what the general path made of a Pod's spec: the next one like it is quick."""
         rest, _ = _split_hostname(bytes(_read_created(document).spec))
         result = _read_object(created)
-        spec, status = result["spec"], result.get("status", {})
+        spec, status = result["spec"], _encode(result.get("status", {}))
         spec.pop("hostname", None)
         members = _encode(spec)
         generation = result["metadata"].get("generation")
         self._specs[rest] = _KnownSpec(
             members[1:],
             is_placeable(members),
-            _encode(status),
-            has_ended(status),
+            status,
+            has_ended(read_members(status)),
             b"" if generation is None else b'"generation":%d,' % generation,
         )
         if len(self._specs) > _REMEMBERED_SPECS:
@@ -173,10 +175,8 @@ class QuickWrites:
         if subresource == "" and patch.status is None:
             changed = pod.freed(patch.metadata.freed)
         elif subresource == "status" and patch.status is not None and not patch.metadata.freed:
-            status = _read_object(pod.status)
-            if not _merge_status(status, patch.status):
-                return None
-            changed = pod.with_status(status)
+            status = _merged_status(pod.status, patch.status)
+            changed = None if status is None else pod.with_status(status)
         else:
             return None
         if changed is None:
@@ -246,45 +246,45 @@ def _split_hostname(spec: bytes) -> tuple[bytes, bytes]:
     return b"{" + spec[end + 2 :], spec[: end + 2]
 
 
-def _merge_status(status: dict[str, Any], patch: dict[str, Any]) -> bool:
-    """Merge a status patch in place; False if it needs more than replacing values and merging
+def _merged_status(status: bytes, patch: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw] | None:
+    """A status after a patch; None if that takes more than replacing values and merging
     conditions by their type."""
+    merged = read_members(status)
     for field, value in patch.items():
-        if value is None or field.startswith("$"):
-            return False
+        text = bytes(value)
+        # An object would be merged member by member.
+        if text == b"null" or text.startswith(b"{") or field.startswith("$"):
+            return None
         if field == "conditions":
-            merged = _merge_conditions(status.get("conditions", []), value)
-            if merged is None:
-                return False
-            status["conditions"] = merged
-        elif isinstance(value, dict) or (
-            field in _MERGED_LISTS and status.get(field, value) != value
-        ):
-            return False
+            conditions = _merged_conditions(bytes(merged.get(field, b"[]")), text)
+            if conditions is None:
+                return None
+            merged[field] = msgspec.Raw(conditions)
+        elif field in _MERGED_LISTS and bytes(merged.get(field, text)) != text:
+            return None
         else:
-            status[field] = value
-    return True
+            merged[field] = value
+    return merged
 
 
-def _merge_conditions(
-    conditions: list[dict[str, Any]], patch: list[dict[str, Any]]
-) -> list[dict[str, Any]] | None:
+@lru_cache(maxsize=256)
+def _merged_conditions(before: bytes, patch: bytes) -> bytes | None:
+    """Remembered: Pods that report in the same second mostly have the same conditions."""
+    conditions, changes = _read_conditions(before), _read_conditions(patch)
     known = {condition["type"]: place for place, condition in enumerate(conditions)}
     named: list[dict[str, Any]] = []
-    for condition in patch:
+    for condition in changes:
         if "$patch" in condition or None in condition.values():
             return None
         place = known.get(condition["type"])
         named.append(condition if place is None else {**conditions[place], **condition})
     # Woven as `strategic_merge` does it: those named in their order, the others in theirs.
-    types = {condition["type"] for condition in patch}
+    types = {condition["type"] for condition in changes}
     rest = [condition for condition in conditions if condition["type"] not in types]
-    if not rest:
-        return named
     woven: list[dict[str, Any]] = []
     for condition in named:
         place = known.get(condition["type"], -1)
         while rest and known[rest[0]["type"]] < place:
             woven.append(rest.pop(0))
         woven.append(condition)
-    return woven + rest
+    return _encode(woven + rest)
