@@ -168,6 +168,26 @@ SCENARIOS: tuple[Scenario, ...] = (
         Probe("cronjobs:same_minute", {"cronjobs": 1_000}, {"cronjobs": 20}),
     ),
     Scenario(
+        "ttl-backlog",
+        "How long until 100,000 Jobs that expire at once are gone, and a fresh Job meanwhile?",
+        Probe(
+            "backlog:expiring_jobs",
+            {"jobs": 100_000, "pods": 10_000},
+            {"jobs": 200, "pods": 20},
+        ),
+        {"fresh Job p99, ms": _at_most(500)},
+        (
+            Beside(
+                "limit: bare SQLite",
+                Probe(
+                    "backlog:bare_deletions",
+                    {"jobs": 100_000, "at_once": 20},
+                    {"jobs": 200, "at_once": 20},
+                ),
+            ),
+        ),
+    ),
+    Scenario(
         "latency",
         "How long does a one-Pod Job take from created to Complete, seen on a watch?",
         Probe("latency:one_pod_jobs", {"jobs": 1_000}, {"jobs": 20}),

@@ -9,8 +9,9 @@ import msgspec
 
 from onejob.client.base import Client, Selection
 from onejob.informers.informer import Informer
+from onejob.informers.slim_jobs import read_slim_job
 from onejob.objects.cronjob import CronJob, read_cronjob
-from onejob.objects.job import Job, read_job
+from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key, Meta, View
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.pod_facts import is_tracked
@@ -42,7 +43,7 @@ class SharedInformers:
         informer = Informer(
             self._client,
             Selection(JOBS),
-            read_job,
+            read_slim_job,
             lambda job: job.key,
             indexes={"owner": _job_owner, "namespace": _namespace},
         )
