@@ -119,6 +119,7 @@ class ControlPlane:
         capacity = _capacity(settings)
         self.node = NodeAgent(
             self.client,
+            self.informers.pods,
             _runtime(settings, world.clock, node_name, capacity),
             node_name=node_name,
             clock=world.clock,

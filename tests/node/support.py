@@ -20,6 +20,7 @@ from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
 from onejob.controllers.bootstrap import bootstrap
 from onejob.gates import FeatureGates
+from onejob.informers.shared import SharedInformers
 from onejob.node.agent import NodeAgent
 from onejob.node.environment import NodeContext
 from onejob.node.images import Images
@@ -83,19 +84,23 @@ async def a_node(
     capacity: Amounts = ROOM,
     end_pods: bool = True,
 ) -> AsyncIterator["Node"]:
+    informers = SharedInformers(client)
     agent = NodeAgent(
         client,
+        informers.pods,
         runtime,
         node_name=NODE,
         clock=clock or SystemClock(),
         rng=Random(2),
         capacity=capacity,
     )
+    await informers.start()
     await agent.start()
     try:
         yield Node(client, agent)
     finally:
         await agent.stop(end_pods=end_pods)
+        await informers.stop()
 
 
 @asynccontextmanager

@@ -7,10 +7,12 @@ from typing import cast
 import msgspec
 import pytest
 
+from onejob.api.errors import InternalError
 from onejob.client.base import Delete, Op, Patch, Result, Written
 from onejob.node.pod_work import PodWork
 from onejob.node.runtime import AttemptRef, Ended, Runtime, Started
-from onejob.node.sighting import read_sighting
+from onejob.node.sighting import Sighting
+from onejob.objects.pod import read_pod
 from onejob.objects.pod_spec import Container, NodePod, read_node_pod
 from onejob.planning.pod_lifecycle import Exit
 from onejob.planning.pod_status import NodeFacts
@@ -41,6 +43,7 @@ class Around:
         self.asked = RecordingRuntime()
         self.runtime = cast("Runtime", self.asked)
         self.writes: list[tuple[Op, Callable[[Result], None]]] = []
+        self.looks: list[datetime] = []
         self.is_done = False
 
     def now(self) -> datetime:
@@ -52,7 +55,8 @@ class Around:
     def soon(self, work: PodWork) -> None:
         work.step()
 
-    def look_again(self, work: PodWork, at: datetime) -> None: ...
+    def look_again(self, work: PodWork, at: datetime) -> None:
+        self.looks.append(at)
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None: ...
 
@@ -71,6 +75,11 @@ class Around:
         _, answer = self.writes.pop(0)
         answer(Written(revision, b""))
 
+    def refuse(self) -> Op:
+        op, answer = self.writes.pop(0)
+        answer(InternalError("the disk is full"))
+        return op
+
 
 def the_pod(revision: int, *, grace: int | None = None) -> Document:
     pod = a_pod("anything")
@@ -85,7 +94,8 @@ def the_pod(revision: int, *, grace: int | None = None) -> Document:
 
 
 def seen(work: PodWork, pod: Document) -> None:
-    work.sighted(read_sighting(msgspec.json.encode(pod)))
+    document = msgspec.json.encode(pod)
+    work.sighted(Sighting(read_pod(document), document))
 
 
 def running_work(around: Around) -> PodWork:
@@ -158,3 +168,37 @@ def test_an_attempt_that_was_never_seen_to_run_is_reported_with_its_times() -> N
         "2026-01-01T11:59:57Z",
         "2026-01-01T12:00:00Z",
     )
+
+
+def test_a_last_status_that_is_refused_is_said_again_and_nothing_forgotten_before() -> None:
+    around = Around()
+    work = running_work(around)
+    around.answer(BOUND)
+    work.happened(Ended(AttemptRef("u", "c", 0), Exit(0, NOON, NOON)))
+    work.step()
+    refused = [around.refuse()]
+    for _ in range(3):
+        assert not around.is_done
+        assert around.writes == []
+        work.step()
+        refused.append(around.refuse())
+    # Less and less often.
+    assert around.looks == sorted(set(around.looks)) != []
+    work.step()
+    ((again, _),) = around.writes
+    assert refused == [again] * 4
+    around.answer(WRITTEN)
+    assert around.is_done
+
+
+def test_a_refused_status_gives_way_to_a_newer_one() -> None:
+    around = Around()
+    work = running_work(around)
+    running = around.refuse()
+    work.happened(Ended(AttemptRef("u", "c", 0), Exit(0, NOON, NOON)))
+    work.step()
+    ((ended, _),) = around.writes
+    assert ended != running
+    around.answer(WRITTEN)
+    assert around.is_done
+    assert around.writes == []

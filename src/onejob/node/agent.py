@@ -15,7 +15,7 @@ from random import Random
 from onejob.api.errors import ApiError, BadRequest
 from onejob.api.quantity import BadQuantity
 from onejob.api.requests import LogOptions
-from onejob.client.base import Client, Op, Result, Selection
+from onejob.client.base import Client, Op, Result
 from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
@@ -38,9 +38,10 @@ from onejob.node.runtime import (
     RuntimeEvent,
 )
 from onejob.node.short_track import Run, ShortTrack
-from onejob.node.sighting import Sighting, read_sighting
+from onejob.node.sighting import Sighting
 from onejob.node.writer import Writer
 from onejob.objects.meta import PODS, Key
+from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.placement import Amounts
 from onejob.planning.pod_status import NodeFacts
@@ -49,12 +50,17 @@ log = logging.getLogger(__name__)
 
 #: Pods looked at before others on the event loop get their turn.
 _PODS_PER_TURN = 200
+#: How long the node, when it leaves, waits for what should take no time.
+_PATIENCE_SECONDS = 10.0
 
 
 class NodeAgent:
+    """`pods` is run by whoever made it, and told of the agent before it is."""
+
     def __init__(
         self,
         client: Client,
+        pods: Informer[Pod],
         runtime: Runtime,
         *,
         node_name: str,
@@ -73,19 +79,22 @@ class NodeAgent:
         self._scheduler_recorder = EventRecorder(client, "default-scheduler", clock)
         self._node = NodeObject(client, clock, rng, node_name, ip, capacity, runtime.name)
         self._binder = Binder(
-            self._node.view, self._writer, self._scheduler_recorder, clock, self._bound
+            self._node.view,
+            self._writer,
+            self._scheduler_recorder,
+            clock,
+            self._bound,
+            self._not_bound,
         )
         self._node.on_change(self._binder.node_changed)
         self._prober = Prober(runtime, clock, self._probed)
         self._hooks = Hooks(runtime, clock, self.warn)
-        self._pods: Informer[Sighting] = Informer(
-            client,
-            Selection(PODS),
-            read_sighting,
-            lambda sighting: sighting.key,
-            keep=self._concerns_us,
-        )
-        self._pods.on_change(self._pods_changed)
+        self._pods = pods
+        pods.on_change(self._pods_changed)
+        #: Pods that were seen before we had begun, by uid.
+        self._before_us: dict[str, Sighting] | None = {}
+        #: What the watch told of Pods while they were being bound; None: that they are gone.
+        self._while_binding: dict[str, Sighting | None] = {}
         self._work: dict[str, PodWork] = {}
         #: Revisions at which Pods ended, by uid, until the watch has come that far.
         self._over: dict[str, int] = {}
@@ -114,13 +123,13 @@ class NodeAgent:
             self._recorder.run(),
             self._scheduler_recorder.run(),
             self._node.run(),
-            self._pods.run(),
         )
         self._tasks = [asyncio.create_task(part) for part in running]
         await self._pods.synced()
-        if self._inherited is not None:
-            # There are no Pods at all, so nobody told of any.
-            self._take_over(self._inherited)
+        seen, self._before_us = self._before_us or {}, None
+        for sighting in seen.values():
+            self._see(sighting)
+        self._take_over(self._inherited)
 
     async def stop(self, *, end_pods: bool) -> None:
         """Leave. Pods go on, or are ended gracefully and reported, as `end_pods` says."""
@@ -130,7 +139,11 @@ class NodeAgent:
             await self._end_pods()
         self._hooks.close()
         await self.runtime.close(end_pods=end_pods)
-        await self._writer.settled()
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._writer.settled()
+        except TimeoutError:
+            log.warning("leaving without the last word: the API does not answer")
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -144,8 +157,15 @@ class NodeAgent:
             work.node_leaves = True
             self.soon(work)
         self._check_emptied()
-        # Without one of its parts the node could wait for ever.
-        await asyncio.wait([self._emptied, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        graces = (work.pod.spec.termination_grace_period_seconds for work in self._work.values())
+        # Without one of its parts, or with a broken runtime, the node could wait for ever.
+        await asyncio.wait(
+            [self._emptied, *self._tasks],
+            timeout=max(graces, default=0) + _PATIENCE_SECONDS,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if self._work or self._track:
+            log.warning("leaving, though not all Pods were heard to end")
 
     def logs(
         self, namespace: str, pod: str, container: str, options: LogOptions
@@ -185,25 +205,29 @@ class NodeAgent:
 
     # --- the API tells
 
-    def _concerns_us(self, pod: Sighting) -> bool:
-        return not pod.terminal and pod.node_name in ("", self.node_name)
-
-    def _pods_changed(self, deltas: Sequence[Delta[Sighting]]) -> None:
+    def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             old, new = delta.old, delta.new
             if new is None:
                 if old is not None:
                     self._vanished(old)
-            elif new.node_name == self.node_name:
-                self._seen_bound(new)
-            elif not new.node_name and not new.terminal:
-                self._seen_waiting(new)
-        if self._inherited is not None:
-            self._take_over(self._inherited)
+            elif new.spec.node_name in ("", self.node_name):
+                sighting = Sighting(new, delta.document)
+                if self._before_us is not None:
+                    self._before_us[new.metadata.uid] = sighting
+                else:
+                    self._see(sighting)
+
+    def _see(self, sighting: Sighting) -> None:
+        if sighting.seen.spec.node_name:
+            self._seen_bound(sighting)
+        elif not sighting.terminal:
+            self._seen_waiting(sighting)
 
     def _seen_waiting(self, sighting: Sighting) -> None:
-        pod = sighting.pod()
-        if pod is not None:
+        if self._binder.is_binding(sighting.uid):
+            self._while_binding[sighting.uid] = sighting
+        elif (pod := sighting.pod()) is not None:
             self._binder.add(pod)
 
     def _seen_bound(self, sighting: Sighting) -> None:
@@ -214,7 +238,7 @@ class NodeAgent:
             self._track.sighted(sighting)
         elif self._binder.is_binding(sighting.uid):
             # The watch was faster than the answer to our own write.
-            return
+            self._while_binding[sighting.uid] = sighting
         elif self._is_past(sighting):
             return
         elif sighting.terminal:
@@ -238,43 +262,63 @@ class NodeAgent:
         if sighting.grace_seconds:
             self._writer.submit(last_delete(sighting.key, sighting.uid), _ignore)
 
-    def _vanished(self, sighting: Sighting) -> None:
-        self._binder.drop(sighting.uid)
-        run = self._track.drop(sighting.uid)
+    def _vanished(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        if self._before_us is not None:
+            self._before_us.pop(uid, None)
+            return
+        self._binder.drop(uid)
+        if self._binder.is_binding(uid):
+            self._while_binding[uid] = None
+        run = self._track.drop(uid)
         if run is not None:
             self._binder.release(run.demand)
-        work = self._work.pop(sighting.uid, None)
+        work = self._work.pop(uid, None)
         if work is not None:
             work.gone = True
             self._prober.forget(work)
             self._hooks.forget(work.pod.uid)
             self._binder.release(work.demand)
-        self._over.pop(sighting.uid, None)
-        if sighting.node_name == self.node_name:
-            self.runtime.discard(sighting.uid)
+        self._over.pop(uid, None)
+        if pod.spec.node_name == self.node_name:
+            self.runtime.discard(uid)
         self._check_emptied()
 
     # --- Pods come and go
 
     def _bound(self, pod: NodePod, demand: Amounts, revision: int) -> None:
         """The binder took it, and the room for it."""
-        if self.runtime.simulated and self._track.takes(pod):
+        newest = None
+        if pod.uid in self._while_binding:
+            newest = self._while_binding.pop(pod.uid)
+            if newest is None:
+                self._binder.release(demand)
+                return
+        deleted = newest is not None and newest.deleting
+        if self.runtime.simulated and not deleted and self._track.takes(pod):
             self._track.begin(pod, demand, revision)
             return
-        self._work_on(pod, demand, revision)
+        self._work_on(pod, demand, revision, newest)
 
-    def _work_on(self, pod: NodePod, demand: Amounts, revision: int) -> PodWork:
+    def _not_bound(self, uid: str) -> None:
+        newest = self._while_binding.pop(uid, None)
+        if newest is not None:
+            # Perhaps somebody else bound it, and to this node.
+            self._see(newest)
+
+    def _work_on(
+        self, pod: NodePod, demand: Amounts, revision: int, newest: Sighting | None
+    ) -> PodWork:
         work = PodWork(pod, self, demand)
         work.known_revision = revision
         self._work[pod.uid] = work
-        newest = self._pods.cache.get(pod.key)
-        if newest is not None and newest.uid == pod.uid:
+        if newest is not None:
             work.sighted(newest)
         self.soon(work)
         return work
 
     def _run_left(self, run: Run) -> None:
-        work = self._work_on(run.pod, run.demand, run.revision)
+        work = self._work_on(run.pod, run.demand, run.revision, run.newest)
         work.seen.update(run.seen())
         work.node_leaves = self._emptied is not None
 

@@ -31,8 +31,13 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _OUR_SCHEDULER = "default-scheduler"
 
 
+#: After the API refused to bind a Pod that is neither gone nor taken.
+_RETRY_SECONDS = 1.0
+
+
 class Binder:
-    """`bound` is told of each Pod that became ours, the room it took, and the revision."""
+    """`bound` is told of each Pod that became ours, the room it took, and the revision;
+    `not_bound` of each that did not."""
 
     def __init__(
         self,
@@ -41,12 +46,14 @@ class Binder:
         recorder: EventRecorder,
         clock: Clock,
         bound: Callable[[NodePod, Amounts, int], None],
+        not_bound: Callable[[str], None],
     ) -> None:
         self._node = node
         self._writer = writer
         self._recorder = recorder
         self._clock = clock
         self._bound = bound
+        self._not_bound = not_bound
         self._room = WaitingRoom()
         #: Everything that has no node yet, also what does not fit the node as it is.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
@@ -134,8 +141,9 @@ class Binder:
                 return
             self.release(demand)
             if not isinstance(result, NotFound | Conflict):
-                # Not gone and not taken by another: the next look may be luckier.
-                log.warning("%s: cannot be bound: %s", pod.key, result)
+                log.warning("%s: cannot be bound, trying again: %s", pod.key, result)
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.add, pod)
+            self._not_bound(pod.uid)
 
         self._writer.submit(Bind(pod.key, self._node().name, pod.uid), answer)
 

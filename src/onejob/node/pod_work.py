@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
@@ -59,6 +59,9 @@ class Surroundings(Protocol):
 
 _encode = msgspec.json.Encoder().encode
 
+#: How long a status that the API refused waits to be said again, at first and at most.
+_FIRST_RETRY, _LONGEST_RETRY = timedelta(seconds=1), timedelta(minutes=5)
+
 #: Later than all that the watch can tell of a Pod that is gone, save that it is.
 _THE_LAST = sys.maxsize
 
@@ -80,7 +83,9 @@ class PodWork:
         self._conditions: dict[str, ConditionReport] = {}
         self._reported: PodReport | None = None
         self._unwritten: list[PodReport] = []
-        self._writing = False
+        self._writing: PodReport | None = None
+        #: How often in a row the API refused a status that it should have taken.
+        self._refusals = 0
         self._finished = False
         self._told_back_off: dict[str, int] = {}
         for condition in pod.status.conditions:
@@ -96,7 +101,7 @@ class PodWork:
         """The Pod was seen on the watch. It is read only if it is not what we just wrote, and
         that is only known once the write was answered."""
         self._unread = sighting
-        if not self._writing:
+        if self._writing is None:
             self._read()
 
     def _read(self) -> None:
@@ -210,7 +215,10 @@ class PodWork:
     # --- what is done
 
     def step(self) -> None:
-        if self._finished or self.gone:
+        if self.gone:
+            return
+        if self._finished:
+            self._write_next()
             return
         now = self._around.now()
         plan = plan_pod(self.pod, self.seen, now, self._started_at, node_leaves=self.node_leaves)
@@ -244,7 +252,7 @@ class PodWork:
             self._say(status)
         if plan.over and not plan.busy:
             self._finished = True
-            if not self._writing:
+            if self._writing is None and not self._unwritten:
                 self._after_last_word()
 
     def _tell_back_off(self, container: str) -> None:
@@ -258,39 +266,52 @@ class PodWork:
             self._around.warn(self.pod, "BackOff", message)
 
     def _say(self, status: PodReport) -> None:
-        if status == self._reported or self.pod.terminal:
-            return
-        self._reported = status
-        self._conditions.update({condition.type: condition for condition in status.conditions})
-        if self._unwritten and not self._around.runtime.simulated:
-            self._unwritten[-1] = status
-        else:
-            self._unwritten.append(status)
-        if not self._writing:
-            self._write_next()
+        if status != self._reported and not self.pod.terminal:
+            self._reported = status
+            self._conditions.update({condition.type: condition for condition in status.conditions})
+            if self._unwritten and not self._around.runtime.simulated:
+                self._unwritten[-1] = status
+            else:
+                self._unwritten.append(status)
+        self._write_next()
 
     def _write_next(self) -> None:
-        status = self._unwritten.pop(0)
-        self._writing = True
+        if self._writing is not None or not self._unwritten:
+            return
+        status = self._writing = self._unwritten.pop(0)
         body = b'{"metadata":{"uid":"%b"},"status":%b}' % (self.pod.uid.encode(), _encode(status))
         self._around.write(Patch(self.pod.key, body, subresource="status"), self._written)
 
     def _written(self, result: Result) -> None:
-        self._writing = False
+        status, self._writing = self._writing, None
         if not isinstance(result, ApiError):
+            self._refusals = 0
             self.known_revision = max(self.known_revision, result.revision)
-        elif not self.gone:
-            if isinstance(result, NotFound | Conflict):
-                # Deleted, or replaced by a namesake; the watch will say so.
-                self.known_revision = _THE_LAST
-                log.info("%s: its status has nowhere to go: %s", self.pod.key, result)
-            else:
-                log.warning("%s: the API refused its status: %s", self.pod.key, result)
+        elif self.gone:
+            return
+        elif isinstance(result, NotFound | Conflict):
+            # Deleted, or replaced by a namesake; the watch will say so.
+            self.known_revision = _THE_LAST
+            log.info("%s: its status has nowhere to go: %s", self.pod.key, result)
+        else:
+            assert status is not None, "only what is being written is answered"
+            log.warning("%s: the API refused its status, trying again: %s", self.pod.key, result)
+            self._say_again_later(status)
+            return
         self._read()
         if self._unwritten:
             self._write_next()
         elif self._finished:
             self._after_last_word()
+
+    def _say_again_later(self, status: PodReport) -> None:
+        """Until it is on record, nobody may forget what has run."""
+        if not self._unwritten or self._around.runtime.simulated:
+            self._unwritten.insert(0, status)
+        delay = min(_FIRST_RETRY * (1 << min(self._refusals, 16)), _LONGEST_RETRY)
+        self._refusals += 1
+        self._around.look_again(self, self._around.now() + delay)
+        self._read()
 
     def _after_last_word(self) -> None:
         if self.pod.metadata.deleting and not self.gone:

@@ -40,6 +40,8 @@ class Run:
     started_at: datetime
     writing: bool = False
     exit: Exit | None = None
+    #: As the watch showed it last.
+    newest: Sighting | None = None
     #: Seen to be deleted: it leaves as soon as nothing is being written.
     leaving: bool = False
 
@@ -103,6 +105,7 @@ class ShortTrack:
 
     def sighted(self, sighting: Sighting) -> None:
         run = self._runs[sighting.uid]
+        run.newest = sighting
         if sighting.deleting:
             run.leaving = True
             if not run.writing:

@@ -1,0 +1,68 @@
+"""A node that leaves waits for its Pods, but not for ever."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from onejob.api.errors import InternalError
+from onejob.client.base import Op, Result
+from onejob.client.local import LocalClient
+from onejob.node.runtime import AttemptRef
+from onejob.node.simulated import DURATION, SimulatedRuntime
+from onejob.virtual_time import run_virtual, virtual_clock
+from tests.node.support import Document, a_node, a_pod, an_api, with_spec
+
+
+def a_long_pod() -> Document:
+    pod = with_spec(a_pod("anything"), terminationGracePeriodSeconds=60)
+    pod["metadata"]["annotations"] = {DURATION: "1000000"}
+    return pod
+
+
+class Deaf(SimulatedRuntime):
+    def stop(self, ref: AttemptRef, grace_seconds: float) -> None: ...
+
+
+class Broken:
+    """A client that at some time stops to answer."""
+
+    works = True
+
+    def __init__(self, client: LocalClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._client, name)
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        if not self.works:
+            raise InternalError("the store is gone")
+        return await self._client.write_many(ops)
+
+
+def seconds_to_leave(path: Path, *, deaf: bool, broken: bool) -> float:
+    async def main() -> float:
+        clock = virtual_clock()
+        runtime = Deaf(clock) if deaf else SimulatedRuntime(clock)
+        async with an_api(path, clock, in_this_thread=True) as client:
+            api = Broken(client)
+            async with a_node(cast("LocalClient", api), runtime, clock=clock) as node:
+                await node.create(a_long_pod())
+                await node.until("p", lambda pod: pod["status"]["phase"] == "Running")
+                api.works = not broken
+                leaving = clock.monotonic()
+            return clock.monotonic() - leaving
+
+    return run_virtual(main())
+
+
+def test_pods_that_end_when_asked_hold_nobody_up(tmp_path: Path) -> None:
+    assert seconds_to_leave(tmp_path, deaf=False, broken=False) < 1
+
+
+def test_a_runtime_that_never_tells_of_an_end_is_left_after_the_grace(tmp_path: Path) -> None:
+    assert 60 < seconds_to_leave(tmp_path, deaf=True, broken=False) < 100
+
+
+def test_an_api_that_takes_no_last_word_is_left(tmp_path: Path) -> None:
+    assert seconds_to_leave(tmp_path, deaf=False, broken=True) < 100
