@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
+from onejob import own_process
 from onejob.benchmarks.counting import CountingCommitter, operations
 from onejob.client.base import Client, Create, Selection
 from onejob.clock import Clock, SystemClock
@@ -53,6 +54,7 @@ async def a_plane(
             World(clock=clock or SystemClock(), committer=committer),
         )
         committer.revision = lambda: plane.store.revision
+        own_process.settle()
         try:
             yield MeasuredPlane(plane, committer)
         finally:

@@ -19,6 +19,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from onejob import own_process
 from onejob.api.requests import LogOptions
 from onejob.cli.cpu_time import workload_cpu_seconds
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
@@ -110,6 +111,7 @@ class _Session:
             plane = await ControlPlane.start(self._settings(path))
         except RuntimeUnavailable as error:
             raise CommandError(str(error)) from None
+        own_process.settle()
         logs = _RuntimeLogs(plane.node.runtime, path)
         shown = None if self._options.quiet else logs
         follower = Follower(plane.client, self._progress, self._display, self._clock, shown)

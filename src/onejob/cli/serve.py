@@ -111,6 +111,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
     import asyncio
     import signal
 
+    from onejob import own_process
     from onejob.api.serving import CannotListen
     from onejob.https_server import HttpsServer
     from onejob.node.runtime import RuntimeUnavailable
@@ -128,6 +129,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
         raise CommandError(str(error), "choose another with --listen") from None
     except (CannotOpen, RuntimeUnavailable) as error:
         raise CommandError(str(error)) from None
+    own_process.settle()
     _banner(server, settings)
     _tell_service_manager("READY=1")
     asked = asyncio.ensure_future(stopping.wait())
