@@ -25,6 +25,7 @@ from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
+from onejob.controllers.surroundings import Surroundings
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
@@ -143,19 +144,12 @@ class ControlPlane:
             ),
         )
         cronjobs = CronJobController(
-            client,
-            informers,
-            self._recorder("cronjob-controller"),
-            clock=clock,
-            metrics=metrics,
-            local_zone=self.settings.local_zone,
+            self._around("cronjob-controller"), local_zone=self.settings.local_zone
         )
         ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
-        garbage = GarbageCollector(
-            client, informers, self._recorder("garbage-collector-controller")
-        )
+        garbage = GarbageCollector(self._around("garbage-collector-controller"))
         pod_gc = PodGarbageCollector(client, informers, clock=clock, metrics=metrics)
-        namespaces = NamespaceController(client, informers, root_ca=root_ca)
+        namespaces = NamespaceController(client, informers, clock=clock, root_ca=root_ca)
         expiry = EventExpiry(client, clock=clock)
         queues = (self.job_controller, cronjobs, ttl)
         metrics.read(
@@ -179,6 +173,10 @@ class ControlPlane:
         metrics.read("onejob_store_revision", lambda: {(): store.revision})
         metrics.read("onejob_store_commits_total", lambda: {(): store.commits})
         metrics.read("onejob_store_writes_total", lambda: {(): store.writes})
+
+    def _around(self, component: str) -> Surroundings:
+        recorder = self._recorder(component)
+        return Surroundings(self.client, self.informers, recorder, self.clock, self.metrics)
 
     def _recorder(self, component: str) -> EventRecorder:
         recorder = EventRecorder(self.client, component, self.clock)

@@ -22,6 +22,7 @@ from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
+from onejob.controllers.surroundings import Surroundings
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
@@ -195,17 +196,16 @@ async def a_house(
         informers = SharedInformers(client)
         recorder = EventRecorder(client, "test", clock)
         house = House(cluster, cluster.client, clock, metrics, informers)
+        around = Surroundings(client, informers, recorder, clock, metrics)
         runs = [recorder.run]
         if "cronjobs" in which:
-            house.cronjobs = CronJobController(
-                client, informers, recorder, clock=clock, metrics=metrics
-            )
+            house.cronjobs = CronJobController(around)
             runs.append(house.cronjobs.run)
         if "ttl" in which:
             house.ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
             runs.append(house.ttl.run)
         if "garbage" in which:
-            house.garbage = GarbageCollector(client, informers, recorder)
+            house.garbage = GarbageCollector(around)
             runs.append(house.garbage.run)
         if "pod_gc" in which:
             house.pod_gc = PodGarbageCollector(
@@ -217,7 +217,7 @@ async def a_house(
             )
             runs.append(house.pod_gc.run)
         if "namespaces" in which:
-            runs.append(NamespaceController(client, informers, root_ca=ROOT_CA).run)
+            runs.append(NamespaceController(client, informers, clock=clock, root_ca=ROOT_CA).run)
         if "events" in which:
             house.events = EventExpiry(client, clock=clock)
             runs += [house.events.run, house.events.informer.run]

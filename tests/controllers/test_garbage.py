@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from onejob.api.errors import TooManyRequests
 from onejob.api.service import Service
 from onejob.client.base import Delete, Op, Patch, Propagation, Written
 from onejob.client.local import LocalClient
@@ -374,5 +375,29 @@ def test_a_change_just_before_the_deletion_matters_only_if_it_is_about_owners(
             assert await house.exists(child) is survives
             assert len(clients[0].deletions) == tries
             assert all(deletion.uid for deletion in clients[0].deletions)
+
+    run_virtual(main())
+
+
+class Busy(LocalClient):
+    """Refuses the first deletions."""
+
+    refusals = 3
+
+    async def write(self, op: Op) -> Written:
+        if isinstance(op, Delete) and self.refusals:
+            self.refusals -= 1
+            raise TooManyRequests("not now")
+        return await super().write(op)
+
+
+def test_what_is_refused_is_counted_and_tried_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "garbage", client_of=Busy) as house:
+            child = await a_config_map(house, "child", ownerReferences=[absent()])
+            await asyncio.sleep(10)
+            assert not await house.exists(child)
+            errors = "garbagecollector_controller_resources_sync_error_total"
+            assert house.metrics.value(errors) == 3
 
     run_virtual(main())

@@ -1,11 +1,14 @@
 """Namespaces on the real store and API, in virtual time."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from onejob.api.errors import Forbidden
+from onejob.client.base import Delete, Op, Result
+from onejob.client.local import LocalClient
 from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
 from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import ROOT_CA, TEMPLATE, House, a_house
@@ -91,14 +94,80 @@ def test_a_namespace_waits_for_what_is_held_by_finalizers(tmp_path: Path) -> Non
             await asyncio.sleep(600)
             assert await house.exists(namespace)
             assert await house.names("configmaps", "team") == ["held"]
+            assert await told(house, namespace) == {
+                "NamespaceDeletionDiscoveryFailure": "ResourcesDiscovered",
+                "NamespaceDeletionGroupVersionParsingFailure": "ParsedGroupVersions",
+                "NamespaceDeletionContentFailure": "ContentDeleted",
+                "NamespaceContentRemaining": "SomeResourcesRemain",
+                "NamespaceFinalizersRemaining": "SomeFinalizersRemain",
+            }
+            revision = (await house.get(namespace))["metadata"]["resourceVersion"]
+            await asyncio.sleep(600)
+            assert (await house.get(namespace))["metadata"]["resourceVersion"] == revision
             await house.patch(held, {"metadata": {"finalizers": None}})
-            await asyncio.sleep(5)
+            await asyncio.sleep(10)
             assert not await house.exists(namespace)
             await a_namespace(house)
             await asyncio.sleep(1)
             assert await house.exists(ACCOUNT)
 
     run_virtual(main())
+
+
+def test_an_empty_namespace_that_somebody_else_keeps_says_that_it_is_empty(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "namespaces") as house:
+            document = {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": "team"},
+                "spec": {"finalizers": ["kubernetes", "example.org/keep"]},
+            }
+            namespace = await house.create(NAMESPACES, document, "")
+            await asyncio.sleep(1)
+            await house.delete(namespace, "")
+            await asyncio.sleep(60)
+            reasons = await told(house, namespace)
+            assert reasons["NamespaceContentRemaining"] == "ContentRemoved"
+            assert reasons["NamespaceFinalizersRemaining"] == "ContentHasNoFinalizers"
+
+    run_virtual(main())
+
+
+class Refusing(LocalClient):
+    """Lets nobody delete Secrets."""
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        refused = Forbidden("secrets may not be deleted")
+        return [
+            refused
+            if isinstance(op, Delete) and op.key.resource == "secrets"
+            else (await super(Refusing, self).write_many([op]))[0]
+            for op in ops
+        ]
+
+
+def test_what_cannot_be_deleted_is_told_with_the_reason(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "namespaces", client_of=Refusing) as house:
+            namespace = await a_namespace(house)
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "secret"}}
+            await house.create("secrets", secret, "team")
+            await house.delete(namespace, "")
+            await asyncio.sleep(60)
+            conditions = (await house.get(namespace))["status"]["conditions"]
+            failure = next(c for c in conditions if c["type"] == "NamespaceDeletionContentFailure")
+            assert failure["status"] == "True"
+            assert failure["message"] == (
+                "Failed to delete all resource types, 1 remaining: secrets may not be deleted"
+            )
+
+    run_virtual(main())
+
+
+async def told(house: House, namespace: Key) -> dict[str, str]:
+    conditions = (await house.get(namespace))["status"]["conditions"]
+    return {condition["type"]: condition["reason"] for condition in conditions}
 
 
 def test_a_large_namespace_is_emptied_page_by_page(tmp_path: Path) -> None:

@@ -4,16 +4,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onejob.client.base import Client
-from onejob.client.events import EventRecorder, about
-from onejob.clock import Clock
+from onejob.client.events import about
 from onejob.controllers.clock_jumps import watch_clock
 from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
+from onejob.controllers.surroundings import Surroundings
 from onejob.informers.cache import Delta
 from onejob.informers.loop import Retry, work
-from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
-from onejob.metrics import Metrics
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
@@ -44,24 +41,14 @@ class _Memory:
 
 
 class CronJobController:
-    def __init__(
-        self,
-        client: Client,
-        informers: SharedInformers,
-        recorder: EventRecorder,
-        *,
-        clock: Clock,
-        metrics: Metrics,
-        local_zone: str = "UTC",
-        workers: int = 20,
-    ) -> None:
+    def __init__(self, around: Surroundings, *, local_zone: str = "UTC", workers: int = 20) -> None:
         """`local_zone` is for schedules that name no time zone."""
-        self._client = client
-        self._cronjobs = informers.cronjobs
-        self._jobs = informers.jobs
-        self._recorder = recorder
-        self._clock = clock
-        self._metrics = metrics
+        self._client = around.client
+        self._cronjobs = around.informers.cronjobs
+        self._jobs = around.informers.jobs
+        self._recorder = around.recorder
+        self._clock = around.clock
+        self._metrics = around.metrics
         self._local_zone = local_zone
         self._workers = workers
         self._queue: WorkQueue[Key] = WorkQueue()

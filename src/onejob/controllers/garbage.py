@@ -11,11 +11,12 @@ import msgspec
 
 from onejob.api.errors import ApiError, Conflict, Invalid, NotFound
 from onejob.api.kinds import BY_KIND, BY_RESOURCE, KINDS
-from onejob.client.base import Client, Delete, Patch
-from onejob.client.events import EventRecorder, about
+from onejob.client.base import Delete, Patch
+from onejob.client.events import about
+from onejob.controllers.surroundings import Surroundings
 from onejob.informers.cache import Delta
 from onejob.informers.loop import Retry, work
-from onejob.informers.shared import AnyObject, SharedInformers
+from onejob.informers.shared import AnyObject
 from onejob.informers.workqueue import WorkQueue
 from onejob.objects.meta import EVENTS, Key, Meta, OwnerReference
 from onejob.planning.ownership import (
@@ -53,23 +54,17 @@ _read_metadata: Callable[[bytes], AnyObject] = msgspec.json.Decoder(AnyObject).d
 
 
 class GarbageCollector:
-    def __init__(
-        self,
-        client: Client,
-        informers: SharedInformers,
-        recorder: EventRecorder,
-        *,
-        workers: int = 20,
-    ) -> None:
-        self._client = client
-        self._recorder = recorder
+    def __init__(self, around: Surroundings, *, workers: int = 20) -> None:
+        self._client = around.client
+        self._recorder = around.recorder
+        self._metrics = around.metrics
         self._workers = workers
         self._graph = OwnerGraph(
             {name: (BY_RESOURCE[name].api_version, BY_RESOURCE[name].kind) for name in RESOURCES}
         )
         self._queue: WorkQueue[Examine | Orphan] = WorkQueue(first_delay=0.05, longest_delay=60.0)
         for resource in RESOURCES:
-            informers.metadata(resource).on_change(self._changed)
+            around.informers.metadata(resource).on_change(self._changed)
 
     def __len__(self) -> int:
         """How many objects are known."""
@@ -99,6 +94,16 @@ class GarbageCollector:
                 self._queue.add(task)
 
     async def sync(self, task: Examine | Orphan) -> None:
+        try:
+            await self._see_to(task)
+        except Conflict:
+            # Somebody was faster, which is nobody's fault.
+            raise
+        except (ApiError, Retry):
+            self._metrics.count("garbagecollector_controller_resources_sync_error_total")
+            raise
+
+    async def _see_to(self, task: Examine | Orphan) -> None:
         node = self._graph.node(task.uid)
         if node is None:
             return

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from onejob.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from onejob.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from onejob.api.kinds import KINDS
-from onejob.client.base import Client, Create, Delete, Patch, Replace, Selection
+from onejob.client.base import Client, Create, Delete, Patch, Replace, Selection, Written
+from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.loop import Retry, work
 from onejob.informers.shared import AnyObject, SharedInformers
@@ -15,7 +16,10 @@ from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key, M
 from onejob.planning.namespaces import (
     ROOT_CA,
     SERVICE_ACCOUNT,
+    Remains,
+    deletion_conditions,
     finalized,
+    has_other_finalizers,
     root_ca_map,
     root_ca_repair,
     service_account,
@@ -24,8 +28,10 @@ from onejob.planning.namespaces import (
 _ACCOUNTS = "serviceaccounts"
 _CONFIG_MAPS = "configmaps"
 _PAGE = 500
-#: How soon to look again whether what was deleted is gone: Pods need time to stop.
+#: How soon to look again whether what was deleted is gone: Pods need time to stop. While
+#: nothing goes, somebody else's finalizers are what it waits for.
 _LOOK_AGAIN_SECONDS = 1.0
+_STUCK_SECONDS = 5.0
 
 #: Makers before what they make, so that nothing is made anew; Events last, of all that happens.
 _FIRST = (CRONJOBS, JOBS, PODS)
@@ -47,10 +53,17 @@ _read_metadata = msgspec.json.Decoder(AnyObject).decode
 
 class NamespaceController:
     def __init__(
-        self, client: Client, informers: SharedInformers, *, root_ca: str, workers: int = 5
+        self,
+        client: Client,
+        informers: SharedInformers,
+        *,
+        clock: Clock,
+        root_ca: str,
+        workers: int = 5,
     ) -> None:
         """`root_ca` is the certificate, in PEM, by which Pods may recognise this API server."""
         self._client = client
+        self._clock = clock
         self._root_ca = root_ca
         self._workers = workers
         self._queue: WorkQueue[str] = WorkQueue()
@@ -67,7 +80,8 @@ class NamespaceController:
 
     def _namespaces_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
         for delta in deltas:
-            if delta.new is not None:
+            # Not for what we say about it ourselves.
+            if delta.new is not None and _stage(delta.old) != _stage(delta.new):
                 self._queue.add(delta.key.name)
 
     def _furniture_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
@@ -83,10 +97,12 @@ class NamespaceController:
         if not _read_metadata(document).metadata.deleting:
             await self._furnish(name)
             return None
-        if await self._empty(name):
+        remains = await self._empty(name)
+        told_news = await self._tell(document, remains)
+        if not remains:
             await self._finalize(name, document)
             return None
-        return _LOOK_AGAIN_SECONDS
+        return _LOOK_AGAIN_SECONDS if told_news else _STUCK_SECONDS
 
     # --- living ---------------------------------------------------------------------------
 
@@ -116,38 +132,59 @@ class NamespaceController:
 
     # --- dying ----------------------------------------------------------------------------
 
-    async def _empty(self, namespace: str) -> bool:
-        """Ask everything in the namespace to go. True once nothing is left."""
-        remaining = 0
+    async def _empty(self, namespace: str) -> Remains:
+        """Ask everything in the namespace to go. Returns what is still there, be it only until
+        it has stopped."""
+        remains = Remains()
         for resource in CONTENT:
-            remaining += await self._delete_all(resource, namespace)
-        return remaining == 0
+            token = ""
+            while True:
+                what = Selection(resource, namespace)
+                page = await self._client.list(what, limit=_PAGE, token=token)
+                found = [_read_metadata(document).metadata for document in page.documents]
+                await self._delete(resource, found, remains)
+                token = page.continue_token
+                if not token:
+                    break
+        return remains
 
-    async def _delete_all(self, resource: str, namespace: str) -> int:
-        """Returns how many objects are still there, be it only until they have stopped."""
-        remaining, token = 0, ""
-        while True:
-            page = await self._client.list(Selection(resource, namespace), limit=_PAGE, token=token)
-            found = [_read_metadata(document).metadata for document in page.documents]
-            remaining += len(found) - await self._delete(resource, found)
-            token = page.continue_token
-            if not token:
-                return remaining
-
-    async def _delete(self, resource: str, found: Sequence[Meta]) -> int:
-        """Returns how many of these are gone at once."""
+    async def _delete(self, resource: str, found: Sequence[Meta], remains: Remains) -> None:
+        for meta in found:
+            if meta.deleting:
+                remains.add(resource, meta.finalizers)
+        living = [meta for meta in found if not meta.deleting]
         ops = [
             Delete(Key(resource, meta.namespace, meta.name), "Background", uid=meta.uid)
-            for meta in found
-            if not meta.deleting
+            for meta in living
         ]
-        gone = 0
-        for result in await self._client.write_many(ops):
-            if isinstance(result, NotFound):
-                gone += 1
-            elif not isinstance(result, ApiError):
-                gone += not _read_metadata(result.document).metadata.deleting
-        return gone
+        for meta, result in zip(living, await self._client.write_many(ops), strict=True):
+            match result:
+                case NotFound():
+                    continue
+                case Conflict():
+                    # Another one of that name by now: for the next time.
+                    remains.add(resource, ())
+                case ApiError():
+                    remains.add(resource, meta.finalizers)
+                    remains.failures.append(str(result))
+                case Written(document=document):
+                    left = _read_metadata(document).metadata
+                    if left.deleting:
+                        remains.add(resource, left.finalizers)
+
+    async def _tell(self, document: bytes, remains: Remains) -> bool:
+        """Say what keeps the namespace, if anything does. False if that is known already."""
+        if not remains and not has_other_finalizers(document):
+            return False
+        patch = deletion_conditions(document, remains, self._clock.now())
+        if patch is None:
+            return False
+        try:
+            name = _read_metadata(document).metadata.name
+            await self._client.write(Patch(Key(NAMESPACES, "", name), patch, "merge", "status"))
+        except NotFound:
+            return False
+        return True
 
     async def _finalize(self, name: str, document: bytes) -> None:
         try:
@@ -156,3 +193,8 @@ class NamespaceController:
             )
         except NotFound:
             return
+
+
+def _stage(namespace: AnyObject | None) -> object:
+    """What a namespace needs depends on whether it lives or is going."""
+    return namespace and (namespace.metadata.uid, namespace.metadata.deleting)

@@ -1,5 +1,9 @@
-"""What a namespace must have while it lives, and what remains to be said when it is empty."""
+"""What a namespace must have while it lives, and what is said of it while it is emptied."""
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -47,12 +51,128 @@ def root_ca_repair(stored: bytes, root_ca: str) -> bytes | None:
     return msgspec.json.encode([operation])
 
 
+@dataclass(slots=True)
+class Remains:
+    """What is still in a namespace after everything was asked to go."""
+
+    #: By resource, and by finalizer: how many objects.
+    objects: Counter[str] = field(default_factory=Counter)
+    finalizers: Counter[str] = field(default_factory=Counter)
+    #: Why something could not be deleted.
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, resource: str, finalizers: Iterable[str]) -> None:
+        self.objects[resource] += 1
+        self.finalizers.update(set(finalizers))
+
+    def __bool__(self) -> bool:
+        return bool(self.objects or self.failures)
+
+
+def deletion_conditions(stored: bytes, remains: Remains, now: datetime) -> bytes | None:
+    """A merge patch of the namespace's status that says what keeps it; None if it says so
+    already. Types, reasons and texts are upstream's."""
+    status = msgspec.json.decode(stored).get("status", {})
+    before = {condition["type"]: condition for condition in status.get("conditions", ())}
+    after = [_condition(told, before.get(told.type), now) for told in _told(remains)]
+    if after == list(before.values()):
+        return None
+    return msgspec.json.encode({"status": {"conditions": after}})
+
+
+def has_other_finalizers(stored: bytes) -> bool:
+    """Whether somebody else keeps the namespace even once it is empty."""
+    return any(name != _FINALIZER for name in _finalizers(msgspec.json.decode(stored)))
+
+
 def finalized(stored: bytes) -> bytes:
     """The namespace for its `/finalize`: nothing of ours keeps it any longer."""
     document: dict[str, Any] = msgspec.json.decode(stored)
-    spec = document.setdefault("spec", {})
-    spec["finalizers"] = [name for name in spec.get("finalizers", []) if name != _FINALIZER]
+    kept = [name for name in _finalizers(document) if name != _FINALIZER]
+    document.setdefault("spec", {})["finalizers"] = kept
     return msgspec.json.encode(document)
+
+
+def _finalizers(document: dict[str, Any]) -> list[str]:
+    names: list[str] = document.get("spec", {}).get("finalizers", [])
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+def _told(remains: Remains) -> Iterable[_Told]:
+    # What is served is known from the start, so these two never fail.
+    yield _Told(
+        "NamespaceDeletionDiscoveryFailure",
+        False,
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    )
+    yield _Told(
+        "NamespaceDeletionGroupVersionParsingFailure",
+        False,
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    )
+    yield _content_failure(remains)
+    yield _content_remaining(remains)
+    yield _finalizers_remaining(remains)
+
+
+def _content_failure(remains: Remains) -> _Told:
+    kind = "NamespaceDeletionContentFailure"
+    if not remains.failures:
+        text = "All content successfully deleted, may be waiting on finalization"
+        return _Told(kind, False, "ContentDeleted", text)
+    problems = ", ".join(sorted(set(remains.failures)))
+    text = f"Failed to delete all resource types, {len(remains.failures)} remaining: {problems}"
+    return _Told(kind, True, "ContentDeletionFailed", text)
+
+
+def _content_remaining(remains: Remains) -> _Told:
+    kind = "NamespaceContentRemaining"
+    if not remains.objects:
+        return _Told(kind, False, "ContentRemoved", "All content successfully removed")
+    counts = (
+        # The name and the group, which the core group leaves empty.
+        f"{resource if '.' in resource else f'{resource}.'} has {count} resource instances"
+        for resource, count in sorted(remains.objects.items())
+    )
+    text = f"Some resources are remaining: {', '.join(counts)}"
+    return _Told(kind, True, "SomeResourcesRemain", text)
+
+
+def _finalizers_remaining(remains: Remains) -> _Told:
+    kind = "NamespaceFinalizersRemaining"
+    if not remains.finalizers:
+        text = "All content-preserving finalizers finished"
+        return _Told(kind, False, "ContentHasNoFinalizers", text)
+    counts = (
+        f"{name} in {count} resource instances"
+        for name, count in sorted(remains.finalizers.items())
+    )
+    text = f"Some content in the namespace has finalizers remaining: {', '.join(counts)}"
+    return _Told(kind, True, "SomeFinalizersRemain", text)
+
+
+def _condition(told: _Told, before: dict[str, Any] | None, now: datetime) -> dict[str, Any]:
+    status = "True" if told.status else "False"
+    since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if before is not None and before["status"] == status:
+        since = before["lastTransitionTime"]
+    return {
+        "type": told.type,
+        "status": status,
+        "lastTransitionTime": since,
+        "reason": told.reason,
+        "message": told.message,
+    }
 
 
 def _root_ca_data(root_ca: str) -> dict[str, str]:
