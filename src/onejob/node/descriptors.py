@@ -5,11 +5,16 @@ asyncio's transports read ahead, and when a terminal hangs up they lose what the
 
 import asyncio
 import errno
+import fcntl
 import os
+import struct
+import termios
 from collections.abc import Callable
 from typing import Any
 
 _CHUNK_BYTES = 65536
+#: Of a terminal, as the kernel counts.
+_MAX_SIDE = 65535
 
 
 class Source:
@@ -75,10 +80,20 @@ class Sink:
                     raise
                 self.close()
 
+    def resize(self, width: int, height: int) -> None:
+        """Only for a terminal."""
+        if self._fd >= 0:
+            resize_terminal(self._fd, width, height)
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def resize_terminal(fd: int, width: int, height: int) -> None:
+    rows, columns = (min(max(side, 0), _MAX_SIDE) for side in (height, width))
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 async def _until(

@@ -1,21 +1,15 @@
 """A command beside a container, with its streams in our hands: what `kubectl exec` needs."""
 
 import asyncio
-import fcntl
 import os
-import struct
-import termios
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from onejob.node.descriptors import Sink, Source
+from onejob.node.descriptors import Sink, Source, resize_terminal
 
 #: Starts the command on these descriptors (stdin, stdout, stderr), which it takes over and
 #: closes, and waits for the command's end.
 Execute = Callable[[tuple[int, int, int]], Awaitable["Finished"]]
-
-#: Of a terminal, as the kernel counts.
-_MAX_SIDE = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +59,7 @@ class ExecSession:
 
     def resize(self, width: int, height: int) -> None:
         if self._terminal >= 0:
-            rows, columns = (min(max(side, 0), _MAX_SIDE) for side in (height, width))
-            size = struct.pack("HHHH", rows, columns, 0, 0)
-            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
+            resize_terminal(self._terminal, width, height)
 
     async def finished(self) -> Finished:
         """Waits for the command's end. From then on its outputs have ends, even if a daemon

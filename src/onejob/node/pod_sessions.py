@@ -10,8 +10,9 @@ from onejob.node.agent import NodeAgent
 from onejob.node.descriptors import Sink, Source
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.pod_logs import running_container
-from onejob.node.runtime import KeepsStdin
+from onejob.node.runtime import AttemptRef, KeepsStdin
 from onejob.objects.meta import PODS, Key
+from onejob.objects.pod_spec import Container
 
 
 class PodSessions:
@@ -43,37 +44,53 @@ class PodSessions:
     async def _attach(self, request: ExecRequest, streams: ExecStreams) -> int:
         """Like on a cluster, how the container ended is for its status to say."""
         output = await self._node.attach(request.namespace, request.name, request.container)
-        stdin = await self._open_stdin(request) if request.stdin else None
+        pod, ref = running_container(await self._document(request), request.container)
+        container = pod.container(ref.container)
+        assert container is not None, "a running container is one of its Pod's"
+        stdin: Sink | None = None
+        if request.stdin:
+            stdin = await self._open_stdin(ref, container)
+        elif request.tty:
+            # A terminal has a size, whether or not somebody types.
+            stdin = await self._open_terminal(ref, container)
+        helping = []
         try:
             async with asyncio.TaskGroup() as group:
-                typing = group.create_task(_type(stdin, streams)) if stdin is not None else None
+                if stdin is not None and request.stdin:
+                    typing = _type(stdin, streams, ends=not container.tty)
+                    helping.append(group.create_task(typing))
+                if stdin is not None and container.tty:
+                    helping.append(group.create_task(_resize(stdin.resize, streams)))
                 async for piece in output:
                     if request.stdout:
                         await streams.write_stdout(piece)
-                if typing is not None:
-                    typing.cancel()
+                for task in helping:
+                    task.cancel()
         finally:
             if stdin is not None:
                 stdin.close()
         return 0
 
-    async def _open_stdin(self, request: ExecRequest) -> Sink:
-        key = Key(PODS, request.namespace, request.name)
-        pod, ref = running_container(await self._client.get(key), request.container)
-        container = pod.container(ref.container)
-        assert container is not None, "a running container is one of its Pod's"
+    async def _document(self, request: ExecRequest) -> bytes:
+        return await self._client.get(Key(PODS, request.namespace, request.name))
+
+    async def _open_stdin(self, ref: AttemptRef, container: Container) -> Sink:
         runtime = self._node.runtime
         place = f'container "{ref.container}"'
         if not container.stdin:
             raise BadRequest(f"{place} was started without stdin: true; attach without -i")
-        if container.tty:
-            raise BadRequest(f"{place} has no terminal; attach without -it, or use exec -it")
         if not isinstance(runtime, KeepsStdin):
             raise BadRequest(f"containers of the {runtime.name} runtime have no stdin")
         stdin = await runtime.open_stdin(ref, once=container.stdin_once)
         if stdin is None:
             raise BadRequest(f"the stdin of {place} has ended; attach without -i")
         return stdin
+
+    async def _open_terminal(self, ref: AttemptRef, container: Container) -> Sink | None:
+        runtime = self._node.runtime
+        if not container.tty or not isinstance(runtime, KeepsStdin):
+            return None
+        return await runtime.open_stdin(ref, once=False)
 
 
 async def _carry(session: ExecSession, request: ExecRequest, streams: ExecStreams) -> Finished:
@@ -83,7 +100,7 @@ async def _carry(session: ExecSession, request: ExecRequest, streams: ExecStream
         if session.stdin is not None:
             helping.append(group.create_task(_type(session.stdin, streams)))
         if request.tty:
-            helping.append(group.create_task(_resize(session, streams)))
+            helping.append(group.create_task(_resize(session.resize, streams)))
         outputs = [
             group.create_task(_show(session.stdout, streams.write_stdout, wanted=request.stdout))
         ]
@@ -97,16 +114,17 @@ async def _carry(session: ExecSession, request: ExecRequest, streams: ExecStream
     return finished
 
 
-async def _type(stdin: Sink, streams: ExecStreams) -> None:
+async def _type(stdin: Sink, streams: ExecStreams, *, ends: bool = True) -> None:
     while data := await streams.read_stdin():
         await stdin.write(data)
-    stdin.close()
+    if ends:
+        stdin.close()
 
 
-async def _resize(session: ExecSession, streams: ExecStreams) -> None:
+async def _resize(resize: Callable[[int, int], None], streams: ExecStreams) -> None:
     while True:
         size = await streams.next_size()
-        session.resize(size.width, size.height)
+        resize(size.width, size.height)
 
 
 async def _show(output: Source, write: Callable[[bytes], Awaitable[None]], *, wanted: bool) -> None:

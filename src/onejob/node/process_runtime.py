@@ -183,8 +183,7 @@ class ProcessRuntime:
         # Taken as it comes: `$(VAR)` is only special in a container's own command.
         request["argv"] = list(command)
         if tty:
-            request["tty"] = True
-            request["env"].setdefault("TERM", "xterm")
+            _give_terminal(request)
 
         async def execute(streams: tuple[int, int, int]) -> Finished:
             return await self._supervisor.execute(request, streams)
@@ -249,6 +248,8 @@ class ProcessRuntime:
         request["log"] = str(self._log_path(ref))
         if container.stdin:
             request["stdin"] = True
+        if container.tty:
+            _give_terminal(request)
         self._asked[ref] = request
         self._running.add(ref)
         self._outbox.append(request)
@@ -477,6 +478,11 @@ class ProcessRuntime:
     def _remove(self, path: str) -> None:
         self._rubbish.append(path)
         self._flush_soon()
+
+
+def _give_terminal(request: dict[str, Any]) -> None:
+    request["tty"] = True
+    request["env"].setdefault("TERM", "xterm")
 
 
 def _rename(path: str, actual: str, request: dict[str, Any]) -> None:

@@ -132,5 +132,6 @@ class KeepsStdin(Protocol):
     """A runtime whose containers may be given a stdin that somebody attaches to later."""
 
     async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
-        """The stdin of a container that was started with one; `once` takes it for good, so that
-        its end is the container's end of input. None if it is not there to be had."""
+        """The stdin or the terminal of a container that was started with one; `once` takes stdin
+        for good, so that its end is the container's end of input. None if it is not there to be
+        had."""

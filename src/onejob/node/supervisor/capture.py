@@ -4,6 +4,7 @@ A file holds lines of `TIME F|P TEXT`: F ends a line, P is a piece of one that w
 not yet finished. `onejob.node.logs` reads them.
 """
 
+import errno
 import os
 import time
 
@@ -90,6 +91,11 @@ class Capture:
                 chunk = os.read(self.fd, _READ_BYTES)
             except BlockingIOError:
                 return True
+            except OSError as error:
+                # How a terminal says that nobody is left at its other end.
+                if error.errno == errno.EIO:
+                    return False
+                raise
             if not chunk:
                 return False
             self.log.write(chunk, time.time_ns())
@@ -102,15 +108,26 @@ class Capture:
 
 
 class Input:
-    """A container's stdin: nothing, or a pipe whose writing end waits for somebody to type."""
+    """A container's stdin: nothing, a pipe whose writing end waits for somebody to type, or a
+    terminal, which is then its output too."""
 
-    def __init__(self, nothing: int, *, wanted: bool) -> None:
-        self._pipe = wanted
-        self.theirs, self.ours = os.pipe2(os.O_CLOEXEC) if wanted else (nothing, -1)
+    def __init__(self, nothing: int, *, wanted: bool, terminal: bool = False) -> None:
+        self._ends = wanted or terminal
+        self.terminal = terminal
+        if terminal:
+            self.ours, self.theirs = os.openpty()
+        else:
+            self.theirs, self.ours = os.pipe2(os.O_CLOEXEC) if wanted else (nothing, -1)
+
+    def output(self) -> tuple[int, int]:
+        """Where to read what the container writes, and where it writes it."""
+        if self.terminal:
+            return os.dup(self.ours), os.dup(self.theirs)
+        return os.pipe2(os.O_CLOEXEC)
 
     def let_go(self) -> None:
         """The container has its end now, or never will."""
-        if self._pipe:
+        if self._ends:
             os.close(self.theirs)
 
     def close(self) -> None:

@@ -162,13 +162,14 @@ class Supervisor:
             self._journal.forget(uid)
 
     def _attach(self, connection: Connection, claim: Claim, *, once: bool) -> None:
-        """Hand over the end of a container's stdin that is written; if `once`, for good."""
+        """Hand over the end of a container's stdin that is written; if `once`, for good. What is
+        typed at a terminal never ends, so that one can be had again."""
         child = self._running.get(claim)
         if child is None or child.stdin.ours < 0:
             self._connections.send(connection, {"events": [["no stdin"]]})
             return
         socket.send_fds(connection.sock, [b'{"events":[["attached"]]}\n'], [child.stdin.ours])
-        if once:
+        if once and not child.stdin.terminal:
             child.stdin.close()
 
     def _run_command(self, connection: Connection, request: spawn.Request) -> None:
@@ -209,7 +210,7 @@ class Supervisor:
         forks = spawn.needs_fork(request)
         mark = 0 if forks else spawn.mark(request)
         attempt = self._journal.claim(claim, mark, request["cwd"])
-        stdin = Input(self._null, wanted="stdin" in request)
+        stdin = Input(self._null, wanted="stdin" in request, terminal="tty" in request)
         start = self._start_forked if forks else self._start_plain
         try:
             child = start(request, attempt, stdin)
@@ -235,7 +236,7 @@ class Supervisor:
             self._began(child)
 
     def _start_plain(self, request: spawn.Request, attempt: Attempt, stdin: Input) -> Child:
-        read, write = os.pipe2(os.O_CLOEXEC)
+        read, write = stdin.output()
         try:
             pid = spawn.spawn_plain(request, stdin=stdin.theirs, output=write)
         except BaseException:
@@ -246,7 +247,7 @@ class Supervisor:
         return Child(pid, attempt, self._capture(read, request["log"]), stdin)
 
     def _start_forked(self, request: spawn.Request, attempt: Attempt, stdin: Input) -> Child:
-        read, write = os.pipe2(os.O_CLOEXEC)
+        read, write = stdin.output()
         report, report_write = os.pipe2(os.O_CLOEXEC)
         try:
             pid = spawn.fork(

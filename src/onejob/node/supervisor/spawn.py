@@ -25,6 +25,8 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: Python ignores these; a program expects to find them as the kernel made them.
 _RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
+_SET_UP_IN_CHILD = ("mounts", "join", "user", "group", "groups", "limits", "tty")
+
 
 class SetupFailed(Exception):
     """The container could not be brought up; `reason` is what its status will say."""
@@ -36,7 +38,7 @@ class SetupFailed(Exception):
 
 def needs_fork(request: Request) -> bool:
     """Whether something has to be set up that only code running in the child can."""
-    return any(name in request for name in ("mounts", "join", "user", "group", "groups", "limits"))
+    return any(name in request for name in _SET_UP_IN_CHILD)
 
 
 def spawn_plain(request: Request, *, stdin: int, output: int) -> int:
