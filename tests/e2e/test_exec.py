@@ -4,11 +4,13 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -112,13 +114,15 @@ def test_large_binary_data_comes_back_unchanged(server: Server, pod: str) -> Non
     assert done.stdout == data
 
 
-def test_a_terminal_has_the_size_of_the_callers(server: Server, pod: str) -> None:
+@contextmanager
+def kubectl_at_a_terminal(
+    server: Server, *arguments: str, height: int = 33, width: int = 97
+) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """kubectl, and our end of the terminal that it sits at."""
     ours, theirs = pty.openpty()
-    resize(ours, 33, 97)
-    script = 'until [ "$(stty size)" = "33 97" ]; do sleep 0.1; done; tty; echo type; read line; '
-    script += 'echo got $line; until [ "$(stty size)" = "44 101" ]; do sleep 0.1; done; exit 7'
+    resize(ours, height, width)
     caller = subprocess.Popen(
-        command_line(server, "exec", "-it", pod, "--", "sh", "-c", script),
+        command_line(server, *arguments),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -127,13 +131,68 @@ def test_a_terminal_has_the_size_of_the_callers(server: Server, pod: str) -> Non
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(theirs)
-    shown = read_until(ours, b"type")
+    try:
+        yield caller, ours
+    finally:
+        caller.kill()
+        caller.wait()
+        os.close(ours)
+
+
+SIZE_33_97 = 'until [ "$(stty size)" = "33 97" ]; do sleep 0.1; done; '
+TYPED_AT = "tty; echo type; read line; echo got $line; "
+SIZE_44_101 = 'until [ "$(stty size)" = "44 101" ]; do sleep 0.1; done; '
+
+
+def type_and_resize(terminal: int) -> None:
+    shown = read_until(terminal, b"type")
     assert re.search(rb"/dev/pts/\d+|/dev/pts", shown)
-    os.write(ours, b"words\r")
-    read_until(ours, b"got words")
-    resize(ours, 44, 101)
-    assert caller.wait(timeout=30) == 7
-    os.close(ours)
+    os.write(terminal, b"words\r")
+    read_until(terminal, b"got words")
+    resize(terminal, 44, 101)
+
+
+def test_a_terminal_has_the_size_of_the_callers(server: Server, pod: str) -> None:
+    script = SIZE_33_97 + TYPED_AT + SIZE_44_101 + "exit 7"
+    with kubectl_at_a_terminal(server, "exec", "-it", pod, "--", "sh", "-c", script) as (
+        caller,
+        terminal,
+    ):
+        type_and_resize(terminal)
+        assert caller.wait(timeout=30) == 7
+
+
+def test_a_pod_can_be_run_at_a_terminal_and_its_exit_code_comes_back(server: Server) -> None:
+    run = ("run", "typed-at", "--image=busybox", "--restart=Never", "--rm", "-it", "--command")
+    script = SIZE_33_97 + TYPED_AT + SIZE_44_101 + "exit 7"
+    with kubectl_at_a_terminal(server, *run, "--", "sh", "-c", script) as (caller, terminal):
+        type_and_resize(terminal)
+        read_until(terminal, b"deleted")
+        assert caller.wait(timeout=30) == 7
+
+
+def test_a_shell_that_runs_at_a_terminal_can_be_attached_to_and_left(server: Server) -> None:
+    run = ("run", "shell", "--image=busybox", "--restart=Never", "-it")
+    with kubectl_at_a_terminal(server, *run, "--command", "--", "sh") as (caller, terminal):
+        read_until(terminal, b"command prompt")
+        os.write(terminal, b"word=kept; echo I am $((40 + 2))\r")
+        read_until(terminal, b"I am 42")
+    with kubectl_at_a_terminal(server, "attach", "-it", "shell") as (caller, terminal):
+        os.write(terminal, b"echo still $word\r")
+        read_until(terminal, b"still kept")
+        # Ctrl-C reaches what runs in the foreground, and only that.
+        os.write(terminal, b"sleep 600\r")
+        time.sleep(0.3)
+        os.write(terminal, b"\x03")
+        os.write(terminal, b"echo after $((6 * 7))\r")
+        read_until(terminal, b"after 42")
+        os.write(terminal, b"exit 3\r")
+        assert caller.wait(timeout=30) == 0
+    state = "{.status.containerStatuses[0].state.terminated.exitCode}"
+    until(
+        lambda: server.kubectl("get", "pod", "shell", "-o", f"jsonpath={state}") == "3",
+        "the shell did not end",
+    )
 
 
 def resize(terminal: int, height: int, width: int) -> None:
@@ -142,8 +201,12 @@ def resize(terminal: int, height: int, width: int) -> None:
 
 def read_until(terminal: int, text: bytes) -> bytes:
     shown = b""
+    give_up = time.monotonic() + 30
     while text not in shown:
-        shown += os.read(terminal, 4096)
+        readable, _, _ = select.select([terminal], [], [], 1)
+        assert readable or time.monotonic() < give_up, shown
+        if readable:
+            shown += os.read(terminal, 4096)
     return shown
 
 
