@@ -212,36 +212,29 @@ class NodeAgent:
                 if old is not None:
                     self._vanished(old)
             elif new.spec.node_name in ("", self.node_name):
-                sighting = Sighting(new, delta.document)
-                if self._before_us is not None:
-                    self._before_us[new.metadata.uid] = sighting
-                else:
-                    self._see(sighting)
+                self._see(Sighting(new, delta.document))
 
     def _see(self, sighting: Sighting) -> None:
-        if sighting.seen.spec.node_name:
+        uid = sighting.uid
+        if self._before_us is not None:
+            self._before_us[uid] = sighting
+        elif uid in self._track:
+            self._track.sighted(uid, sighting)
+        elif (work := self._work.get(uid)) is not None:
+            work.sighted(sighting)
+        elif self._binder.is_binding(uid):
+            # The watch was faster than the answer to our own write.
+            self._while_binding[uid] = sighting
+        elif self._over and self._is_past(sighting):
+            return
+        elif sighting.seen.spec.node_name:
             self._seen_bound(sighting)
-        elif not sighting.terminal:
-            self._seen_waiting(sighting)
-
-    def _seen_waiting(self, sighting: Sighting) -> None:
-        if self._binder.is_binding(sighting.uid):
-            self._while_binding[sighting.uid] = sighting
-        elif (pod := sighting.pod()) is not None:
+        elif not sighting.terminal and (pod := sighting.pod()) is not None:
             self._binder.add(pod)
 
     def _seen_bound(self, sighting: Sighting) -> None:
-        work = self._work.get(sighting.uid)
-        if work is not None:
-            work.sighted(sighting)
-        elif sighting.uid in self._track:
-            self._track.sighted(sighting)
-        elif self._binder.is_binding(sighting.uid):
-            # The watch was faster than the answer to our own write.
-            self._while_binding[sighting.uid] = sighting
-        elif self._is_past(sighting):
-            return
-        elif sighting.terminal:
+        """A Pod of this node that nobody works on."""
+        if sighting.terminal:
             if self._inherited is not None:
                 self._ended_before.add(sighting.uid)
             self._finish_deletion(sighting)

@@ -17,7 +17,7 @@ _STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
 
 def log_path(data_dir: Path, uid: str, container: str, attempt: int) -> Path:
     """Where the supervisor writes what an attempt at running a container says."""
-    return data_dir / "pods" / uid / "logs" / container / f"{attempt}.log"
+    return Path(f"{data_dir}/pods/{uid}/logs/{container}/{attempt}.log")
 
 
 async def read_logs(

@@ -297,7 +297,7 @@ class ProcessRuntime:
         ref: AttemptRef,
         settings: FetchedSettings,
     ) -> None:
-        folder = self._pods / pod.uid
+        folder = Path(f"{self._pods}/{pod.uid}")
         mounts = []
         if container.volume_mounts:
             paths = provide_volumes(pod, container, folder, settings, self._settings.node)
@@ -317,13 +317,13 @@ class ProcessRuntime:
                 _rename(container.termination_message_path, str(message), request)
         elif container.termination_message_policy == "FallbackToLogsOnError":
             self._messages[ref] = (folder / "messages" / "none", container)
-        if not isolates:
+        if mounts or ref in self._messages or self._settings.host_read_only:
             self._furnished.add(pod.uid)
+        if not isolates:
             self._link(pod, container, mounts)
             return
         if not mounts and not self._settings.host_read_only:
             return
-        self._furnished.add(pod.uid)
         shell = self._settings.shell
         if shell.program:
             mounts.append(Mount(shell.program, shell.replaces))

@@ -37,6 +37,7 @@ class Run:
     pod: NodePod
     demand: Amounts
     revision: int
+    #: To the second: no status says more.
     started_at: datetime
     writing: bool = False
     exit: Exit | None = None
@@ -92,7 +93,7 @@ class ShortTrack:
         return policy == "Never" or (policy == "OnFailure" and always_succeeds)
 
     def begin(self, pod: NodePod, demand: Amounts, revision: int) -> None:
-        run = Run(pod, demand, revision, self._now())
+        run = Run(pod, demand, revision, self._now().replace(microsecond=0))
         self._runs[pod.uid] = run
         self._runtime.launch(pod, pod.spec.containers[0], 0)
         self._write(run)
@@ -103,8 +104,8 @@ class ShortTrack:
         if not run.writing:
             self._write(run)
 
-    def sighted(self, sighting: Sighting) -> None:
-        run = self._runs[sighting.uid]
+    def sighted(self, uid: str, sighting: Sighting) -> None:
+        run = self._runs[uid]
         run.newest = sighting
         if sighting.deleting:
             run.leaving = True
@@ -149,11 +150,10 @@ class ShortTrack:
             self._leave(run)
 
     def _render(self, run: Run) -> bytes:
-        now = self._now().replace(microsecond=0)
-        began = run.started_at.replace(microsecond=0)
-        container, exit = run.pod.spec.containers[0], run.exit
-        how = None if exit is None else (exit.code, exit.signal)
-        shape = (container.name, container.image, began, now, how)
+        container, began, exit = run.pod.spec.containers[0], run.started_at, run.exit
+        now = began if exit is None else exit.finished_at.replace(microsecond=0)
+        how = None if exit is None else (now, exit.code, exit.signal)
+        shape = (container.name, container.image, began, how)
         text = self._rendered.get(shape)
         if text is None:
             if len(self._rendered) >= _REMEMBERED:

@@ -56,8 +56,12 @@ class Writer:
                     continue
                 failures = 0
                 del self._pending[: len(batch)]
-                for number, ((_, answer), result) in enumerate(zip(batch, results, strict=True)):
-                    answer(result)
-                    if number % _ANSWERS_PER_TURN == _ANSWERS_PER_TURN - 1:
+                for first in range(0, len(batch), _ANSWERS_PER_TURN):
+                    if first:
                         await asyncio.sleep(0)
+                    last = first + _ANSWERS_PER_TURN
+                    for (_, answer), result in zip(
+                        batch[first:last], results[first:last], strict=True
+                    ):
+                        answer(result)
             self._idle.set()
