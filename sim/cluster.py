@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError, Conflict, NotFound
+from onejob.api.errors import ApiError, Conflict, InternalError, NotFound
 from onejob.api.service import Service
+from onejob.client.ahead import LocalAhead
 from onejob.client.base import (
     Bind,
     Client,
@@ -43,7 +44,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.settings import Settings
 from onejob.store.log import LogStore
-from onejob.store.writer import LoopCommitter
+from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import virtual_clock
 
 #: What becomes of a Pod that the node runs: an exit code, or None to let it run for ever.
@@ -189,9 +190,16 @@ class ScriptedNode:
 
     async def _write(self, op: Op) -> None:
         """By the time the node writes, a Pod may be deleted or gone; no other refusal is right."""
-        (result,) = await self.client.write_many([op])
-        if isinstance(result, ApiError) and not isinstance(result, (Conflict, NotFound)):
-            raise result
+        while True:
+            try:
+                (result,) = await self.client.write_many([op])
+            except InternalError:
+                # The store could not keep it: a node has patience.
+                await asyncio.sleep(0.1)
+                continue
+            if isinstance(result, ApiError) and not isinstance(result, (Conflict, NotFound)):
+                raise result
+            return
 
 
 def _ready(status: str) -> list[dict[str, str]]:
@@ -224,6 +232,7 @@ class Cluster:
             clock=self.clock,
             metrics=self.metrics,
             settings=self.settings,
+            ahead=(lambda: LocalAhead(local)) if (local := _local(client)) else None,
         )
         await informers.start()
         tasks = [asyncio.create_task(controller.run()), asyncio.create_task(recorder.run())]
@@ -269,6 +278,11 @@ class Cluster:
         raise AssertionError("the watch ended before the Job did")
 
 
+def _local(client: Client) -> LocalClient | None:
+    """In the server itself the controller writes ahead; with a client in between it cannot."""
+    return client if isinstance(client, LocalClient) else None
+
+
 @dataclass
 class RunningController:
     controller: JobController
@@ -284,10 +298,16 @@ class RunningController:
 
 @asynccontextmanager
 async def a_cluster(
-    folder: Path, *, seed: int = 1, gates: FeatureGates | None = None, **settings: Any
+    folder: Path,
+    *,
+    seed: int = 1,
+    gates: FeatureGates | None = None,
+    committer: Committer | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Cluster]:
     clock = virtual_clock()
-    store = await LogStore.open(folder / "onejob.db", clock=clock, committer=LoopCommitter())
+    committer = committer or LoopCommitter()
+    store = await LogStore.open(folder / "onejob.db", clock=clock, committer=committer)
     gates = gates or FeatureGates()
     service = Service(store, clock=clock, rng=Random(seed), gates=gates)
     client = LocalClient(service)

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from onejob.api.requests import WriteOptions
 from onejob.api.service import Service
+from onejob.client.ahead import LocalAhead
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
@@ -142,6 +143,7 @@ class ControlPlane:
                 tracking_finalizer=self.settings.tracking_finalizer,
                 default_failed_pods_limit=self.settings.default_failed_pods_limit,
             ),
+            ahead=lambda: LocalAhead(client),
         )
         cronjobs = CronJobController(
             self._around("cronjob-controller"), local_zone=self.settings.local_zone

@@ -32,7 +32,7 @@ class Witness:
     most_uids: int = 0
     most_uid_bytes: int = 0
     falls: int = 0
-    #: Statuses of the big Job while the small one was under way.
+    #: Commits, mostly for the big Job, while the small one was under way.
     turns_of_small: int = 0
     most_cached_pods: int = 0
     last: Job | None = None
@@ -41,8 +41,6 @@ class Witness:
 
     def see(self, job: Job) -> None:
         self.statuses += 1
-        if self.small_started and not self.small_finished:
-            self.turns_of_small += 1
         uncounted = job.status.uncounted_terminated_pods
         uids = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
         self.most_uids = max(self.most_uids, len(uids))
@@ -75,13 +73,15 @@ async def _watch(plane: ControlPlane, big: Key, witness: Witness, completions: i
             job = read_job(event.document)
             if event.key == big:
                 witness.see(job)
-            elif job.finished:
+            elif job.finished and not witness.small_finished:
                 witness.small_finished = True
+                witness.turns_of_small = plane.store.commits - witness.turns_of_small
         cached = len(plane.informers.pods.cache)
         witness.most_cached_pods = max(witness.most_cached_pods, cached)
         done = witness.last.status.succeeded if witness.last is not None else 0
         if done >= completions // 4 and not witness.small_started:
             witness.small_started = True
+            witness.turns_of_small = plane.store.commits
             await create_job(plane, "small")
         if witness.last is not None and witness.last.finished and witness.small_finished:
             # What follows the end must still fit into memory, and into the store.
@@ -130,7 +130,7 @@ def main() -> int:
             f"{mode}: {completions} completions in {time.monotonic() - started:.0f} s, "
             f"{witness.statuses} statuses, at most {witness.most_uids} UIDs "
             f"({witness.most_uid_bytes} bytes) in one, at most {witness.most_cached_pods} Pods "
-            f"cached, memory +{grown} MB, small Job done within {witness.turns_of_small} turns: "
+            f"cached, memory +{grown} MB, small Job done within {witness.turns_of_small} commits: "
             f"{'; '.join(wrong) or 'as it should be'}",
             flush=True,
         )

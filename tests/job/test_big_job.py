@@ -14,7 +14,7 @@ def test_a_big_job_is_counted_exactly_in_small_statuses_and_starves_nobody(
 ) -> None:
     witness = run_virtual(run_big_job(tmp_path, completions=3000, parallelism=1000, mode=mode))
     assert problems(witness, 3000, 1000) == []
-    assert witness.turns_of_small <= 12, "the small Job waited for a few turns of the big one"
+    assert witness.turns_of_small <= 30, "the small Job waited for a few turns of the big one"
     if mode == "NonIndexed":
         assert witness.most_uids > 100, "many Pods end together, so the bound was tried"
     else:

@@ -9,6 +9,7 @@ import msgspec
 from onejob.api.errors import ApiError
 from onejob.api.kinds import BY_RESOURCE
 from onejob.api.pod_subresources import bind, evict
+from onejob.api.quick_jobs import QuickJobs
 from onejob.api.quick_writes import QuickWrites
 from onejob.api.requests import (
     DeleteOptions,
@@ -33,12 +34,12 @@ from onejob.client.base import (
     WatchEvent,
     Written,
 )
-from onejob.objects.meta import PODS, Key
+from onejob.objects.meta import JOBS, PODS, Key
 
 _TRUSTED = WriteOptions(trusted=True)
 
 #: Writes staged before others on the event loop get their turn: a few milliseconds' worth.
-_WRITES_PER_TURN = 100
+WRITES_PER_TURN = 100
 
 
 class LocalClient:
@@ -53,6 +54,7 @@ class LocalClient:
         self._options = options
         self._writes = service.writes
         self._quick = QuickWrites(service.writes)
+        self._quick_jobs = QuickJobs(service.writes)
         self._stages: dict[type[Op], Callable[[Any], Outcome]] = {
             Create: self._stage_create,
             Patch: self._stage_patch,
@@ -78,7 +80,7 @@ class LocalClient:
         return self._service.watch(BY_RESOURCE[what.resource], what.namespace, options)
 
     async def write(self, op: Op) -> Written:
-        outcome = self._stage(op)
+        outcome = self.stage(op)
         await self._service.durable(outcome.revision)
         return Written(outcome.revision, outcome.document)
 
@@ -86,10 +88,10 @@ class LocalClient:
         results: list[Result] = []
         newest = 0
         for position, op in enumerate(ops):
-            if position and position % _WRITES_PER_TURN == 0:
+            if position and position % WRITES_PER_TURN == 0:
                 await asyncio.sleep(0)
             try:
-                outcome = self._stage(op)
+                outcome = self.stage(op)
             except ApiError as error:
                 results.append(error)
             else:
@@ -101,7 +103,16 @@ class LocalClient:
     async def close(self) -> None:
         """Nothing to close: the server owns the store."""
 
-    def _stage(self, op: Op) -> Outcome:
+    @property
+    def rollbacks(self) -> int:
+        """How often staged writes were lost before they were durable."""
+        return self._service.store.rollbacks
+
+    async def durable(self, revision: int) -> None:
+        await self._service.durable(revision)
+
+    def stage(self, op: Op) -> Outcome:
+        """Decide a write and line it up; it is neither durable nor seen by anybody yet."""
         # Not `match`: asking the types in turn takes longer than a quick write does.
         return self._stages[type(op)](op)
 
@@ -116,6 +127,8 @@ class LocalClient:
             outcome = self._quick.patch_pod(op.key, op.body, op.subresource, self._options)
             if outcome is not None:
                 return outcome
+        elif op.key.resource == JOBS and op.type == "merge" and op.subresource == "status":
+            return self._patch_job_status(op)
         patch = msgspec.json.decode(op.body)
         return self._writes.patch(_target(op.key, op.subresource), op.type, patch, self._options)
 
@@ -145,6 +158,17 @@ class LocalClient:
         grace = op.grace_seconds
         eviction = {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
         return evict(self._writes, op.key.namespace, op.key.name, eviction, self._options)
+
+    def _patch_job_status(self, op: Patch) -> Outcome:
+        outcome = self._quick_jobs.patch_status(op.key, op.body, self._options)
+        if outcome is not None:
+            return outcome
+        target = _target(op.key, op.subresource)
+        patch = msgspec.json.decode(op.body)
+        outcome = self._writes.patch(target, op.type, patch, self._options)
+        if self._options.trusted and not self._options.dry_run:
+            self._quick_jobs.learn(op.key, outcome)
+        return outcome
 
     def _create_pod(self, namespace: str, document: bytes) -> Outcome:
         outcome = self._quick.create_pod(namespace, document, self._options)

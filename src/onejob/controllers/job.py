@@ -6,10 +6,11 @@ taken together by the next. It never plans on caches that are older than its own
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from onejob.api.errors import ApiError, NotFound
+from onejob.client.ahead import Ahead, InStep
 from onejob.client.base import Client, Patch, Selection
 from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 
 #: How long to wait for the caches to show our own writes before giving the worker to others.
 _CATCH_UP_SECONDS = 5.0
+#: How long news that calls for nothing (a Pod was placed, or is ready) waits for other news.
+_SOON_SECONDS = 0.1
 
 
 class JobController:
@@ -55,8 +58,11 @@ class JobController:
         metrics: Metrics,
         settings: Settings,
         workers: int = 5,
+        ahead: Callable[[], Ahead] | None = None,
     ) -> None:
+        """`ahead` starts the series of writes of one sync; by default each is waited for."""
         self._client = client
+        self._ahead = ahead or (lambda: InStep(client))
         self._jobs = informers.jobs
         self._pods = informers.pods
         self._recorder = recorder
@@ -117,6 +123,8 @@ class JobController:
     def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         # Most changes are of Pods that belong to a few Jobs which go on: look those up once.
         busy: dict[str, _Busy | None] = {}
+        at_once: set[Key] = set()
+        soon: set[Key] = set()
         for delta in deltas:
             self._count_tracked(delta)
             old, new = delta.old, delta.new
@@ -125,15 +133,18 @@ class JobController:
                     busy[owner.uid] = self._busy(new)
                 job = busy[owner.uid]
                 if job is not None and (old is None or old.metadata.controller_ref == owner):
-                    if job.keeps_spent or not is_spent(new):
-                        job.memory.put(new)
-                    else:
+                    if is_spent(new) and not job.keeps_spent:
                         job.memory.drop(new.metadata.uid)
+                        soon.add(job.key)
+                        continue
+                    job.memory.put(new)
+                    (at_once if _calls_for_action(new) else soon).add(job.key)
                     continue
             self._any_pod_changed(delta)
-        for job in busy.values():
-            if job is not None:
-                self._queue.add(job.key)
+        for key in at_once:
+            self._queue.add(key)
+        for key in soon - at_once:
+            self._queue.add_after(key, _SOON_SECONDS)
 
     def _busy(self, pod: Pod) -> "_Busy | None":
         """The Job that controls a Pod, if whatever happens to the Pod calls for a sync of it."""
@@ -305,9 +316,20 @@ class JobController:
         self._tell_all(plan.job, plan.events)
         if plan.skipped is not None and not plan.prunings:
             return
+        client = self._ahead()
+        try:
+            await self._write_all(plan, memory, client)
+        finally:
+            try:
+                await client.durable()
+            except ApiError as lost:
+                memory.lose_writes()
+                raise Retry(str(lost)) from lost
+
+    async def _write_all(self, plan: Plan, memory: Memory, client: Ahead) -> None:
         job = plan.job
         outcomes = await change_pods(
-            self._client,
+            client,
             plan,
             self._stamp(job, memory),
             memory,
@@ -318,28 +340,28 @@ class JobController:
                 raise Retry(outcomes.error)
             return
         if plan.drop_annotation:
-            job = await self._drop_annotation(job, memory)
+            job = await self._drop_annotation(job, memory, client)
         accounting = account(plan, outcomes)
         self._count_all(accounting.metrics)
         if accounting.write is not None:
-            job = await self._write(job, accounting.write, memory)
+            job = await self._write(job, accounting.write, memory, client)
         removals = RemovalOutcomes()
         if accounting.removals:
             removals = await remove_finalizers(
-                self._client, job.metadata.namespace, accounting.removals, memory
+                client, job.metadata.namespace, accounting.removals, memory
             )
         settlement = settle(accounting, removals)
         if settlement.write is not None:
-            await self._write(job, settlement.write, memory)
+            await self._write(job, settlement.write, memory, client)
         if settlement.error is not None:
             raise Retry(settlement.error)
 
-    async def _write(self, job: Job, write: StatusWrite, memory: Memory) -> Job:
+    async def _write(self, job: Job, write: StatusWrite, memory: Memory, client: Ahead) -> Job:
         """Store a status, then say what may be said once it is stored. Returns the Job as it
         is now."""
         patch = Patch(job.key, status_patch(job, write.status), "merge", "status")
         try:
-            written = await self._client.write(patch)
+            written = await client.write(patch)
         except NotFound as gone:
             raise Retry(f"{job.key} is gone") from gone
         memory.job_revision = max(memory.job_revision, written.revision)
@@ -350,9 +372,9 @@ class JobController:
         self._count_all(write.metrics)
         return with_status(job, write.status, str(written.revision))
 
-    async def _drop_annotation(self, job: Job, memory: Memory) -> Job:
+    async def _drop_annotation(self, job: Job, memory: Memory, client: Ahead) -> Job:
         """The Job is counted by existence from now on, and for good."""
-        written = await self._client.write(Patch(job.key, DROP_ANNOTATION_PATCH, "merge"))
+        written = await client.write(Patch(job.key, DROP_ANNOTATION_PATCH, "merge"))
         memory.job_revision = max(memory.job_revision, written.revision)
         return with_status(job, job.status, str(written.revision))
 
@@ -388,6 +410,11 @@ class JobController:
     def _measure(self, labels: tuple[str, str, str], seconds: float) -> None:
         self._metrics.count("job_controller_job_syncs_total", *labels)
         self._metrics.observe("job_controller_job_sync_duration_seconds", seconds, *labels)
+
+
+def _calls_for_action(pod: Pod) -> bool:
+    """Whether a Pod is to be counted or replaced; of others only numbers are shown."""
+    return pod.terminal or pod.metadata.deletion_timestamp is not None
 
 
 class _Busy(NamedTuple):

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from onejob.api.errors import ApiError, Conflict, Forbidden, NotFound
-from onejob.client.base import Client, Create, Delete, Patch, Result, Written
+from onejob.client.ahead import Ahead
+from onejob.client.base import Create, Delete, Patch, Result, Written
 from onejob.controllers.job_memory import Memory
 from onejob.objects.meta import PODS, Key
 from onejob.planning.claiming import REMOVE_TRACKING_PATCH, remove_tracking_if_unchanged
@@ -45,7 +46,7 @@ class _Tally:
 
 
 async def change_pods(
-    client: Client, plan: Plan, stamp: PodStamp, memory: Memory, tell: Tell
+    client: Ahead, plan: Plan, stamp: PodStamp, memory: Memory, tell: Tell
 ) -> PodOutcomes:
     """Delete and create the Pods that the plan names."""
     namespace = plan.job.metadata.namespace
@@ -60,14 +61,14 @@ async def change_pods(
 
 
 async def remove_finalizers(
-    client: Client, namespace: str, pods: Sequence[PodRef], memory: Memory
+    client: Ahead, namespace: str, pods: Sequence[PodRef], memory: Memory
 ) -> RemovalOutcomes:
     patches = [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
     return await _free(client, pods, patches, memory)
 
 
 async def _free(
-    client: Client,
+    client: Ahead,
     pods: Sequence[PodRef | PodDeletion],
     patches: Sequence[Patch],
     memory: Memory,
@@ -84,7 +85,7 @@ async def _free(
 
 
 async def _prune(
-    client: Client, namespace: str, pods: Sequence[PodRef], memory: Memory, tally: _Tally
+    client: Ahead, namespace: str, pods: Sequence[PodRef], memory: Memory, tally: _Tally
 ) -> None:
     results = await client.write_many(
         [Delete(Key(PODS, namespace, pod.name), uid=pod.uid) for pod in pods]
@@ -98,7 +99,7 @@ async def _prune(
 
 
 async def _delete(
-    client: Client,
+    client: Ahead,
     namespace: str,
     deletions: Sequence[PodDeletion],
     memory: Memory,
@@ -141,7 +142,7 @@ def _deletion(namespace: str, pod: PodDeletion) -> Delete:
 
 
 async def _create(
-    client: Client,
+    client: Ahead,
     namespace: str,
     seeds: Sequence[PodSeed],
     stamp: PodStamp,

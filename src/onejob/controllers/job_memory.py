@@ -36,6 +36,13 @@ class Memory:
     #: whether its Pods are tracked.
     stamp: tuple[tuple[int, bool], PodStamp] | None = None
 
+    def lose_writes(self) -> None:
+        """What was written last was not kept: nothing that rests on it is true."""
+        self.job_revision = self.pod_revision = 0
+        self.finish_pending = False
+        self.backoff = NO_FAILURES
+        self.uncertain = True
+
     def put(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if uid in self.gone:

@@ -145,6 +145,10 @@ class Store(Protocol):
         """The newest durable revision; at least 1, also when nothing was ever written."""
 
     @property
+    def rollbacks(self) -> int:
+        """How often a commit failed, and with it all that was staged."""
+
+    @property
     def compacted(self) -> int:
         """Watches and snapshots must start at or after this revision."""
 

@@ -114,6 +114,7 @@ class LogStore:
         self._rolled_back: list[tuple[int, int]] = []
         #: The last cold version read: who reads one usually writes it next.
         self._last_cold: Stored | None = None
+        self.rollbacks = 0
         #: Since the store was opened, for metrics.
         self.commits = 0
         self.writes = 0
@@ -337,6 +338,7 @@ class LogStore:
         if self._rolled_back and self._rolled_back[-1][1] == first - 1:
             first, _ = self._rolled_back.pop()
         self._rolled_back.append((first, self._staged_revision))
+        self.rollbacks += 1
         self._drop_staged(error)
 
     def _drop_staged(self, error: StoreError) -> None:

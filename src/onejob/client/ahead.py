@@ -1,0 +1,75 @@
+"""Writes that are answered before they are on disk, for whoever has no effects but writes.
+
+The store commits in the order in which writes are staged, so a later write is never on disk
+without the earlier ones, and nobody sees any of them before. A series of writes that rest on each
+other, staged without waiting in between, then shares one commit instead of taking one each.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from onejob.api.errors import ApiError, InternalError
+from onejob.client.base import Client, Op, Result, Written
+from onejob.client.local import WRITES_PER_TURN, LocalClient
+
+
+class Ahead(Protocol):
+    """One series of writes, from its first to `durable`."""
+
+    async def write(self, op: Op) -> Written: ...
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]: ...
+
+    async def durable(self) -> None:
+        """Wait until all that was written is safe. Raises if it was not and never will be."""
+
+
+class InStep:
+    """On any client: each write is safe before it is answered."""
+
+    def __init__(self, client: Client) -> None:
+        self.write = client.write
+        self.write_many = client.write_many
+
+    async def durable(self) -> None:
+        """It is."""
+
+
+class LocalAhead:
+    """On a client in the server's process.
+
+    If the store has to roll a commit back, all that comes after in the series is refused: it was
+    decided on what is no more.
+    """
+
+    def __init__(self, client: LocalClient) -> None:
+        self._client = client
+        self._epoch = client.rollbacks
+        self._newest = 0
+
+    async def write(self, op: Op) -> Written:
+        return self._stage(op)
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        results: list[Result] = []
+        for position, op in enumerate(ops):
+            if position and position % WRITES_PER_TURN == 0:
+                await asyncio.sleep(0)
+            try:
+                results.append(self._stage(op))
+            except ApiError as error:
+                results.append(error)
+        return results
+
+    async def durable(self) -> None:
+        if self._epoch != self._client.rollbacks:
+            raise InternalError("the writes before were rolled back")
+        await self._client.durable(self._newest)
+
+    def _stage(self, op: Op) -> Written:
+        if self._epoch != self._client.rollbacks:
+            raise InternalError("the writes before were rolled back")
+        outcome = self._client.stage(op)
+        self._newest = max(self._newest, outcome.revision)
+        return Written(outcome.revision, outcome.document)

@@ -1,0 +1,117 @@
+"""Writes answered before they are on disk: one commit for a series, all of it or none."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onejob.api.errors import Conflict, InternalError
+from onejob.client.ahead import InStep, LocalAhead
+from onejob.client.base import Create, Op, Patch, Selection, Written
+from onejob.objects.meta import Key
+from onejob.store.base import CommitFailed
+from onejob.store.writer import Done, Job, LoopCommitter
+from onejob.virtual_time import run_virtual
+from sim.cluster import Cluster, a_cluster
+
+CONFIGMAPS = "configmaps"
+
+
+class FailingCommitter(LoopCommitter):
+    """Refuses the commits it is told to, as a full disk does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits = 0
+        self.fails_at: set[int] = set()
+
+    def submit(self, job: Job, done: Done) -> None:
+        self.commits += 1
+        if self.commits in self.fails_at:
+            failure = CommitFailed("the disk is full")
+            asyncio.get_running_loop().call_soon(lambda: done(failure))
+        else:
+            super().submit(job, done)
+
+
+def create(name: str) -> Op:
+    return Create(CONFIGMAPS, "default", msgspec.json.encode({"metadata": {"name": name}}))
+
+
+def patch(name: str, text: str) -> Op:
+    body = msgspec.json.encode({"data": {"text": text}})
+    return Patch(Key(CONFIGMAPS, "default", name), body, "merge")
+
+
+async def names(cluster: Cluster) -> set[str]:
+    listing = await cluster.client.list(Selection(CONFIGMAPS, "default"))
+    found = {msgspec.json.decode(document)["metadata"]["name"] for document in listing.documents}
+    return found - {"kube-root-ca.crt"}
+
+
+def test_a_series_of_writes_shares_one_commit(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            before = cluster.store.commits
+            ahead = LocalAhead(cluster.client)
+            await ahead.write(create("one"))
+            await ahead.write(patch("one", "changed"))
+            await ahead.write_many([create("two"), create("three")])
+            assert await names(cluster) == set(), "seen by nobody before it is on disk"
+            await ahead.durable()
+            assert await names(cluster) == {"one", "two", "three"}
+            assert cluster.store.commits - before == 1
+
+    run_virtual(main())
+
+
+def test_a_refusal_is_answered_in_its_place(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            ahead = LocalAhead(cluster.client)
+            stale = Patch(
+                Key(CONFIGMAPS, "default", "one"), b'{"metadata":{"resourceVersion":"1"}}', "merge"
+            )
+            first, second, third = await ahead.write_many([create("one"), stale, create("two")])
+            assert isinstance(first, Written)
+            assert isinstance(second, Conflict)
+            assert isinstance(third, Written)
+            await ahead.durable()
+            assert await names(cluster) == {"one", "two"}
+
+    run_virtual(main())
+
+
+def test_what_rests_on_writes_that_were_rolled_back_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        committer = FailingCommitter()
+        async with a_cluster(tmp_path, committer=committer) as cluster:
+            ahead = LocalAhead(cluster.client)
+            committer.fails_at = {committer.commits + 1}
+            await ahead.write(create("one"))
+            await asyncio.sleep(1)
+            with pytest.raises(InternalError):
+                await ahead.write(create("two"))
+            (refused,) = await ahead.write_many([create("three")])
+            assert isinstance(refused, InternalError)
+            with pytest.raises(InternalError):
+                await ahead.durable()
+            assert await names(cluster) == set()
+            again = LocalAhead(cluster.client)
+            await again.write(create("four"))
+            await again.durable()
+            assert await names(cluster) == {"four"}
+
+    run_virtual(main())
+
+
+def test_on_other_clients_each_write_is_safe_when_it_is_answered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            series = InStep(cluster.client)
+            await series.write(create("one"))
+            assert await names(cluster) == {"one"}
+            await series.durable()
+
+    run_virtual(main())
