@@ -1,5 +1,5 @@
 """Jobs as their cache keeps them. Most are finished: no Pod is made of their templates any more,
-and what their conditions say is the same over and over."""
+nobody asks for their labels, and what they say is the same over and over."""
 
 from functools import lru_cache
 from sys import intern
@@ -7,40 +7,66 @@ from sys import intern
 import msgspec
 from msgspec.structs import replace
 
-from onejob.objects.job import Job, read_job
-from onejob.objects.meta import Condition
+from onejob.objects.job import Job, JobSpec, JobStatus, read_job
+from onejob.objects.meta import Condition, LabelSelector, Meta
 from onejob.planning.restart_policy import restart_policy_of
+
+_NO_LABELS: dict[str, str] = {}
 
 
 def read_slim_job(document: bytes) -> Job:
-    """A view of a finished Job holds on to nothing of its document; of the template only the
-    restartPolicy is left, by which Pods are counted."""
+    """A view of a finished Job holds on to nothing of its document: it has no labels, and of the
+    template only the restartPolicy is left, by which Pods are counted."""
     job = read_job(document)
     if not job.finished:
         return job
-    metadata, spec, status = job.metadata, job.spec, job.status
-    return Job(
-        replace(metadata, namespace=intern(metadata.namespace)),
-        replace(
-            spec,
-            template=_bare_template(restart_policy_of(job)),
-            completion_mode=intern(spec.completion_mode),
-            pod_replacement_policy=intern(spec.pod_replacement_policy),
+    return Job(_metadata(job.metadata), _spec(job), _status(job.status))
+
+
+def _metadata(metadata: Meta) -> Meta:
+    return replace(metadata, namespace=intern(metadata.namespace), labels=_NO_LABELS)
+
+
+def _spec(job: Job) -> JobSpec:
+    spec = job.spec
+    return replace(
+        spec,
+        template=_bare_template(restart_policy_of(job)),
+        completion_mode=intern(spec.completion_mode),
+        pod_replacement_policy=intern(spec.pod_replacement_policy),
+        selector=spec.selector and _selector(spec.selector, job.metadata.uid),
+    )
+
+
+def _selector(selector: LabelSelector, uid: str) -> LabelSelector:
+    """Mostly it asks for the Job's own UID."""
+    wanted = {
+        intern(label): uid if value == uid else value
+        for label, value in selector.match_labels.items()
+    }
+    return replace(selector, match_labels=wanted)
+
+
+def _status(status: JobStatus) -> JobStatus:
+    # A Job's last moments are mostly one and the same.
+    times = {time: time for time in (status.start_time, status.completion_time)}
+    return replace(
+        status,
+        conditions=tuple(
+            Condition(
+                intern(condition.type),
+                intern(condition.status),
+                times.setdefault(condition.last_probe_time, condition.last_probe_time),
+                times.setdefault(condition.last_transition_time, condition.last_transition_time),
+                intern(condition.reason),
+                intern(condition.message),
+            )
+            for condition in status.conditions
         ),
-        replace(status, conditions=tuple(map(_with_shared_words, status.conditions))),
+        completion_time=times[status.completion_time],
     )
 
 
 @lru_cache(maxsize=16)
 def _bare_template(policy: str) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode({"spec": {"restartPolicy": policy}}))
-
-
-def _with_shared_words(condition: Condition) -> Condition:
-    return replace(
-        condition,
-        type=intern(condition.type),
-        status=intern(condition.status),
-        reason=intern(condition.reason),
-        message=intern(condition.message),
-    )
