@@ -297,6 +297,15 @@ def test_only_the_finalizers_that_are_named_go(tmp_path: Path) -> None:
     compared(tmp_path, test)
 
 
+@pytest.mark.parametrize("spec", [{"nodeName": ""}, {"schedulingGates": [{"name": "a/b"}]}])
+def test_a_pod_whose_spec_speaks_of_a_node_is_bound_in_general(tmp_path: Path, spec: Doc) -> None:
+    async def test(pair: Pair) -> None:
+        key = pair.create(a_pod(**spec))
+        assert pair.quick.bind_pod(key, "n", "") is None
+
+    compared(tmp_path, test)
+
+
 @pytest.mark.parametrize(
     "labels", [{"resourceVersion": "3"}, {"resourceVersion": "33"}, {"conditions": "x"}]
 )

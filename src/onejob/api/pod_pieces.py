@@ -1,19 +1,15 @@
-"""A stored Pod, cut into pieces where writes change it.
-
-Most of a Pod never changes after its creation. To write its next version, the pieces that
-change are replaced and all are joined; the rest is copied without being looked at.
-"""
-
-from typing import Final
+"""A stored Pod in pieces, and what becomes of them when it is bound, reported on and freed."""
 
 import msgspec
 from msgspec.structs import replace
 
+from onejob.api.pieces import Pieces, cut
+
 _encode = msgspec.json.encode
 
 
-class PodPieces(msgspec.Struct, frozen=True, gc=False):
-    """Joined, the pieces are the document byte for byte. The facts are those writes ask for."""
+class PodPieces(Pieces, frozen=True, gc=False):
+    """The facts are those that writes ask for."""
 
     uid: str
     deleting: bool
@@ -21,20 +17,6 @@ class PodPieces(msgspec.Struct, frozen=True, gc=False):
     #: Whether nothing in the spec speaks against giving the Pod a node.
     placeable: bool
     ended: bool
-    #: Up to the digits of the revision, and from there to the end of the metadata.
-    before_revision: bytes
-    after_revision: bytes
-    spec: bytes
-    status: bytes
-
-    def document(self, revision: int) -> bytes:
-        return b'%b%d%b,"spec":%b,"status":%b}' % (
-            self.before_revision,
-            revision,
-            self.after_revision,
-            self.spec,
-            self.status,
-        )
 
     def with_status(self, status: dict[str, msgspec.Raw]) -> "PodPieces":
         return replace(self, status=_encode(status), ended=has_ended(status))
@@ -66,40 +48,32 @@ class PodPieces(msgspec.Struct, frozen=True, gc=False):
         return replace(self, finalizers=kept, before_revision=before.replace(member, left))
 
 
-def cut(document: bytes, revision: int) -> PodPieces | None:
-    """None for a Pod whose document has another order, or says twice what is its revision."""
-    pod = _read_outline(document)
-    metadata = _read_metadata(pod.metadata)
-    before, mark, after = bytes(pod.metadata).partition(b'"resourceVersion":"%d"' % revision)
-    if not mark or mark in after:
+def cut_pod(document: bytes, revision: int) -> PodPieces | None:
+    """None for a Pod that cannot be cut."""
+    found = cut(document, revision)
+    if found is None:
         return None
-    status = bytes(pod.status)
-    pieces = PodPieces(
+    pieces, metadata = found.pieces, _read_metadata(found.metadata)
+    return PodPieces(
+        pieces.before_revision,
+        pieces.after_revision,
+        pieces.spec,
+        pieces.status,
         metadata.uid,
         metadata.deletion_timestamp is not None,
         metadata.finalizers,
-        is_placeable(pod.spec),
-        has_ended(read_members(status)),
-        BEFORE_METADATA + before + BEFORE_REVISION,
-        b'"' + after,
-        bytes(pod.spec),
-        status,
+        is_placeable(pieces.spec),
+        has_ended(read_members(pieces.status)),
     )
-    return pieces if pieces.document(revision) == document else None
-
-
-#: How the document of every stored Pod begins.
-BEFORE_METADATA: Final = b'{"apiVersion":"v1","kind":"Pod","metadata":'
-BEFORE_REVISION: Final = b'"resourceVersion":"'
 
 
 def has_ended(status: dict[str, msgspec.Raw]) -> bool:
     return bytes(status.get("phase", b"")) in (b'"Succeeded"', b'"Failed"')
 
 
-def is_placeable(spec: bytes | msgspec.Raw) -> bool:
+def is_placeable(spec: bytes) -> bool:
     placement = _read_placement(spec)
-    return not placement.node_name and not placement.scheduling_gates
+    return placement.node_name is None and not placement.scheduling_gates
 
 
 def _with_member(members: bytes, member: bytes) -> bytes:
@@ -112,12 +86,6 @@ def _finalizers_member(names: tuple[str, ...]) -> bytes:
     return b'"finalizers":' + _encode(names) + b","
 
 
-class _Outline(msgspec.Struct):
-    metadata: msgspec.Raw
-    spec: msgspec.Raw
-    status: msgspec.Raw = msgspec.Raw(b"{}")
-
-
 class _Metadata(msgspec.Struct, rename="camel"):
     uid: str
     finalizers: tuple[str, ...] = ()
@@ -125,11 +93,10 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 
 class _Placement(msgspec.Struct, rename="camel"):
-    node_name: str = ""
+    node_name: str | None = None
     scheduling_gates: list[msgspec.Raw] = []
 
 
-_read_outline = msgspec.json.Decoder(_Outline).decode
 _read_metadata = msgspec.json.Decoder(_Metadata).decode
 _read_placement = msgspec.json.Decoder(_Placement).decode
 read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

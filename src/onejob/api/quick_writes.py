@@ -17,10 +17,8 @@ import msgspec
 from onejob.api.errors import not_found
 from onejob.api.metadata import generated_name, new_uid, timestamp
 from onejob.api.pod_pieces import (
-    BEFORE_METADATA,
-    BEFORE_REVISION,
     PodPieces,
-    cut,
+    cut_pod,
     has_ended,
     is_placeable,
     read_members,
@@ -116,25 +114,26 @@ class QuickWrites:
         key = Key(PODS, namespace, name)
         if self._store.newest(key) is not None:
             return None
-        before_revision = b'%b{%b,"uid":"%b","creationTimestamp":"%b","name":%b,%b%b' % (
-            BEFORE_METADATA,
+        before_revision = (
+            b'{"apiVersion":"v1","kind":"Pod","metadata":{%b,"uid":"%b","creationTimestamp":"%b",'
+            b'"name":%b,%b"resourceVersion":"'
+        ) % (
             blank.metadata,
             uid.encode(),
             timestamp(writes.clock.now()).encode(),
             _encode(name),
             known.generation,
-            BEFORE_REVISION,
         )
         pieces = PodPieces(
+            before_revision=before_revision,
+            after_revision=b'"}',
+            spec=blank.spec,
+            status=known.status,
             uid=uid,
             deleting=False,
             finalizers=blank.finalizers,
             placeable=known.placeable,
             ended=known.ended,
-            before_revision=before_revision,
-            after_revision=b'"}',
-            spec=blank.spec,
-            status=known.status,
         )
         return self._stage(key, 0, pieces, 201)
 
@@ -218,7 +217,7 @@ class QuickWrites:
 
     def _pieces(self, stored: Stored) -> PodPieces | None:
         revision, pieces = self._pods.pop(stored.key, (0, None))
-        return pieces if revision == stored.revision else cut(stored.value, stored.revision)
+        return pieces if revision == stored.revision else cut_pod(stored.value, stored.revision)
 
     def _stage(self, key: Key, expected: int, pod: PodPieces, code: int) -> Outcome:
         cold = pod.ended and not pod.finalizers

@@ -348,7 +348,7 @@ class Writes:
             metadata["resourceVersion"] = str(revision)
             return _encode(doc)
 
-        staged = self.store.stage(key, expected, encode, cold=_is_cold(key.resource, doc))
+        staged = self.store.stage(key, expected, encode, cold=is_cold(key.resource, doc))
         assert staged is not None, "only a deletion leaves nothing behind"
         return staged
 
@@ -393,7 +393,7 @@ def _check_revision(target: Target, new: Document, stored: Stored) -> None:
         raise conflict(target.kind.resource, target.name)
 
 
-def _is_cold(resource: str, doc: Document) -> bool:
+def is_cold(resource: str, doc: Document) -> bool:
     """Whether this version will rarely be read again, so that it need not stay in memory."""
     match resource:
         case "pods":
