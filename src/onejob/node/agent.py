@@ -103,6 +103,8 @@ class NodeAgent:
         )
         self._due: dict[str, PodWork] = {}
         self._turn_due = False
+        #: A Pod is in the middle of a step: what happens meanwhile waits for the next turn.
+        self._stepping = False
         self._timers: list[tuple[float, int, PodWork]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._order = itertools.count()
@@ -291,7 +293,7 @@ class NodeAgent:
         if self.runtime.simulated and not deleted and self._track.takes(pod):
             self._track.begin(pod, demand, revision)
             return
-        self._work_on(pod, demand, revision, newest)
+        self._step(self._work_on(pod, demand, revision, newest))
 
     def _not_bound(self, uid: str) -> None:
         newest = self._while_binding.pop(uid, None)
@@ -307,13 +309,13 @@ class NodeAgent:
         self._work[pod.uid] = work
         if newest is not None:
             work.sighted(newest)
-        self.soon(work)
         return work
 
     def _run_left(self, run: Run) -> None:
         work = self._work_on(run.pod, run.demand, run.revision, run.newest)
         work.seen.update(run.seen())
         work.node_leaves = self._emptied is not None
+        self.soon(work)
 
     def _run_done(self, run: Run) -> None:
         self._ended_at(run.pod.uid, run.revision)
@@ -393,7 +395,11 @@ class NodeAgent:
                 # One step per event: a Pod that takes no time still is seen to run.
                 self._step(work)
             else:
-                self.soon(work)
+                self._due[event.ref.uid] = work
+        if self._stepping:
+            self._turn_soon()
+        else:
+            self._turn()
 
     def greet(self, work: PodWork, container: Container, at: datetime) -> bool:
         attempt = work.seen[container.name].attempt
@@ -444,7 +450,10 @@ class NodeAgent:
 
     def soon(self, work: PodWork) -> None:
         self._due[work.pod.uid] = work
-        if not self._turn_due:
+        self._turn_soon()
+
+    def _turn_soon(self) -> None:
+        if self._due and not self._turn_due:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._turn)
 
@@ -452,16 +461,17 @@ class NodeAgent:
         self._turn_due = False
         for uid in list(itertools.islice(self._due, _PODS_PER_TURN)):
             self._step(self._due.pop(uid))
-        if self._due:
-            self._turn_due = True
-            asyncio.get_running_loop().call_soon(self._turn)
+        self._turn_soon()
 
     def _step(self, work: PodWork) -> None:
+        self._stepping = True
         try:
             work.step()
         except Exception:
             # A bug in one Pod's handling must not stop the node.
             log.exception("%s: cannot go on", work.pod.key)
+        finally:
+            self._stepping = False
 
 
 def _has_run(pod: NodePod) -> bool:

@@ -22,7 +22,6 @@ _BOOTSTRAP = (
     "from onejob.node.supervisor.main import main; main()"
 )
 _PACKAGES = str(Path(__file__).resolve().parents[2])
-_LINE_LIMIT = 1 << 26
 _ANSWER_SECONDS = 10.0
 _PATIENCE_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
@@ -42,6 +41,59 @@ class Greeting(msgspec.Struct):
     folders: dict[str, str] = {}
 
 
+class _Conversation(asyncio.Protocol):
+    """Lines both ways. What follows the first is kept until somebody is ready to `listen`."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        #: Empty if there never was a line.
+        self.first: asyncio.Future[bytes] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._pieces: list[bytes] = []
+        self._early: list[bytes] = []
+        self._on_line: Callable[[bytes], None] = self._before_listening
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        first, *more = data.split(b"\n")
+        self._pieces.append(first)
+        for piece in more:
+            line = b"".join(self._pieces)
+            self._pieces = [piece]
+            self._on_line(line)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if error is not None:
+            log.warning("supervisor: %s", error)
+        if not self.first.done():
+            self.first.set_result(b"")
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def listen(self, on_line: Callable[[bytes], None]) -> None:
+        self._on_line = on_line
+        for line in self._early:
+            on_line(line)
+        self._early.clear()
+
+    def say(self, line: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(line)
+
+    def hang_up(self) -> None:
+        self._transport.close()
+
+    def _before_listening(self, line: bytes) -> None:
+        if self.first.done():
+            self._early.append(line)
+        else:
+            self.first.set_result(line)
+
+
 class SupervisorClient:
     """`on_events` gets each batch of events, `on_lost` is called if the connection breaks."""
 
@@ -57,8 +109,7 @@ class SupervisorClient:
         self._owner = owner
         self._on_events = on_events
         self._on_lost = on_lost
-        self._writer: asyncio.StreamWriter | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._conversation: _Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.isolates = False
 
@@ -76,22 +127,23 @@ class SupervisorClient:
 
     async def _introduce(self) -> Greeting:
         sock, self._process = await asyncio.to_thread(_reach, self._directory)
-        reader, self._writer = await asyncio.open_unix_connection(sock=sock, limit=_LINE_LIMIT)
+        loop = asyncio.get_running_loop()
+        _, conversation = await loop.create_unix_connection(_Conversation, sock=sock)
+        self._conversation = conversation
         self.send({"do": "hello", "owner": self._owner})
-        try:
-            line = await reader.readline()
-        except ConnectionError as error:
-            raise SupervisorGone(f"the supervisor hung up: {error}") from error
+        line = await conversation.first
         if not line:
             raise SupervisorGone("the supervisor hung up before it said anything")
         greeting = msgspec.json.decode(line, type=Greeting)
-        self._task = asyncio.create_task(self._listen(reader), name="supervisor")
         self.isolates = greeting.isolates
+        # Not before whoever called us has heard the greeting.
+        loop.call_soon(conversation.listen, self._hear)
+        conversation.ended.add_done_callback(lambda _: self._lost(conversation))
         return greeting
 
     def send(self, message: dict[str, Any]) -> None:
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(msgspec.json.encode(message) + b"\n")
+        if self._conversation is not None:
+            self._conversation.say(msgspec.json.encode(message) + b"\n")
 
     async def execute(self, request: dict[str, Any], streams: tuple[int, int, int]) -> Finished:
         """Run a command on the given descriptors, over a connection of its own, whose end also
@@ -123,29 +175,24 @@ class SupervisorClient:
 
     async def close(self, *, end: bool) -> None:
         """Leave; `end` also has the supervisor stop everything and waits until it has."""
-        if self._writer is None:
+        conversation = self._conversation
+        if conversation is None:
             return
         if end:
             self.send({"do": "end"})
-            if self._task is not None:
-                await self._task
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        self._writer.close()
-        self._writer = None
+            await conversation.ended
+        self._conversation = None
+        conversation.hang_up()
         if self._process is not None and self._process.poll() is None:
             # It outlives us by design, so Python shall not complain that nobody waited for it.
             self._process.returncode = 0
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        decode = msgspec.json.decode
-        try:
-            while line := await reader.readline():
-                self._on_events(decode(line)["events"])
-        except ConnectionError as error:
-            log.warning("supervisor: %s", error)
-        self._on_lost()
+    def _hear(self, line: bytes) -> None:
+        self._on_events(msgspec.json.decode(line)["events"])
+
+    def _lost(self, conversation: _Conversation) -> None:
+        if conversation is self._conversation:
+            self._on_lost()
 
 
 def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
