@@ -226,3 +226,25 @@ def test_the_background_task_writes_without_being_asked(tmp_path: Path) -> None:
         task.cancel()
 
     reporting(tmp_path, test)
+
+
+def test_what_happens_again_before_it_was_written_takes_no_second_write(tmp_path: Path) -> None:
+    async def test(reporter: Reporter) -> None:
+        before = reporter.service.store.revision
+        for _ in range(3):
+            reporter.tell("again")
+        (event,) = await reporter.events()
+        assert event["count"] == 3
+        assert reporter.service.store.revision == before + 1
+        await asyncio.sleep(2)
+        for _ in range(4):
+            reporter.tell("again")
+        (event,) = await reporter.events()
+        assert (event["count"], event["message"]) == (7, "again")
+        assert (event["firstTimestamp"], event["lastTimestamp"]) == (
+            "2026-01-01T12:00:00Z",
+            "2026-01-01T12:00:02Z",
+        )
+        assert reporter.service.store.revision == before + 2
+
+    reporting(tmp_path, test)

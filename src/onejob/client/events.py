@@ -8,8 +8,8 @@ but for their message, with no ten minutes between them, all are combined into o
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -75,12 +75,17 @@ class _Written:
     first: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    same: _Identity
-    op: Op
-    #: What to write if the event that `op` changes has expired.
-    afresh: Create | None = None
+@dataclass(slots=True)
+class _Due:
+    """What is still to be written of an event: its newest state, however often it happened."""
+
+    what: About
+    written: _Written
+    #: Whether it is there already, and only its count goes up.
+    repeated: bool
+    count: int
+    message: str
+    at: datetime
 
 
 @dataclass(slots=True)
@@ -129,7 +134,7 @@ class EventRecorder:
         self._allowances: _Recent[tuple[str, str], _Allowance] = _Recent()
         self._similar: _Recent[tuple[str, str, str], _Similar] = _Recent()
         self._written: _Recent[_Identity, _Written] = _Recent()
-        self._pending: list[_Pending] = []
+        self._due: dict[_Identity, _Due] = {}
         self._wake = asyncio.Event()
         self._sequence = 0
 
@@ -142,16 +147,14 @@ class EventRecorder:
             written.count += 1
         if not self._allowed(what, moment):
             return
-        repeated = written is not None
-        if written is None:
-            written = self._written.put(same, _Written(self._new_key(what, now), 1, now))
-        creation = _creation(self._source(), what, same, message, written, now)
-        if repeated:
-            body = {"count": written.count, "lastTimestamp": _stamp(now), "message": message}
-            patch = Patch(written.key, msgspec.json.encode(body), "merge")
-            self._pending.append(_Pending(same, patch, creation))
+        due = self._due.get(same)
+        if due is None:
+            repeated = written is not None
+            if written is None:
+                written = self._written.put(same, _Written(self._new_key(what, now), 1, now))
+            self._due[same] = _Due(what, written, repeated, written.count, message, now)
         else:
-            self._pending.append(_Pending(same, creation))
+            due.count, due.message, due.at = due.written.count, message, now
         self._wake.set()
 
     async def run(self) -> None:
@@ -163,28 +166,35 @@ class EventRecorder:
     async def flush(self) -> None:
         """Write what was recorded so far."""
         self._wake.clear()
-        pending, self._pending = self._pending, []
-        if not pending:
+        due, self._due = self._due, {}
+        if not due:
             return
-        expired = await self._write(pending)
+        expired = await self._write(due)
         if expired:
             await self._write(expired)
 
-    async def _write(self, pending: Sequence[_Pending]) -> list[_Pending]:
+    async def _write(self, due: Mapping[_Identity, _Due]) -> dict[_Identity, _Due]:
         """Returns what must be written afresh, since what it should have changed is gone."""
+        ops = [self._op(same, entry) for same, entry in due.items()]
         try:
-            results = await self._client.write_many([entry.op for entry in pending])
+            results = await self._client.write_many(ops)
         except (ApiError, OSError) as error:
-            log.warning("%d events are lost: %s", len(pending), error)
-            return []
-        expired: dict[_Identity, _Pending] = {}
-        for entry, result in zip(pending, results, strict=True):
-            if isinstance(result, NotFound) and entry.afresh is not None:
-                expired[entry.same] = _Pending(entry.same, entry.afresh)
+            log.warning("%d events are lost: %s", len(due), error)
+            return {}
+        expired: dict[_Identity, _Due] = {}
+        for (same, entry), result in zip(due.items(), results, strict=True):
+            if isinstance(result, NotFound) and entry.repeated:
+                expired[same] = replace(entry, repeated=False)
             elif isinstance(result, ApiError):
-                self._written.drop(entry.same)
+                self._written.drop(same)
                 log.info("an event is lost: %s", result)
-        return list(expired.values())
+        return expired
+
+    def _op(self, same: _Identity, due: _Due) -> Op:
+        if not due.repeated:
+            return _creation(self._source(), same, due)
+        body = {"count": due.count, "lastTimestamp": _stamp(due.at), "message": due.message}
+        return Patch(due.written.key, msgspec.json.encode(body), "merge")
 
     def _allowed(self, what: About, moment: float) -> bool:
         allowance = self._allowances.get((what.namespace, what.uid or what.name))
@@ -225,14 +235,8 @@ class EventRecorder:
         return {**source, "host": self._host} if self._host else source
 
 
-def _creation(
-    source: dict[str, str],
-    what: About,
-    same: _Identity,
-    message: str,
-    written: _Written,
-    now: datetime,
-) -> Create:
+def _creation(source: dict[str, str], same: _Identity, due: _Due) -> Create:
+    what = due.what
     involved: dict[str, Any] = {
         "kind": what.kind,
         "namespace": what.namespace,
@@ -241,18 +245,18 @@ def _creation(
         "apiVersion": what.api_version,
         "resourceVersion": what.resource_version,
     }
-    _, namespace, name = written.key
+    _, namespace, name = due.written.key
     document = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": namespace},
         "involvedObject": {field: value for field, value in involved.items() if value},
         "reason": same.reason,
-        "message": message,
+        "message": due.message,
         "source": source,
-        "firstTimestamp": _stamp(written.first),
-        "lastTimestamp": _stamp(now),
-        "count": written.count,
+        "firstTimestamp": _stamp(due.written.first),
+        "lastTimestamp": _stamp(due.at),
+        "count": due.count,
         "type": same.type,
         "reportingComponent": source["component"],
         "reportingInstance": source.get("host", ""),
