@@ -1,14 +1,16 @@
-"""One question to a container: by a command, over HTTP, or just a connection."""
+"""One question to a container: by a command, over HTTP or gRPC, or just a connection."""
 
 import asyncio
 import ssl
 from dataclasses import dataclass
 from typing import Protocol
 
+from onejob.node.grpc_health import health
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.pod_spec import (
     Container,
     ExecAction,
+    GrpcAction,
     HttpGetAction,
     NodePod,
     PortName,
@@ -40,7 +42,10 @@ async def check(
     runtime: Runtime, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe
 ) -> Answer:
     """Never raises for what a container does, or does not."""
-    return await ask(runtime, pod, container, ref, probe, max(probe.timeout_seconds, 1))
+    seconds = max(probe.timeout_seconds, 1)
+    if probe.grpc is not None:
+        return await _ask_for_health(probe.grpc, seconds)
+    return await ask(runtime, pod, container, ref, probe, seconds)
 
 
 async def ask(
@@ -69,7 +74,18 @@ async def ask(
         return Answer(False, f"no answer within {seconds:g} s")
     except (OSError, ValueError) as error:
         return Answer(False, str(error))
-    return Answer(False, "this node does not know this kind of probe")
+    return Answer(False, "nothing is asked for")
+
+
+async def _ask_for_health(action: GrpcAction, seconds: float) -> Answer:
+    try:
+        async with asyncio.timeout(seconds):
+            status = await health("127.0.0.1", action.port, action.service)
+    except TimeoutError:
+        return Answer(False, f"no answer within {seconds:g} s")
+    except (OSError, ValueError) as error:
+        return Answer(False, str(error))
+    return Answer(status == "SERVING", f'service unhealthy (responded with "{status}")')
 
 
 async def _get(container: Container, action: HttpGetAction) -> Answer:

@@ -88,6 +88,11 @@ class TcpSocketAction(View, frozen=True):
     host: str = ""
 
 
+class GrpcAction(View, frozen=True):
+    port: int = 0
+    service: str = ""
+
+
 class SleepAction(View, frozen=True):
     seconds: int = 0
 
@@ -108,6 +113,7 @@ class Probe(View, frozen=True):
     exec: ExecAction | None = None
     http_get: HttpGetAction | None = None
     tcp_socket: TcpSocketAction | None = None
+    grpc: GrpcAction | None = None
     initial_delay_seconds: int = 0
     timeout_seconds: int = 1
     period_seconds: int = 10
