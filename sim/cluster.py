@@ -36,6 +36,7 @@ from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.job import JobController
+from onejob.controllers.surroundings import Surroundings
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
@@ -226,11 +227,7 @@ class Cluster:
         informers = SharedInformers(client)
         recorder = EventRecorder(client, "job-controller", self.clock)
         controller = JobController(
-            client,
-            informers,
-            recorder,
-            clock=self.clock,
-            metrics=self.metrics,
+            Surroundings(client, informers, recorder, self.clock, self.metrics),
             settings=self.settings,
             ahead=(lambda: LocalAhead(local)) if (local := _local(client)) else None,
         )

@@ -133,11 +133,7 @@ class ControlPlane:
         client, informers, clock, metrics = self.client, self.informers, self.clock, self.metrics
         gates = self.settings.gates
         self.job_controller = JobController(
-            client,
-            informers,
-            self._recorder("job-controller"),
-            clock=clock,
-            metrics=metrics,
+            self._around("job-controller"),
             settings=JobSettings.under(
                 gates,
                 tracking_finalizer=self.settings.tracking_finalizer,
@@ -177,13 +173,9 @@ class ControlPlane:
         metrics.read("onejob_store_writes_total", lambda: {(): store.writes})
 
     def _around(self, component: str) -> Surroundings:
-        recorder = self._recorder(component)
-        return Surroundings(self.client, self.informers, recorder, self.clock, self.metrics)
-
-    def _recorder(self, component: str) -> EventRecorder:
         recorder = EventRecorder(self.client, component, self.clock)
         self._parts.append(recorder.run())
-        return recorder
+        return Surroundings(self.client, self.informers, recorder, self.clock, self.metrics)
 
     @classmethod
     async def start(

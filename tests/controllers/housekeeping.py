@@ -222,14 +222,7 @@ async def a_house(
             house.events = EventExpiry(client, clock=clock)
             runs += [house.events.run, house.events.informer.run]
         if "jobs" in which:
-            house.jobs = JobController(
-                client,
-                informers,
-                recorder,
-                clock=clock,
-                metrics=metrics,
-                settings=cluster.settings,
-            )
+            house.jobs = JobController(around, settings=cluster.settings)
             runs.append(house.jobs.run)
         await informers.start()
         house.tasks = [asyncio.create_task(run()) for run in runs]

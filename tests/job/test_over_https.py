@@ -12,6 +12,7 @@ from onejob.client.base import Create, Delete, Selection
 from onejob.client.events import EventRecorder
 from onejob.clock import LoopClock, SystemClock
 from onejob.controllers.job import JobController
+from onejob.controllers.surroundings import Surroundings
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.job import Job, read_job
@@ -62,14 +63,8 @@ def over_https(
             node = ScriptedNode(plane.client, clock, script, runs_seconds=0.01)
             informers = SharedInformers(plane.http)
             recorder = EventRecorder(plane.http, "job-controller", clock)
-            controller = JobController(
-                plane.http,
-                informers,
-                recorder,
-                clock=clock,
-                metrics=Metrics(),
-                settings=Settings(),
-            )
+            around = Surroundings(plane.http, informers, recorder, clock, Metrics())
+            controller = JobController(around, settings=Settings())
             await informers.start()
             tasks = [
                 asyncio.create_task(part) for part in (node.run(), controller.run(), recorder.run())

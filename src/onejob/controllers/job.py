@@ -11,19 +11,17 @@ from typing import Any, NamedTuple
 
 from onejob.api.errors import ApiError, NotFound
 from onejob.client.ahead import Ahead, InStep
-from onejob.client.base import Client, Patch, Selection
-from onejob.client.events import EventRecorder, about
-from onejob.clock import Clock
+from onejob.client.base import Patch, Selection
+from onejob.client.events import about
 from onejob.controllers.job_claims import claim_pods
 from onejob.controllers.job_effects import change_pods, remove_finalizers
 from onejob.controllers.job_memory import Memories, Memory, is_spent
 from onejob.controllers.job_orphans import OrphanPods
+from onejob.controllers.surroundings import Surroundings
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.informers.loop import Retry, work
-from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
-from onejob.metrics import Metrics
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
@@ -50,29 +48,25 @@ _SOON_SECONDS = 0.1
 class JobController:
     def __init__(
         self,
-        client: Client,
-        informers: SharedInformers,
-        recorder: EventRecorder,
+        around: Surroundings,
         *,
-        clock: Clock,
-        metrics: Metrics,
         settings: Settings,
         workers: int = 5,
         ahead: Callable[[], Ahead] | None = None,
     ) -> None:
         """`ahead` starts the series of writes of one sync; by default each is waited for."""
-        self._client = client
-        self._ahead = ahead or (lambda: InStep(client))
-        self._jobs = informers.jobs
-        self._pods = informers.pods
-        self._recorder = recorder
-        self._clock = clock
-        self._metrics = metrics
+        self._client = around.client
+        self._ahead = ahead or (lambda: InStep(around.client))
+        self._jobs = around.informers.jobs
+        self._pods = around.informers.pods
+        self._recorder = around.recorder
+        self._clock = around.clock
+        self._metrics = around.metrics
         self._settings = settings
         self._workers = workers
         self._queue: WorkQueue[Key] = WorkQueue()
         self._memories = Memories()
-        self._orphans = OrphanPods(client, informers, settings)
+        self._orphans = OrphanPods(around.client, around.informers, settings)
         self._jobs.on_change(self._jobs_changed)
         self._pods.on_change(self._pods_changed)
 
