@@ -154,7 +154,11 @@ class PodWork:
             case Started(at=at):
                 if seen.stage == "starting" and not seen.greeted:
                     self.seen[ref.container] = seen
-                    if not self._said_to_run(ref) and self._around.greet(self, container, at):
+                    if (
+                        container.lifecycle is not None
+                        and not self._said_to_run(ref)
+                        and self._around.greet(self, container, at)
+                    ):
                         self.seen[ref.container] = replace(seen, greeted=True)
                     else:
                         self.runs(container, at)
