@@ -12,17 +12,14 @@ from importlib.util import find_spec
 from onejob.benchmarks.counting import since
 from onejob.benchmarks.plane import a_job, a_plane, completions, run_like_a_server
 from onejob.benchmarks.results import Cost, Measurement
-from onejob.benchmarks.usage import cpu_seconds, peak_rss_mb
+from onejob.benchmarks.usage import cpu_seconds, cpu_seconds_of_family, peak_rss_mb
 
 _TRUE = "/bin/true"
 
 
 def by_onejob(*, processes: int, at_once: int) -> Measurement:
     """The Job alone, then the whole of `onejob run` from a shell's point of view."""
-    cpu_before = cpu_seconds(children=True)
-    seconds, counts = run_like_a_server(_by_onejob(processes, at_once))
-    # After the end: the supervisor and its processes have been waited for.
-    cost = Cost(processes, cpu_seconds(children=True) - cpu_before, peak_rss_mb(), counts)
+    seconds, cost = run_like_a_server(_by_onejob(processes, at_once))
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         whole = _timed([
             *onejob_command(), "run", "--quiet", "--data-dir", folder,
@@ -32,14 +29,16 @@ def by_onejob(*, processes: int, at_once: int) -> Measurement:
     return Measurement({**figures, "whole command, seconds": whole}, cost)
 
 
-async def _by_onejob(processes: int, at_once: int) -> tuple[float, dict[str, int]]:
+async def _by_onejob(processes: int, at_once: int) -> tuple[float, Cost]:
     async with a_plane("process", pods_end_with_us=True) as measured, completions(measured) as seen:
-        before, start = measured.operations(), time.perf_counter()
+        before, cpu, start = measured.operations(), cpu_seconds_of_family(), time.perf_counter()
         await measured.client.write(
             a_job("many", completions=processes, parallelism=at_once, command=(_TRUE,))
         )
         seconds = await seen.of("many") - start
-        return seconds, since(before, measured.operations())
+        cpu = cpu_seconds_of_family() - cpu
+        counts = since(before, measured.operations())
+    return seconds, Cost(processes, cpu, peak_rss_mb(), counts)
 
 
 def by_xargs(*, processes: int, at_once: int) -> Measurement:

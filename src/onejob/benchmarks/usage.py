@@ -23,6 +23,12 @@ def cpu_seconds_of(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_seconds_of_family() -> float:
+    """CPU time of this process, of all below it, and of those that any of them waited for."""
+    below = descendants(os.getpid())
+    return cpu_seconds(children=True) + sum(cpu_seconds_of(pid) for pid in below)
+
+
 def peak_rss_mb(pid: int | None = None) -> float:
     """Not `ru_maxrss`: that is inherited from the process that started this one."""
     return _status_mb(pid or os.getpid(), "VmHWM")
