@@ -7,7 +7,7 @@ A, B = Key("pods", "ns", "a"), Key("pods", "ns", "b")
 def words() -> Cache[str]:
     return Cache(
         keep=lambda view: not view.startswith("-"),
-        indexes={"letter": lambda view: tuple(set(view))},
+        places=lambda view: [("letter", letter) for letter in sorted(set(view))],
     )
 
 

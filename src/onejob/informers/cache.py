@@ -1,7 +1,7 @@
 """What is known of a resource: typed views by key, with indexes. One writer, many readers."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -9,7 +9,9 @@ from onejob.objects.meta import Key
 
 V = TypeVar("V")
 
-IndexFunction = Callable[[V], Iterable[Hashable]]
+#: Of an index its name, and the value under which a view is filed there.
+Place: TypeAlias = tuple[str, Hashable]
+PlacesFunction = Callable[[V], Sequence[Place]]
 
 
 class Delta(msgspec.Struct, Generic[V], frozen=True, gc=False):
@@ -26,22 +28,21 @@ class Delta(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Cache(Generic[V]):
-    """Views by key. `keep` leaves out what no reader will ever ask for again (for instance
-    finished Pods that are counted), so that memory follows what is live, not what has been.
+    """Views by key. `places` says where each is filed in the indexes. `keep` leaves out what no
+    reader will ever ask for again (for instance finished Pods that are counted), so that memory
+    follows what is live, not what has been.
     """
 
     def __init__(
         self,
         *,
         keep: Callable[[V], bool] | None = None,
-        indexes: Mapping[str, IndexFunction[V]] | None = None,
+        places: PlacesFunction[V] | None = None,
     ) -> None:
         self._views: dict[Key, V] = {}
         self._keep = keep
-        self._index_functions = dict(indexes or {})
-        self._indexes: dict[str, dict[Hashable, dict[Key, V]]] = {
-            name: {} for name in self._index_functions
-        }
+        self._places = places
+        self._filed: dict[Place, dict[Key, V]] = {}
         #: Everything up to this revision is reflected here.
         self.revision = 0
 
@@ -59,16 +60,17 @@ class Cache(Generic[V]):
 
     def find(self, index: str, value: Hashable) -> Iterable[V]:
         """All views that the named index files under `value`; do not write while iterating."""
-        found = self._indexes[index].get(value)
+        found = self._filed.get((index, value))
         return found.values() if found else ()
 
     def put(self, key: Key, view: V, document: bytes = b"") -> Delta[V]:
         old = self._views.get(key)
         if self._keep is None or self._keep(view):
             self._views[key] = view
-            self._file(key, old, view)
+            if self._places is not None:
+                self._file(key, old, view, self._places)
         elif old is not None:
-            self._unfile(key, old)
+            self._take_out(key, old)
             del self._views[key]
         return Delta(key, old, view, document)
 
@@ -76,31 +78,25 @@ class Cache(Generic[V]):
         """Forget a deleted object; `last` is its final state, for those who never saw it."""
         old = self._views.pop(key, None)
         if old is not None:
-            self._unfile(key, old)
+            self._take_out(key, old)
         return Delta(key, last if last is not None else old, None, document)
 
-    def _file(self, key: Key, old: V | None, new: V) -> None:
-        for name, function in self._index_functions.items():
-            index = self._indexes[name]
-            before = tuple(function(old)) if old is not None else ()
-            after = tuple(function(new))
-            for value in after:
-                index.setdefault(value, {})[key] = new
-            # Mostly a view moves nowhere, and then nothing needs to be taken out.
-            if before and before != after:
-                self._take_out(index, key, [value for value in before if value not in after])
+    def _file(self, key: Key, old: V | None, new: V, places: PlacesFunction[V]) -> None:
+        after = places(new)
+        # Mostly a view moves nowhere, and then nothing needs to be taken out.
+        if old is not None and places(old) != after:
+            self._take_out(key, old)
+        for place in after:
+            filed = self._filed.get(place)
+            if filed is None:
+                filed = self._filed[place] = {}
+            filed[key] = new
 
-    def _unfile(self, key: Key, view: V) -> None:
-        for name, function in self._index_functions.items():
-            self._take_out(self._indexes[name], key, function(view))
-
-    @staticmethod
-    def _take_out(
-        index: dict[Hashable, dict[Key, V]], key: Key, values: Iterable[Hashable]
-    ) -> None:
-        for value in values:
-            filed = index.get(value)
-            if filed is not None:
-                filed.pop(key, None)
-                if not filed:
-                    del index[value]
+    def _take_out(self, key: Key, view: V) -> None:
+        if self._places is None:
+            return
+        for place in self._places(view):
+            filed = self._filed[place]
+            filed.pop(key, None)
+            if not filed:
+                del self._filed[place]

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from onejob.api.errors import ApiError, Expired
 from onejob.client.base import Client, Selection, WatchEvent
-from onejob.informers.cache import Cache, Delta, IndexFunction
+from onejob.informers.cache import Cache, Delta, PlacesFunction
 from onejob.informers.watcher import (
     Closed,
     Events,
@@ -45,7 +45,7 @@ class Informer(Generic[V]):
         key_of: Callable[[V], Key],
         *,
         keep: Callable[[V], bool] | None = None,
-        indexes: Mapping[str, IndexFunction[V]] | None = None,
+        places: PlacesFunction[V] | None = None,
     ) -> None:
         self._client = client
         self._what = what
@@ -54,7 +54,7 @@ class Informer(Generic[V]):
         self._handlers: list[Handler[V]] = []
         self._synced = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self.cache: Cache[V] = Cache(keep=keep, indexes=indexes)
+        self.cache: Cache[V] = Cache(keep=keep, places=places)
 
     def on_change(self, handler: Handler[V]) -> None:
         """Call `handler` with each batch of differences, after the cache has them."""

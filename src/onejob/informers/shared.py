@@ -1,13 +1,14 @@
 """One informer per resource for everybody in the process: each change is decoded once."""
 
 import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from onejob.client.base import Client, Selection
+from onejob.informers.cache import Place
 from onejob.informers.informer import Informer
 from onejob.informers.slim_jobs import read_slim_job
 from onejob.objects.cronjob import CronJob, read_cronjob
@@ -45,7 +46,7 @@ class SharedInformers:
             Selection(JOBS),
             read_slim_job,
             lambda job: job.key,
-            indexes={"owner": _job_owner, "namespace": _namespace},
+            places=_places_of_job,
         )
         return self._remember(JOBS, informer)
 
@@ -57,7 +58,7 @@ class SharedInformers:
             read_pod,
             lambda pod: pod.key,
             keep=_still_matters,
-            indexes={"controller": _controller_uid, "uncontrolled": _uncontrolled_in},
+            places=_places_of_pod,
         )
         return self._remember(PODS, informer)
 
@@ -114,23 +115,18 @@ def _still_matters(pod: Pod) -> bool:
     return not pod.terminal or is_tracked(pod) or pod.metadata.controller_ref is None
 
 
-def _controller_uid(pod: Pod) -> Iterable[Hashable]:
-    owner = pod.metadata.controller_ref
-    return (owner.uid,) if owner is not None else ()
+def _places_of_pod(pod: Pod) -> Sequence[Place]:
+    metadata = pod.metadata
+    owner = metadata.controller_ref
+    if owner is not None:
+        return (("controller", owner.uid),)
+    # By namespace, and there by each label: a selector need not try all of them.
+    namespace = metadata.namespace
+    labels = [("uncontrolled", (namespace, *label)) for label in metadata.labels.items()]
+    return (("uncontrolled", namespace), *labels)
 
 
-def _uncontrolled_in(pod: Pod) -> Iterable[Hashable]:
-    """By namespace, and there by each label: a selector need not try all of them."""
-    if pod.metadata.controller_ref is not None:
-        return ()
-    namespace = pod.metadata.namespace
-    return (namespace, *((namespace, *label) for label in pod.metadata.labels.items()))
-
-
-def _job_owner(job: Job) -> Iterable[Hashable]:
+def _places_of_job(job: Job) -> Sequence[Place]:
+    namespace = ("namespace", job.metadata.namespace)
     owner = job.metadata.controller_ref
-    return (owner.uid,) if owner is not None else ()
-
-
-def _namespace(job: Job) -> Iterable[Hashable]:
-    return (job.metadata.namespace,)
+    return (namespace,) if owner is None else (namespace, ("owner", owner.uid))
