@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -85,8 +84,8 @@ class Books:
 
 
 class BatchNode:
-    """Binds and starts Pods as they come and ends them a second later, each wave at once. Keeps
-    no books, so that what grows is the server."""
+    """Binds Pods as they come and tells of their end a second later, each wave at once. Keeps no
+    books, so that what grows is the server."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
@@ -102,16 +101,13 @@ class BatchNode:
 
     async def _live(self, pods: Sequence[Pod]) -> None:
         await self._write([Bind(pod.key, _NODE) for pod in pods])
-        await self._report(pods, {"phase": "Running", "conditions": _ready("True")})
         await asyncio.sleep(1)
         stamp = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         state = {"exitCode": 0, "reason": "Completed", "startedAt": stamp, "finishedAt": stamp}
         container = {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
         ended = {**container, "state": {"terminated": state}}
-        status = {"phase": "Succeeded", "conditions": _ready("False"), "containerStatuses": [ended]}
-        await self._report(pods, status)
-
-    async def _report(self, pods: Sequence[Pod], status: dict[str, Any]) -> None:
+        unready = [{"type": "Ready", "status": "False"}]
+        status = {"phase": "Succeeded", "conditions": unready, "containerStatuses": [ended]}
         body = msgspec.json.encode({"status": status})
         await self._write([Patch(pod.key, body, "strategic", "status") for pod in pods])
 
@@ -122,10 +118,6 @@ class BatchNode:
 
 def _is_new(event: WatchEvent) -> bool:
     return event.type == "ADDED"
-
-
-def _ready(status: str) -> list[dict[str, str]]:
-    return [{"type": "Ready", "status": status}]
 
 
 async def soak(folder: Path, cronjobs: int, days: int, *, talks: bool = False) -> Books:
