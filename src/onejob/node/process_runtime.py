@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 INHERITED = ("PATH", "HOME", "LANG", "TMPDIR")
 _MESSAGE_BYTES = 4096
 _FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
+#: How much longer than the longest grace the supervisor may take to end everything.
+_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,12 @@ class ProcessRuntime:
         self._outbox: list[dict[str, Any]] = []
         self._forgotten: list[str] = []
         self._flush_due = False
-        self._preparing: set[asyncio.Task[None]] = set()
+        #: What waits for its settings to be fetched.
+        self._launching: dict[AttemptRef, asyncio.Task[None]] = {}
+        self._starting_over: asyncio.Task[None] | None = None
         self._commands: dict[int, asyncio.Future[CommandResult]] = {}
         self._command_number = 0
+        self._longest_grace = 0
         self._closing = False
         self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
 
@@ -118,12 +123,17 @@ class ProcessRuntime:
             keys.extend(settings_in_volumes(pod))
         if keys:
             task = asyncio.create_task(self._launch_with(pod, container, ref, keys))
-            self._preparing.add(task)
-            task.add_done_callback(self._preparing.discard)
+            self._launching[ref] = task
+            task.add_done_callback(lambda _: self._launching.pop(ref, None))
         else:
             self._request(pod, container, ref, NO_SETTINGS)
 
     def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
+        if (launching := self._launching.get(ref)) is not None:
+            launching.cancel()
+            never = Exit(137, self._clock.now(), message="stopped before it could be started")
+            self._deliver([Ended(ref, never)])
+            return
         self._flush()
         self._supervisor.send({"do": "stop", "items": [[*ref, grace_seconds]]})
 
@@ -142,6 +152,9 @@ class ProcessRuntime:
         self._remove(f"{self._pods}/{uid}")
 
     def _forget(self, uid: str) -> None:
+        for ref, launching in self._launching.items():
+            if ref.uid == uid:
+                launching.cancel()
         self._forgotten.append(uid)
         self._flush_soon()
         self._links.give_back(uid)
@@ -150,12 +163,8 @@ class ProcessRuntime:
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
     ) -> CommandResult:
-        container = pod.container(ref.container)
-        if container is None:
-            return CommandResult(-1, f"no container {ref.container}")
         try:
-            settings = await fetch_settings(self._fetch, settings_used(pod, container))
-            request = self._process(pod, container, ref, settings, tuple(command))
+            request = await self._beside(pod, ref, command)
         except (ConfigProblem, OSError) as problem:
             return CommandResult(-1, str(problem))
         self._command_number += 1
@@ -175,11 +184,7 @@ class ProcessRuntime:
     ) -> ExecSession:
         """Run a command beside a container, with its streams in the caller's hands. Raises
         ConfigProblem."""
-        container = pod.container(ref.container)
-        if container is None:
-            raise ConfigProblem(f"no container {ref.container}")
-        settings = await fetch_settings(self._fetch, settings_used(pod, container))
-        request = self._process(pod, container, ref, settings, tuple(command))
+        request = await self._beside(pod, ref, command)
         # Taken as it comes: `$(VAR)` is only special in a container's own command.
         request["argv"] = list(command)
         if tty:
@@ -202,15 +207,32 @@ class ProcessRuntime:
 
     async def close(self, *, end_pods: bool) -> None:
         self._closing = True
-        for task in self._preparing:
+        under_way = [*self._launching.values()]
+        if self._starting_over is not None:
+            under_way.append(self._starting_over)
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*self._preparing, return_exceptions=True)
+        await asyncio.gather(*under_way, return_exceptions=True)
         self._scratch.close()
         self._flush()
-        await self._supervisor.close(end=end_pods or self._settings.end_with_owner)
+        end = end_pods or self._settings.end_with_owner
+        patience = self._longest_grace + _PATIENCE_SECONDS
+        await self._supervisor.close(end=end, patience_seconds=patience)
         await asyncio.to_thread(self._cleaner.shutdown)
 
     # --- what a process shall be
+
+    async def _beside(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str]
+    ) -> dict[str, Any]:
+        """A process like that of a running container. Raises ConfigProblem, OSError."""
+        container = pod.container(ref.container)
+        if container is None:
+            raise ConfigProblem(f"no container {ref.container}")
+        settings = await fetch_settings(self._fetch, settings_used(pod, container))
+        if ref not in self._running:
+            raise ConfigProblem("the container is not running")
+        return self._process(pod, container, ref, settings, tuple(command))
 
     async def _launch_with(
         self, pod: NodePod, container: Container, ref: AttemptRef, keys: Sequence[Any]
@@ -244,7 +266,8 @@ class ProcessRuntime:
             failed = Exit(128, now, reason="ContainerCannotRun", message=str(error))
             self._deliver([Ended(ref, failed)])
             return
-        request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
+        grace = request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
+        self._longest_grace = max(self._longest_grace, grace)
         request["log"] = str(self._log_path(ref))
         if container.stdin:
             request["stdin"] = True
@@ -452,9 +475,7 @@ class ProcessRuntime:
         if self._closing:
             return
         log.warning("the supervisor is gone; starting another")
-        task = asyncio.create_task(self._start_over())
-        self._preparing.add(task)
-        task.add_done_callback(self._preparing.discard)
+        self._starting_over = asyncio.create_task(self._start_over())
 
     async def _start_over(self) -> None:
         await self._supervisor.close(end=False)

@@ -173,14 +173,17 @@ class SupervisorClient:
         message = msgspec.json.encode({"do": "attach", "claim": claim, "once": once}) + b"\n"
         return await asyncio.to_thread(_ask_for_stdin, self._directory, message)
 
-    async def close(self, *, end: bool) -> None:
-        """Leave; `end` also has the supervisor stop everything and waits until it has."""
+    async def close(self, *, end: bool, patience_seconds: float = _ANSWER_SECONDS) -> None:
+        """Leave; `end` also has the supervisor stop everything and waits until it has, if that
+        does not take longer than it may."""
         conversation = self._conversation
         if conversation is None:
             return
         if end:
             self.send({"do": "end"})
-            await conversation.ended
+            await asyncio.wait([conversation.ended], timeout=patience_seconds)
+            if not conversation.ended.done():
+                log.warning("leaving, though the supervisor has not ended everything")
         self._conversation = None
         conversation.hang_up()
         if self._process is not None and self._process.poll() is None:

@@ -1,0 +1,90 @@
+"""The server's end of the conversation, with somebody else at the other end."""
+
+import asyncio
+import fcntl
+import json
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from onejob.node.supervisor_client import SupervisorClient
+
+GREETING = {"known": [], "rebooted": False, "isolates": True}
+
+
+class Impostor:
+    """Says a text to whoever connects, and whatever it is asked, it never ends."""
+
+    def __init__(self, path: Path, said: bytes) -> None:
+        self._path = path
+        self._said = said
+        self.heard: list[Any] = []
+        self.asked: list[str] = []
+        self.news = asyncio.Event()
+        self._left = asyncio.Event()
+
+    async def meet(self, scene: Callable[[SupervisorClient], Awaitable[None]]) -> None:
+        # Whoever holds it is the supervisor.
+        lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        client = SupervisorClient(
+            self._path, owner=True, on_events=self._hear, on_lost=lambda: None
+        )
+        async with await asyncio.start_unix_server(self._answer, self._path / "socket"):
+            greeting = await client.connect()
+            assert (greeting.isolates, greeting.folders) == (True, {})
+            assert self.heard == []
+            await scene(client)
+            await self._left.wait()
+        os.close(lock)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # In small pieces: lines need not come whole.
+        for start in range(0, len(self._said), 7):
+            writer.write(self._said[start : start + 7])
+            await writer.drain()
+            await asyncio.sleep(0)
+        while line := await reader.readline():
+            self.asked.append(json.loads(line)["do"])
+        writer.close()
+        self._left.set()
+
+    def _hear(self, events: Sequence[list[Any]]) -> None:
+        self.heard.extend(events)
+        self.news.set()
+
+
+def lines(*messages: object) -> bytes:
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+def test_events_are_heard_in_order_and_only_after_the_greeting(tmp_path: Path) -> None:
+    async def main() -> None:
+        said = lines(GREETING, {"events": [["a"], ["b"]]}, {"events": [["c"]]})
+        impostor = Impostor(tmp_path, said)
+
+        async def scene(client: SupervisorClient) -> None:
+            while len(impostor.heard) < 3:
+                impostor.news.clear()
+                await impostor.news.wait()
+            await client.close(end=False)
+
+        await impostor.meet(scene)
+        assert impostor.heard == [["a"], ["b"], ["c"]]
+        assert impostor.asked == ["hello"]
+
+    asyncio.run(main())
+
+
+def test_a_supervisor_that_does_not_end_is_left_in_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        impostor = Impostor(tmp_path, lines(GREETING))
+
+        async def scene(client: SupervisorClient) -> None:
+            await client.close(end=True, patience_seconds=0.05)
+
+        await impostor.meet(scene)
+        assert impostor.asked == ["hello", "end"]
+
+    asyncio.run(main())
