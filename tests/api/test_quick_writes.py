@@ -350,6 +350,20 @@ def test_whatever_is_out_of_the_ordinary_is_declined(
     compared(tmp_path, test)
 
 
+def test_pods_that_are_over_or_deleted_are_forgotten(tmp_path: Path) -> None:
+    async def test(pair: Pair) -> None:
+        keys = [pair.create(a_pod()) for _ in range(2)]
+        for key in keys:
+            pair.patch(key, encode({"status": {"phase": "Succeeded"}}), "status")
+        assert len(pair.quick) == 2, "they still hold a finalizer"
+        pair.patch(keys[0], REMOVE_TRACKING_PATCH, "")
+        assert len(pair.quick) == 1
+        pair.quick.forget(keys[1])
+        assert len(pair.quick) == 0
+
+    compared(tmp_path, test)
+
+
 def test_people_never_take_the_quick_path(tmp_path: Path) -> None:
     async def test(pair: Pair) -> None:
         key = pair.create(a_pod())

@@ -101,6 +101,10 @@ class QuickWrites:
         #: The pieces of the Pods that were written last, and of which revision they are.
         self._pods: OrderedDict[Key, tuple[int, PodPieces]] = OrderedDict()
 
+    def __len__(self) -> int:
+        """Of how many Pods the pieces are kept; for tests and figures."""
+        return len(self._pods)
+
     def create_pod(self, namespace: str, document: bytes, options: WriteOptions) -> Outcome | None:
         """Create a Pod whose spec was created before, as all Pods of one Job are."""
         if not options.trusted or options.dry_run:
@@ -191,6 +195,10 @@ class QuickWrites:
             return None
         bound = pod.bound(node, timestamp(self._writes.clock.now()))
         return None if bound is None else self._stage(key, stored.revision, bound, 201)
+
+    def forget(self, key: Key) -> None:
+        """Whoever deletes a Pod writes no more to it. Nothing but memory depends on this."""
+        self._pods.pop(key, None)
 
     def _blank(self, namespace: str, document: bytes) -> _Blank | None:
         last = self._last_blank

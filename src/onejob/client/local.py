@@ -145,6 +145,7 @@ class LocalClient:
             op.uid,
             op.resource_version,
         )
+        self._quick.forget(op.key)
         return self._writes.delete(_target(op.key), deletion)
 
     def _stage_bind(self, op: Bind) -> Outcome:
