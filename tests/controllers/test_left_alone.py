@@ -22,15 +22,17 @@ JOBS_A_ROUND = 60
 #: Long enough for TTLs, for Events, and for history that watches may resume from.
 AN_AGE_SECONDS = 2 * 3600
 
-#: Memories that may keep what is gone, since something else bounds them, by the end of the path.
+#: Memories that may keep what is gone, since something else bounds them, by a part of the path.
 BOUNDED = (
     # Recently used, up to 4,096; of each kind of event up to nine messages.
     "._orphans._gone",
     "ecorder._allowances._items",
     "ecorder._similar._items",
-    "ecorder._similar._items[].messages",
     "ecorder._written._items",
     "._track._rendered",
+    # What was written last, of so many Jobs and Pods.
+    "._quick_jobs._jobs",
+    "._quick._pods",
     # The newest changes, up to 8,192, and one mark for each while.
     "._fanout._recent",
     "._history._marks",
@@ -76,7 +78,7 @@ def grown(before: Holdings, after: Holdings) -> dict[str, tuple[int, int]]:
     return {
         path: (before.get(path, 0), size)
         for path, size in after.items()
-        if size > before.get(path, 0) and not path.endswith(BOUNDED)
+        if size > before.get(path, 0) and not any(part in path for part in BOUNDED)
     }
 
 
