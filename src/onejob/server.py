@@ -35,7 +35,8 @@ from onejob.node.agent import NodeAgent
 from onejob.node.capacity import BOUNDLESS, machine_capacity, read_amounts
 from onejob.node.environment import NodeContext
 from onejob.node.images import Images
-from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
+from onejob.node.process_runtime import ProcessRuntime
+from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import Runtime, RuntimeUnavailable
 from onejob.node.simulated import SimulatedRuntime
 from onejob.planning.names import TRACKING

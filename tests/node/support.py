@@ -24,7 +24,8 @@ from onejob.informers.shared import SharedInformers
 from onejob.node.agent import NodeAgent
 from onejob.node.environment import NodeContext
 from onejob.node.images import Images
-from onejob.node.process_runtime import ProcessRuntime, ProcessSettings
+from onejob.node.process_runtime import ProcessRuntime
+from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import Runtime
 from onejob.node.supervisor.spawn import can_isolate
 from onejob.objects.meta import PODS, Key

@@ -1,7 +1,7 @@
 """Containers as processes of this host, owned by the supervisor so that they outlive us.
 
-This module decides what each process shall be (program, environment, mounts, identity) and
-turns what the supervisor tells into the agent's events.
+This module decides what each process shall be (program, environment, identity), has the rest of
+its world made by `furnishing`, and turns what the supervisor tells into the agent's events.
 """
 
 import asyncio
@@ -9,9 +9,8 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ from typing import Any
 from onejob.api.requests import LogOptions
 from onejob.clock import Clock
 from onejob.node.descriptors import Sink
-from onejob.node.environment import ConfigProblem, NodeContext, environment, expand, settings_used
+from onejob.node.environment import ConfigProblem, environment, expand, settings_used
 from onejob.node.exec_session import ExecSession, Finished
-from onejob.node.images import Images, NoStandIn, Shell, find_shell
-from onejob.node.links import LinkRefused, Links
-from onejob.node.logs import last_words, log_path, read_logs
-from onejob.node.mounts import Mount, plan_mounts
+from onejob.node.furnishing import Furnishing
+from onejob.node.images import NoStandIn
+from onejob.node.logs import log_path, read_logs
+from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import (
     AttemptRef,
     CommandResult,
@@ -37,36 +36,16 @@ from onejob.node.runtime import (
     RuntimeEvent,
     Started,
 )
-from onejob.node.scratch import ScratchFolders
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.supervisor_client import SupervisorClient, SupervisorGone
-from onejob.node.volumes import VolumeProblem, mount_source, provide_volumes, settings_in_volumes
+from onejob.node.volumes import VolumeProblem, settings_in_volumes
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod_lifecycle import Exit
 
 log = logging.getLogger(__name__)
 
-#: The parts of the server's environment that every container gets.
-INHERITED = ("PATH", "HOME", "LANG", "TMPDIR")
-_MESSAGE_BYTES = 4096
-_FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
 #: How much longer than the longest grace the supervisor may take to end everything.
 _PATIENCE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessSettings:
-    node: NodeContext
-    base_env: Mapping[str, str]
-    images: Images = field(default_factory=Images)
-    shell: Shell = field(default_factory=find_shell)
-    #: Where containers without workingDir start; None gives each Pod a scratch directory.
-    working_dir: Path | None = None
-    #: End the workloads when this process goes away, instead of letting them outlive it.
-    end_with_owner: bool = False
-    host_read_only: bool = False
-    #: Whether volumes get mount namespaces; None means if the machine allows it.
-    isolation: bool | None = None
 
 
 class ProcessRuntime:
@@ -75,21 +54,16 @@ class ProcessRuntime:
 
     def __init__(self, data_dir: Path, clock: Clock, settings: ProcessSettings) -> None:
         self._data_dir = data_dir
-        self._pods = data_dir / "pods"
         self._directory = data_dir / "supervisor"
         self._clock = clock
         self._settings = settings
-        self._links: Links
         self._deliver: Deliver
         self._fetch: Fetch
         self._supervisor = self._new_supervisor()
         #: Asked for, not yet answered: asked again if the supervisor has to be replaced.
         self._asked: dict[AttemptRef, dict[str, Any]] = {}
         self._running: set[AttemptRef] = set()
-        self._messages: dict[AttemptRef, tuple[Path, Container]] = {}
-        #: Pods that got directories of their own, apart from logs.
-        self._furnished: set[str] = set()
-        self._scratch = ScratchFolders(f"{self._pods}/scratch", self._remove)
+        self._furnishing = Furnishing(data_dir, settings, self._isolates, self._remove)
         self._rubbish: list[str] = []
         self._outbox: list[dict[str, Any]] = []
         self._forgotten: list[str] = []
@@ -105,12 +79,8 @@ class ProcessRuntime:
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
         self._deliver, self._fetch = deliver, fetch
-        self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = await self._supervisor.connect()
-        self._links = Links(self._pods)
-        # What was made for Pods in an earlier life is ours to clear away.
-        self._furnished.update(record[1] for record in found.known)
-        self._scratch.inherit(found.folders)
+        self._furnishing.inherit(found.folders)
         return Inheritance(
             [event for record in found.known if (event := self._event(record)) is not None],
             found.rebooted,
@@ -139,17 +109,11 @@ class ProcessRuntime:
 
     def release(self, uid: str) -> None:
         self._forget(uid)
-        if uid in self._furnished:
-            self._furnished.discard(uid)
-            for name in ("volumes", "root", "messages"):
-                self._remove(f"{self._pods}/{uid}/{name}")
+        self._furnishing.take_back(uid)
 
     def discard(self, uid: str) -> None:
-        # It may still run.
-        self._scratch.never_hand_on(uid)
         self._forget(uid)
-        self._furnished.discard(uid)
-        self._remove(f"{self._pods}/{uid}")
+        self._furnishing.remove_all(uid)
 
     def _forget(self, uid: str) -> None:
         for ref, launching in self._launching.items():
@@ -157,8 +121,6 @@ class ProcessRuntime:
                 launching.cancel()
         self._forgotten.append(uid)
         self._flush_soon()
-        self._links.give_back(uid)
-        self._scratch.give_back(uid)
 
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
@@ -213,7 +175,7 @@ class ProcessRuntime:
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
-        self._scratch.close()
+        self._furnishing.close()
         self._flush()
         end = end_pods or self._settings.end_with_owner
         patience = self._longest_grace + _PATIENCE_SECONDS
@@ -251,7 +213,7 @@ class ProcessRuntime:
         try:
             command = self._settings.images.command_line(container)
             request = self._process(pod, container, ref, settings, command)
-            self._add_mounts(request, pod, container, ref, settings)
+            self._furnishing.furnish(request, pod, container, ref, settings)
         except NoStandIn as problem:
             failed = Exit(128, now, reason="StartError", message=str(problem))
             self._deliver([Ended(ref, failed)])
@@ -292,7 +254,7 @@ class ProcessRuntime:
             "claim": ref,
             "argv": argv,
             "env": env,
-            "cwd": container.working_dir or self._default_working_dir(pod),
+            "cwd": container.working_dir or self._furnishing.working_dir(pod.uid),
         }
         if program := self._settings.shell.program_for(argv[0]):
             request["program"] = program
@@ -307,93 +269,12 @@ class ProcessRuntime:
             request["groups"] = [*fs_group, *shared.supplemental_groups]
         return request
 
-    def _default_working_dir(self, pod: NodePod) -> str:
-        if self._settings.working_dir is not None:
-            return str(self._settings.working_dir)
-        return self._scratch.of(pod.uid)
-
-    def _add_mounts(
-        self,
-        request: dict[str, Any],
-        pod: NodePod,
-        container: Container,
-        ref: AttemptRef,
-        settings: FetchedSettings,
-    ) -> None:
-        folder = Path(f"{self._pods}/{pod.uid}")
-        mounts = []
-        if container.volume_mounts:
-            paths = provide_volumes(pod, container, folder, settings, self._settings.node)
-            for mount in container.volume_mounts:
-                source = mount_source(mount, paths[mount.name], request["env"])
-                mounts.append(Mount(str(source), mount.mount_path, mount.read_only))
-        isolates = self._isolates()
-        if self._wants_message_file(container, request):
-            message = folder / "messages" / f"{ref.container}-{ref.attempt}"
-            message.parent.mkdir(parents=True, exist_ok=True)
-            message.touch(mode=0o666)
-            message.chmod(0o666)
-            self._messages[ref] = (message, container)
-            if isolates:
-                mounts.append(Mount(str(message), container.termination_message_path))
-            else:
-                _rename(container.termination_message_path, str(message), request)
-        elif container.termination_message_policy == "FallbackToLogsOnError":
-            self._messages[ref] = (folder / "messages" / "none", container)
-        if mounts or ref in self._messages or self._settings.host_read_only:
-            self._furnished.add(pod.uid)
-        if not isolates:
-            self._link(pod, container, mounts)
-            return
-        if not mounts and not self._settings.host_read_only:
-            return
-        shell = self._settings.shell
-        if shell.program:
-            mounts.append(Mount(shell.program, shell.replaces))
-        root = folder / "root"
-        root.mkdir(parents=True, exist_ok=True)
-        plan = plan_mounts(
-            mounts,
-            str(root),
-            host_read_only=self._settings.host_read_only,
-            writable=[request["cwd"]],
-        )
-        request["mounts"] = plan.steps
-        request["root"] = plan.root
+    # --- the supervisor
 
     def _isolates(self) -> bool:
         if self._settings.isolation is not None:
             return self._settings.isolation
         return self._supervisor.isolates
-
-    def _link(self, pod: NodePod, container: Container, mounts: Sequence[Mount]) -> None:
-        if self._settings.host_read_only:
-            raise ConfigProblem(
-                "this machine has no mount namespaces, so its files cannot be made read-only"
-            )
-        own = f"{self._pods / pod.uid}/"
-        for volume, mount in zip(container.volume_mounts, mounts, strict=True):
-            # What a Pod has for itself is only its own to spoil.
-            if mount.read_only and not mount.source.startswith(own):
-                why = "this machine has no mount namespaces, so it cannot be made read-only"
-                raise VolumeProblem(volume.name, why)
-            try:
-                self._links.take(pod.uid, mount.source, mount.target)
-            except LinkRefused as refusal:
-                raise VolumeProblem(volume.name, str(refusal)) from refusal
-
-    @staticmethod
-    def _wants_message_file(container: Container, request: dict[str, Any]) -> bool:
-        """A file at the default path costs a mount namespace with a /dev of its own, so it is
-        there only for containers that name the path or have a namespace anyway."""
-        path = container.termination_message_path
-        if not path:
-            return False
-        if container.volume_mounts or path != "/dev/termination-log":
-            return True
-        return any(path in text for text in (*request["argv"], *request["env"].values()))
-
-    # --- the supervisor
 
     def _new_supervisor(self) -> SupervisorClient:
         return SupervisorClient(
@@ -441,7 +322,7 @@ class ProcessRuntime:
         self._running.discard(ref)
         started_at, at, code, signal, reason, message, *alone = record[4:]
         if alone != [True]:
-            self._scratch.never_hand_on(ref.uid)
+            self._furnishing.may_be_in_use(ref.uid)
         if kind == "lost":
             return Lost(ref, _moment(at))
         exit = Exit(
@@ -450,22 +331,9 @@ class ProcessRuntime:
             _moment(started_at) if started_at else None,
             signal,
             reason,
-            message or self._last_message(ref, code),
+            message or self._furnishing.last_message(ref, code),
         )
         return Ended(ref, exit)
-
-    def _last_message(self, ref: AttemptRef, code: int) -> str:
-        path, container = self._messages.pop(ref, (None, None))
-        if path is None or container is None:
-            return ""
-        try:
-            with open(path, "rb") as file:
-                text = file.read(_MESSAGE_BYTES).decode("utf-8", "replace")
-        except OSError:
-            text = ""
-        if not text and code and container.termination_message_policy == "FallbackToLogsOnError":
-            return last_words(self._log_path(ref), _FALLBACK_LINES, _FALLBACK_BYTES)
-        return text
 
     def _replace_supervisor(self) -> None:
         """It was killed: a new one ends what the old one left and tells what is lost."""
@@ -504,13 +372,6 @@ class ProcessRuntime:
 def _give_terminal(request: dict[str, Any]) -> None:
     request["tty"] = True
     request["env"].setdefault("TERM", "xterm")
-
-
-def _rename(path: str, actual: str, request: dict[str, Any]) -> None:
-    """Where nothing can stand at a path for one container alone, its command and environment
-    name another one."""
-    request["argv"] = [word.replace(path, actual) for word in request["argv"]]
-    request["env"] = {name: text.replace(path, actual) for name, text in request["env"].items()}
 
 
 def _remove_trees(folders: Sequence[str]) -> None:

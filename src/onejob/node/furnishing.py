@@ -1,0 +1,185 @@
+"""What a Pod finds on this host: where to start, its volumes, a file for its last message.
+
+Volumes are mounted in a namespace of the container's own where the machine has those; elsewhere
+links stand in for them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onejob.node.environment import ConfigProblem
+from onejob.node.links import LinkRefused, Links
+from onejob.node.logs import last_words, log_path
+from onejob.node.mounts import Mount, plan_mounts
+from onejob.node.process_settings import ProcessSettings
+from onejob.node.runtime import AttemptRef
+from onejob.node.scratch import ScratchFolders
+from onejob.node.settings import FetchedSettings
+from onejob.node.volumes import VolumeProblem, mount_source, provide_volumes
+from onejob.objects.pod_spec import Container, NodePod
+
+_MESSAGE_BYTES = 4096
+_FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
+
+
+class Furnishing:
+    """`isolates` tells whether there are mount namespaces; `remove` gets paths that have served."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: ProcessSettings,
+        isolates: Callable[[], bool],
+        remove: Callable[[str], None],
+    ) -> None:
+        self._data_dir = data_dir
+        self._pods = data_dir / "pods"
+        self._settings = settings
+        self._isolates = isolates
+        self._remove = remove
+        self._links: Links
+        self._scratch = ScratchFolders(f"{self._pods}/scratch", remove)
+        self._messages: dict[AttemptRef, tuple[Path, Container]] = {}
+        #: Pods that got directories of their own, apart from logs.
+        self._furnished: set[str] = set()
+
+    def inherit(self, started_in: Mapping[str, str]) -> None:
+        """Begin, with the Pods of an earlier life, by uid, and where they were started."""
+        self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._links = Links(self._pods)
+        # What was made for them is ours to clear away.
+        self._furnished.update(started_in)
+        self._scratch.inherit(started_in)
+
+    def working_dir(self, uid: str) -> str:
+        """Where the containers of a Pod start that do not say where. Raises OSError."""
+        if self._settings.working_dir is not None:
+            return str(self._settings.working_dir)
+        return self._scratch.of(uid)
+
+    def furnish(
+        self,
+        request: dict[str, Any],
+        pod: NodePod,
+        container: Container,
+        ref: AttemptRef,
+        settings: FetchedSettings,
+    ) -> None:
+        """Make what an attempt shall find, and say in its request how it gets there. Raises
+        ConfigProblem, VolumeProblem, OSError."""
+        folder = Path(f"{self._pods}/{pod.uid}")
+        mounts = []
+        if container.volume_mounts:
+            paths = provide_volumes(pod, container, folder, settings, self._settings.node)
+            for mount in container.volume_mounts:
+                source = mount_source(mount, paths[mount.name], request["env"])
+                mounts.append(Mount(str(source), mount.mount_path, mount.read_only))
+        isolates = self._isolates()
+        if _wants_message_file(container, request):
+            message = folder / "messages" / f"{ref.container}-{ref.attempt}"
+            message.parent.mkdir(parents=True, exist_ok=True)
+            message.touch(mode=0o666)
+            message.chmod(0o666)
+            self._messages[ref] = (message, container)
+            if isolates:
+                mounts.append(Mount(str(message), container.termination_message_path))
+            else:
+                _rename(container.termination_message_path, str(message), request)
+        elif container.termination_message_policy == "FallbackToLogsOnError":
+            self._messages[ref] = (folder / "messages" / "none", container)
+        if mounts or ref in self._messages or self._settings.host_read_only:
+            self._furnished.add(pod.uid)
+        if isolates:
+            self._mount(request, folder, mounts)
+        else:
+            self._link(pod, container, mounts)
+
+    def last_message(self, ref: AttemptRef, code: int) -> str:
+        """What an attempt that ended with `code` left to be told."""
+        path, container = self._messages.pop(ref, (None, None))
+        if path is None or container is None:
+            return ""
+        try:
+            with open(path, "rb") as file:
+                text = file.read(_MESSAGE_BYTES).decode("utf-8", "replace")
+        except OSError:
+            text = ""
+        if not text and code and container.termination_message_policy == "FallbackToLogsOnError":
+            return last_words(log_path(self._data_dir, *ref), _FALLBACK_LINES, _FALLBACK_BYTES)
+        return text
+
+    def may_be_in_use(self, uid: str) -> None:
+        """Something that the Pod started may live longer than its containers."""
+        self._scratch.never_hand_on(uid)
+
+    def take_back(self, uid: str) -> None:
+        """The Pod is over: only its logs stay."""
+        self._links.give_back(uid)
+        self._scratch.give_back(uid)
+        if uid in self._furnished:
+            self._furnished.discard(uid)
+            for name in ("volumes", "root", "messages"):
+                self._remove(f"{self._pods}/{uid}/{name}")
+
+    def remove_all(self, uid: str) -> None:
+        """The Pod is no more, though it may still run."""
+        self._scratch.never_hand_on(uid)
+        self._links.give_back(uid)
+        self._scratch.give_back(uid)
+        self._furnished.discard(uid)
+        self._remove(f"{self._pods}/{uid}")
+
+    def close(self) -> None:
+        self._scratch.close()
+
+    def _mount(self, request: dict[str, Any], folder: Path, mounts: list[Mount]) -> None:
+        if not mounts and not self._settings.host_read_only:
+            return
+        shell = self._settings.shell
+        if shell.program:
+            mounts.append(Mount(shell.program, shell.replaces))
+        root = folder / "root"
+        root.mkdir(parents=True, exist_ok=True)
+        plan = plan_mounts(
+            mounts,
+            str(root),
+            host_read_only=self._settings.host_read_only,
+            writable=[request["cwd"]],
+        )
+        request["mounts"] = plan.steps
+        request["root"] = plan.root
+
+    def _link(self, pod: NodePod, container: Container, mounts: Sequence[Mount]) -> None:
+        if self._settings.host_read_only:
+            raise ConfigProblem(
+                "this machine has no mount namespaces, so its files cannot be made read-only"
+            )
+        own = f"{self._pods}/{pod.uid}/"
+        for volume, mount in zip(container.volume_mounts, mounts, strict=True):
+            # What a Pod has for itself is only its own to spoil.
+            if mount.read_only and not mount.source.startswith(own):
+                why = "this machine has no mount namespaces, so it cannot be made read-only"
+                raise VolumeProblem(volume.name, why)
+            try:
+                self._links.take(pod.uid, mount.source, mount.target)
+            except LinkRefused as refusal:
+                raise VolumeProblem(volume.name, str(refusal)) from refusal
+
+
+def _wants_message_file(container: Container, request: dict[str, Any]) -> bool:
+    """A file at the default path costs a mount namespace with a /dev of its own, so it is there
+    only for containers that name the path or have a namespace anyway."""
+    path = container.termination_message_path
+    if not path:
+        return False
+    if container.volume_mounts or path != "/dev/termination-log":
+        return True
+    return any(path in text for text in (*request["argv"], *request["env"].values()))
+
+
+def _rename(path: str, actual: str, request: dict[str, Any]) -> None:
+    """Where nothing can stand at a path for one container alone, its command and environment
+    name another one."""
+    request["argv"] = [word.replace(path, actual) for word in request["argv"]]
+    request["env"] = {name: text.replace(path, actual) for name, text in request["env"].items()}

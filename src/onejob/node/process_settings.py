@@ -1,0 +1,23 @@
+"""What can be chosen about containers that are processes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onejob.node.environment import NodeContext
+from onejob.node.images import Images, Shell, find_shell
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    node: NodeContext
+    base_env: Mapping[str, str]
+    images: Images = field(default_factory=Images)
+    shell: Shell = field(default_factory=find_shell)
+    #: Where containers without workingDir start; None gives each Pod a scratch directory.
+    working_dir: Path | None = None
+    #: End the workloads when this process goes away, instead of letting them outlive it.
+    end_with_owner: bool = False
+    host_read_only: bool = False
+    #: Whether volumes get mount namespaces; None means if the machine allows it.
+    isolation: bool | None = None
