@@ -17,6 +17,7 @@ from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
 from tests.holdings import Holdings, holdings
+from tests.node.support import until_true
 
 JOBS_A_ROUND = 60
 #: Long enough for TTLs, for Events, and for history that watches may resume from.
@@ -74,6 +75,31 @@ def test_a_cronjob_and_a_namespace_leave_nothing_behind(tmp_path: Path) -> None:
     assert grown(first, last) == {}
 
 
+def test_real_pods_that_are_gone_leave_no_files(tmp_path: Path) -> None:
+    """Neither logs nor anything else, but for empty folders that the next Pods will use. In real
+    time, with processes."""
+    pods = tmp_path / "pods"
+
+    def folders() -> set[str]:
+        return {path.name for path in pods.iterdir()} - {"scratch"}
+
+    async def main() -> None:
+        settings = Settings(tmp_path, node_name="node", pods_end_with_us=True)
+        plane = await ControlPlane.start(settings)
+        try:
+            for number in range(3):
+                await plane.client.write(Create(JOBS, "default", _talker(f"talker-{number}")))
+            await until_true(folders)
+            await until_true(lambda: not any(map(plane.store.count, (JOBS, PODS))))
+            await until_true(lambda: not folders())
+            left = [path for path in pods.rglob("*") if not path.is_dir()]
+            assert left == []
+        finally:
+            await plane.stop()
+
+    asyncio.run(main())
+
+
 def grown(before: Holdings, after: Holdings) -> dict[str, tuple[int, int]]:
     return {
         path: (before.get(path, 0), size)
@@ -120,6 +146,13 @@ def _job(name: str, number: int) -> bytes:
     }
     if number % 3:
         spec["ttlSecondsAfterFinished"] = 60
+    return _document("batch/v1", "Job", name, spec)
+
+
+def _talker(name: str) -> bytes:
+    container = {"name": "main", "image": "x", "command": ["sh", "-c", "echo hello; sleep 0.2"]}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    spec = {"template": {"spec": pod}, "ttlSecondsAfterFinished": 0}
     return _document("batch/v1", "Job", name, spec)
 
 
