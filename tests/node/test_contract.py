@@ -294,7 +294,7 @@ def test_rule_10_a_security_context_never_fails_a_pod(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with a_process_node(tmp_path) as node:
-            ended = await node.run(shell("id -u", securityContext=context, workingDir="/"))
+            ended = await node.run(shell("id -u; touch mine", securityContext=context))
             assert ended["status"]["phase"] == "Succeeded"
             expected = "65534" if os.geteuid() == 0 else str(os.geteuid())
             assert await node.output("p") == f"{expected}\n"

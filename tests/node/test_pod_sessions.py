@@ -226,7 +226,7 @@ def test_a_terminal_belongs_to_the_containers_user(tmp_path: Path) -> None:
         assert caller.stdout == b"65534\r\n"
 
     user = {"runAsUser": 65534}
-    beside(tmp_path, play, shell("sleep 60", workingDir="/", securityContext=user))
+    beside(tmp_path, play, shell("sleep 60", securityContext=user))
 
 
 def test_a_terminal_loses_nothing_when_the_command_ends(tmp_path: Path) -> None:

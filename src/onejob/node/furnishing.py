@@ -4,6 +4,7 @@ Volumes are mounted in a namespace of the container's own where the machine has 
 links stand in for them.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,13 @@ class Furnishing:
         if self._settings.working_dir is not None:
             return str(self._settings.working_dir)
         return self._scratch.of(uid)
+
+    def hand_over(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
+        """Let a Pod that runs as another user start in its folder, and write there. That lies
+        below folders which are root's alone, so it is entered before the user is changed."""
+        if self._settings.working_dir is None and user is not None:
+            os.chown(self._scratch.of(uid), user, -1)
+            request["enter_first"] = True
 
     def furnish(
         self,

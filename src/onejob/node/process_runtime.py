@@ -267,6 +267,8 @@ class ProcessRuntime:
             request["group"] = group if group is not None else (0 if user is None else user)
             fs_group = [] if shared.fs_group is None else [shared.fs_group]
             request["groups"] = [*fs_group, *shared.supplemental_groups]
+            if not container.working_dir:
+                self._furnishing.hand_over(pod.uid, user, request)
         return request
 
     # --- the supervisor

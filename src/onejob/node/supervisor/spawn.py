@@ -150,9 +150,12 @@ def _become(
         elif "mounts" in request:
             _mount_all(request["mounts"], request.get("root", ""))
         _limit(request.get("limits", {}))
+        if request.get("enter_first"):
+            _enter(request["cwd"])
         _take_identity(request.get("user"), request.get("group"), request.get("groups", ()))
         os.umask(0o022)
-        _enter(request["cwd"])
+        if not request.get("enter_first"):
+            _enter(request["cwd"])
         _find_and_start(os.execve, request)
     except SetupFailed as failure:
         problem = [failure.reason, failure.message]
