@@ -144,8 +144,8 @@ async def soak(folder: Path, cronjobs: int, days: int, *, talks: bool = False) -
 
 
 def _cronjob(number: int) -> bytes:
-    """Half of them all at midnight, the others at a time of their own."""
-    schedule = "@daily" if number % 2 else f"{number % 60} {number // 7 % 24} * * *"
+    """Half of them all at midnight, the others at sixty times of the day."""
+    schedule = "@daily" if number % 2 else f"{number % 60} {number % 24} * * *"
     ttl = {} if number % _WITH_TTL else {"ttlSecondsAfterFinished": _TTL_SECONDS}
     document = {
         "apiVersion": "batch/v1",
