@@ -146,6 +146,8 @@ def _job(name: str, number: int) -> bytes:
     }
     if number % 3:
         spec["ttlSecondsAfterFinished"] = 60
+    if not number % 4:
+        spec["activeDeadlineSeconds"] = 10**7
     return _document("batch/v1", "Job", name, spec)
 
 

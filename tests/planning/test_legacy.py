@@ -7,7 +7,7 @@ import pytest
 
 from onejob.gates import FeatureGates
 from onejob.planning.job import account
-from onejob.planning.legacy import DROP_ANNOTATION_PATCH
+from onejob.planning.legacy import drop_annotation_patch
 from onejob.planning.managing import tracks_with_finalizers
 from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
 from onejob.planning.plan import PodOutcomes
@@ -133,8 +133,11 @@ def test_the_annotation_is_taken_off_a_job_that_is_no_longer_tracked() -> None:
     assert plan(a_job(metadata=annotated), [], settings=OFF).drop_annotation
     assert not plan(a_job(), [], settings=OFF).drop_annotation
     assert not plan(a_job(metadata=annotated), [], settings=BY_ANNOTATION).drop_annotation
-    removed = msgspec.json.decode(DROP_ANNOTATION_PATCH)["metadata"]["annotations"]
-    assert removed == {TRACKING: None, TRACKING_AS_PROPOSED: None}
+    dropped = a_job(metadata={**annotated, "resourceVersion": "7"})
+    assert msgspec.json.decode(drop_annotation_patch(dropped))["metadata"] == {
+        "resourceVersion": "7",
+        "annotations": {TRACKING: None, TRACKING_AS_PROPOSED: None},
+    }
 
 
 def test_a_failed_deletion_keeps_the_verdict_back_here_too() -> None:

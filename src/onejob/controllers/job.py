@@ -26,7 +26,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job import account, plan_job, settle
-from onejob.planning.legacy import DROP_ANNOTATION_PATCH
+from onejob.planning.legacy import drop_annotation_patch
 from onejob.planning.managing import is_ours, tracks_with_finalizers
 from onejob.planning.names import BUILT_IN_MANAGER
 from onejob.planning.plan import Event, Metric, Note, Observed, Plan, RemovalOutcomes, StatusWrite
@@ -99,12 +99,20 @@ class JobController:
                 self._memories.forget(old.metadata.uid)
                 self._orphans.job_gone(old)
             if new is None:
+                self._queue.drop(delta.key)
                 continue
             if not same:
                 self._meet(new)
+            elif not new.finished and self._wrote(new):
+                continue
             elif old is not None and self._keeps_spent(new) and not self._keeps_spent(old):
                 self._memories.of(new.metadata.uid).uncertain = True
             self._queue.add(delta.key)
+
+    def _wrote(self, job: Job) -> bool:
+        """Whether we know this version: all of our writes rest on the one before, so up to our
+        last there is none that is neither ours nor was seen."""
+        return job.metadata.revision <= self._memories.of(job.metadata.uid).job_revision
 
     def _meet(self, job: Job) -> None:
         """Its Pods may have been seen before it was."""
@@ -131,8 +139,8 @@ class JobController:
                         job.memory.drop(new.metadata.uid)
                         soon.add(job.key)
                         continue
-                    job.memory.put(new)
-                    (at_once if _calls_for_action(new) else soon).add(job.key)
+                    if job.memory.put(new):
+                        (at_once if _calls_for_action(new) else soon).add(job.key)
                     continue
             self._any_pod_changed(delta)
         for key in at_once:
@@ -368,7 +376,7 @@ class JobController:
 
     async def _drop_annotation(self, job: Job, memory: Memory, client: Ahead) -> Job:
         """The Job is counted by existence from now on, and for good."""
-        written = await client.write(Patch(job.key, DROP_ANNOTATION_PATCH, "merge"))
+        written = await client.write(Patch(job.key, drop_annotation_patch(job), "merge"))
         memory.job_revision = max(memory.job_revision, written.revision)
         return with_status(job, job.status, str(written.revision))
 

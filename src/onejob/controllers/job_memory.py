@@ -43,14 +43,23 @@ class Memory:
         self.backoff = NO_FAILURES
         self.uncertain = True
 
-    def put(self, pod: Pod) -> None:
-        uid = pod.metadata.uid
+    def put(self, pod: Pod) -> bool:
+        """Note a Pod as it is now. Returns whether that changes anything to be done or shown."""
+        uid, census = pod.metadata.uid, self.census
         if uid in self.gone:
-            return
-        known = self.census.get(uid)
-        if known is None or known.metadata.labels != pod.metadata.labels:
+            return False
+        known = census.get(uid)
+        relabelled = known is None or known.metadata.labels != pod.metadata.labels
+        if relabelled:
             self.unclaimed.add(uid)
-        self.census.put(pod)
+        before = uid in census.ready, census.restarts_of(uid)
+        census.put(pod)
+        return (
+            relabelled
+            or pod.terminal
+            or pod.metadata.deletion_timestamp is not None
+            or before != (uid in census.ready, census.restarts_of(uid))
+        )
 
     def drop(self, uid: str) -> None:
         """The Pod was seen to go, or concerns the Job no longer."""

@@ -107,6 +107,9 @@ class Census:
         """How often containers of Pods that have not ended were restarted in place."""
         return sum(self._restarts.values())
 
+    def restarts_of(self, uid: str) -> int:
+        return self._restarts.get(uid, 0)
+
     @property
     def empty(self) -> bool:
         return not (self.active or self.ending or self.ended or self.spent)

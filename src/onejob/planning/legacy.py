@@ -20,10 +20,14 @@ from onejob.planning.plan import Accounting, Fate, Ledger, Observed, Plan, PodRe
 from onejob.planning.pod_facts import finish_time, is_tracked
 from onejob.planning.telling import finish_events, finish_metrics, progress_metrics
 
-#: A JSON merge patch that makes a Job one that is counted this way, for life.
-DROP_ANNOTATION_PATCH = msgspec.json.encode(
-    {"metadata": {"annotations": dict.fromkeys(TRACKING_NAMES)}}
-)
+
+def drop_annotation_patch(job: Job) -> bytes:
+    """A JSON merge patch that makes a Job one that is counted this way, for life."""
+    metadata = {
+        "resourceVersion": job.metadata.resource_version,
+        "annotations": dict.fromkeys(TRACKING_NAMES),
+    }
+    return msgspec.json.encode({"metadata": metadata})
 
 
 def count_existing(job: Job, census: Census, observed: Observed) -> Tally:
