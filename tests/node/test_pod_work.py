@@ -12,6 +12,7 @@ from onejob.client.base import Delete, Op, Patch, Result, Written
 from onejob.node.pod_work import PodWork
 from onejob.node.runtime import AttemptRef, Ended, Runtime, Started
 from onejob.node.sighting import Sighting
+from onejob.objects.meta import Meta
 from onejob.objects.pod import read_pod
 from onejob.objects.pod_spec import Container, NodePod, read_node_pod
 from onejob.planning.pod_lifecycle import Exit
@@ -49,7 +50,7 @@ class Around:
     def now(self) -> datetime:
         return NOON
 
-    def write(self, op: Op, answer: Callable[[Result], None]) -> None:
+    def write(self, op: Op, answer: Callable[[Result], None], of: Meta) -> None:
         self.writes.append((op, answer))
 
     def soon(self, work: PodWork) -> None:

@@ -40,7 +40,7 @@ from onejob.node.runtime import (
 from onejob.node.short_track import Run, ShortTrack
 from onejob.node.sighting import Sighting
 from onejob.node.writer import Writer
-from onejob.objects.meta import PODS, Key
+from onejob.objects.meta import PODS, Key, Meta
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.placement import Amounts
@@ -255,7 +255,8 @@ class NodeAgent:
     def _finish_deletion(self, sighting: Sighting) -> None:
         """A Pod that ended while being deleted, and whose node died before the last step."""
         if sighting.grace_seconds:
-            self._writer.submit(last_delete(sighting.key, sighting.uid), _ignore)
+            deletion = last_delete(sighting.key, sighting.uid)
+            self._writer.submit(deletion, _ignore, sighting.seen.metadata)
 
     def _vanished(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -424,8 +425,8 @@ class NodeAgent:
     def now(self) -> datetime:
         return self._clock.now()
 
-    def write(self, op: Op, answer: Callable[[Result], None]) -> None:
-        self._writer.submit(op, answer)
+    def write(self, op: Op, answer: Callable[[Result], None], of: Meta) -> None:
+        self._writer.submit(op, answer, of)
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None:
         self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)

@@ -145,7 +145,8 @@ class Binder:
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.add, pod)
             self._not_bound(pod.uid)
 
-        self._writer.submit(Bind(pod.key, self._node().name, pod.uid), answer)
+        binding = Bind(pod.key, self._node().name, pod.uid)
+        self._writer.submit(binding, answer, pod.metadata)
 
     def _tell_unfit(self, pod: NodePod, why: str) -> None:
         self._told_unfit[pod.uid] = why
@@ -160,7 +161,7 @@ class Binder:
         }
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         patch = Patch(pod.key, msgspec.json.encode(body), subresource="status")
-        self._writer.submit(patch, _told)
+        self._writer.submit(patch, _told, pod.metadata)
 
 
 def _told(result: Result) -> None:

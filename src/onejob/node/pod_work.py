@@ -17,7 +17,7 @@ from onejob.api.errors import ApiError, Conflict, NotFound
 from onejob.client.base import Delete, Op, Patch, Result
 from onejob.node.runtime import AttemptRef, Ended, Hindered, Lost, Runtime, RuntimeEvent, Started
 from onejob.node.sighting import Sighting
-from onejob.objects.meta import Key
+from onejob.objects.meta import Key, Meta
 from onejob.objects.pod_spec import Container, NodePod, ReportedContainer
 from onejob.objects.pod_status import ConditionReport, PodReport
 from onejob.planning import pod_lifecycle
@@ -36,7 +36,7 @@ class Surroundings(Protocol):
 
     def now(self) -> datetime: ...
 
-    def write(self, op: Op, answer: Callable[[Result], None]) -> None: ...
+    def write(self, op: Op, answer: Callable[[Result], None], of: Meta) -> None: ...
 
     def soon(self, work: "PodWork") -> None:
         """Have the Pod take its next step."""
@@ -284,7 +284,8 @@ class PodWork:
             return
         status = self._writing = self._unwritten.pop(0)
         body = b'{"metadata":{"uid":"%b"},"status":%b}' % (self.pod.uid.encode(), _encode(status))
-        self._around.write(Patch(self.pod.key, body, subresource="status"), self._written)
+        patch = Patch(self.pod.key, body, subresource="status")
+        self._around.write(patch, self._written, self.pod.metadata)
 
     def _written(self, result: Result) -> None:
         status, self._writing = self._writing, None
@@ -319,7 +320,8 @@ class PodWork:
 
     def _after_last_word(self) -> None:
         if self.pod.metadata.deleting and not self.gone:
-            self._around.write(last_delete(self.pod.key, self.pod.uid), lambda _: None)
+            deletion = last_delete(self.pod.key, self.pod.uid)
+            self._around.write(deletion, lambda _: None, self.pod.metadata)
         self._around.done(self)
 
 

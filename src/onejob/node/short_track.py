@@ -126,7 +126,9 @@ class ShortTrack:
         last = run.exit is not None
         body = self._render(run).replace(_UID_BYTES, run.pod.uid.encode())
         patch = Patch(run.pod.key, body, subresource="status")
-        self._writer.submit(patch, lambda result: self._written(run, last, result))
+        self._writer.submit(
+            patch, lambda result: self._written(run, last, result), run.pod.metadata
+        )
 
     def _written(self, run: Run, last: bool, result: Result) -> None:
         run.writing = False

@@ -1,21 +1,28 @@
 """All writes of the agent, batched as they come: while one batch is under way the next gathers.
 
 Writes of one batch must be independent, so whoever submits a write for an object waits for its
-answer before submitting the next.
+answer before submitting the next. Batches are small and take from all owners in turn: the one
+Pod of a small Job need not wait for the thousand of a giant one.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from onejob.api.errors import ApiError
 from onejob.client.base import Client, Op, Result
+from onejob.objects.meta import Meta
 
 log = logging.getLogger(__name__)
 
 Answer = Callable[[Result], None]
+_Asked: TypeAlias = tuple[Op, Answer]
 
-_MOST_AT_ONCE = 1000
+_MOST_AT_ONCE = 200
+#: How many writes of one owner are taken before the next has its turn.
+_OF_ONE_OWNER = 16
 #: Answers handled before others on the event loop get their turn.
 _ANSWERS_PER_TURN = 100
 _FIRST_RETRY, _LONGEST_RETRY = 0.1, 5.0
@@ -24,13 +31,19 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.1, 5.0
 class Writer:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._pending: list[tuple[Op, Answer]] = []
+        #: What waits, by the UID of its owner; whose turn it is comes first.
+        self._waiting: dict[str, deque[_Asked]] = {}
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def submit(self, op: Op, answer: Answer) -> None:
-        self._pending.append((op, answer))
+    def submit(self, op: Op, answer: Answer, of: Meta) -> None:
+        """`of` is the Pod that is written."""
+        owner = of.owner_references[0].uid if of.owner_references else of.uid
+        waiting = self._waiting.get(owner)
+        if waiting is None:
+            waiting = self._waiting[owner] = deque()
+        waiting.append((op, answer))
         self._idle.clear()
         self._wake.set()
 
@@ -39,29 +52,38 @@ class Writer:
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Write until cancelled. An API that does not answer is asked again, in order."""
-        failures = 0
+        """Write until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._pending:
-                batch = self._pending[:_MOST_AT_ONCE]
-                try:
-                    results = await self._client.write_many([op for op, _ in batch])
-                except (ApiError, OSError) as error:
-                    delay = min(_FIRST_RETRY * 2**failures, _LONGEST_RETRY)
-                    failures += 1
-                    log.warning("the API does not answer, trying again: %s", error)
-                    await asyncio.sleep(delay)
-                    continue
-                failures = 0
-                del self._pending[: len(batch)]
-                for first in range(0, len(batch), _ANSWERS_PER_TURN):
-                    if first:
+            while self._waiting:
+                batch = self._take()
+                results = await self._write([op for op, _ in batch])
+                for number, ((_, answer), result) in enumerate(zip(batch, results, strict=True)):
+                    answer(result)
+                    if number % _ANSWERS_PER_TURN == _ANSWERS_PER_TURN - 1:
                         await asyncio.sleep(0)
-                    last = first + _ANSWERS_PER_TURN
-                    for (_, answer), result in zip(
-                        batch[first:last], results[first:last], strict=True
-                    ):
-                        answer(result)
             self._idle.set()
+
+    def _take(self) -> list[_Asked]:
+        batch: list[_Asked] = []
+        while self._waiting and len(batch) < _MOST_AT_ONCE:
+            owner = next(iter(self._waiting))
+            waiting = self._waiting.pop(owner)
+            share = min(len(waiting), _OF_ONE_OWNER)
+            batch += [waiting.popleft() for _ in range(share)]
+            if waiting:
+                self._waiting[owner] = waiting
+        return batch
+
+    async def _write(self, ops: Sequence[Op]) -> Sequence[Result]:
+        """An API that does not answer is asked again."""
+        failures = 0
+        while True:
+            try:
+                return await self._client.write_many(ops)
+            except (ApiError, OSError) as error:
+                delay = min(_FIRST_RETRY * 2**failures, _LONGEST_RETRY)
+                failures += 1
+                log.warning("the API does not answer, trying again: %s", error)
+                await asyncio.sleep(delay)

@@ -1,0 +1,75 @@
+"""The agent's writes: in small batches, from all owners in turn, until they are answered."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from onejob.api.errors import InternalError
+from onejob.client.base import Bind, Client, Op, Result, Written
+from onejob.node.writer import Writer
+from onejob.objects.meta import PODS, Key, Meta, OwnerReference
+from onejob.virtual_time import run_virtual
+
+
+class SlowApi:
+    """Notes each batch by the names in it. Fails as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.batches: list[list[str]] = []
+        self._failures = failures
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        await asyncio.sleep(1)
+        if self._failures:
+            self._failures -= 1
+            raise InternalError("not now")
+        self.batches.append([op.key.name for op in ops if isinstance(op, Bind)])
+        return [Written(1, b"") for _ in ops]
+
+
+def bind(writer: Writer, name: str, owner: str, answered: list[str]) -> None:
+    pod = Meta(name=name, uid=name, owner_references=(OwnerReference(uid=owner),) if owner else ())
+    binding = Bind(Key(PODS, "default", name), "node")
+    writer.submit(binding, lambda result: answered.append(name), pod)
+
+
+async def written(api: SlowApi, pods: Sequence[tuple[str, str]]) -> list[str]:
+    """Which Pods were answered, in order; all are submitted at once."""
+    writer = Writer(cast("Client", api))
+    answered: list[str] = []
+    running = asyncio.create_task(writer.run())
+    for name, owner in pods:
+        bind(writer, name, owner, answered)
+    await writer.settled()
+    running.cancel()
+    return answered
+
+
+def test_the_pod_of_a_small_job_does_not_wait_for_those_of_a_giant_one() -> None:
+    api = SlowApi()
+    giant = [(f"giant-{number}", "giant") for number in range(1000)]
+    answered = run_virtual(written(api, [*giant, ("small", "small"), ("alone", "")]))
+    assert {"small", "alone"} <= set(api.batches[0])
+    assert sorted(answered) == sorted([name for name, _ in giant] + ["small", "alone"])
+
+
+def test_owners_take_turns_over_all_batches() -> None:
+    api = SlowApi()
+    owners = [f"owner-{number}" for number in range(40)]
+    run_virtual(written(api, [(f"{owner}/{n}", owner) for owner in owners for n in range(20)]))
+    place = {name: number for number, batch in enumerate(api.batches) for name in batch}
+    first = [place[f"{owner}/0"] for owner in owners]
+    last = [place[f"{owner}/19"] for owner in owners]
+    assert max(first) <= min(last), "nobody ends before everybody has begun"
+
+
+def test_writes_of_one_owner_keep_their_order() -> None:
+    api = SlowApi()
+    pods = [(f"giant-{number}", "giant") for number in range(500)]
+    assert run_virtual(written(api, pods)) == [name for name, _ in pods]
+
+
+def test_an_api_that_does_not_answer_is_asked_again() -> None:
+    api = SlowApi(failures=3)
+    assert run_virtual(written(api, [("p", "")])) == ["p"]
+    assert api.batches == [["p"]]
