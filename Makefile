@@ -71,7 +71,12 @@ big-job: setup ## a Job of 100,000 completions of either mode, each of its statu
 sim: setup ## long randomised runs of the whole control plane in virtual time
 	$(BIN)/python -m sim $(SIM)
 
-bench: setup ## benchmarks next to their peers and limits
+# Without this peer its comparison is skipped, visibly.
+$(VENV)/.peers: $(STAMP)
+	-$(BIN)/pip install --quiet --disable-pip-version-check hyperqueue tqdm cloudpickle
+	@touch $@
+
+bench: setup $(VENV)/.peers ## benchmarks next to their peers and limits
 	$(BIN)/onejob bench --results bench/results/history.jsonl $(BENCH)
 
 e2e: setup ## end-to-end tests with real processes and kubectl, the slow ones included

@@ -5,6 +5,7 @@ seed do the same things in the same order: callbacks run in the order in which t
 """
 
 import asyncio
+import math
 import selectors
 from collections.abc import Coroutine
 from datetime import UTC, datetime
@@ -53,6 +54,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def advance(self, seconds: float) -> None:
         self._virtual_now += seconds
+        # A timer is due if it is less than this ahead. Half a year on, a nanosecond is too
+        # little to make a difference to the time, and no timer would ever be due.
+        self._clock_resolution = max(1e-9, math.ulp(self._virtual_now))
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:

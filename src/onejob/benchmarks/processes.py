@@ -53,8 +53,8 @@ def by_hyperqueue(*, processes: int, at_once: int) -> Measurement:
     if find_spec("hyperqueue") is None:
         return Measurement(skipped="not installed (pip install hyperqueue)")
     # mypy does not know the package: it is a peer, not a dependency.
-    from hyperqueue import Job, LocalCluster  # type: ignore[import-not-found]
-    from hyperqueue.cluster import WorkerConfig  # type: ignore[import-not-found]
+    from hyperqueue import Job, LocalCluster
+    from hyperqueue.cluster import WorkerConfig
 
     with LocalCluster() as cluster:
         cluster.start_worker(WorkerConfig(cores=at_once))

@@ -1,0 +1,59 @@
+"""Time that jumps: exact for seconds, and for years."""
+
+import asyncio
+
+import pytest
+
+from onejob.virtual_time import Stuck, run_virtual, virtual_clock
+
+HALF_A_YEAR = 2.0**24
+
+
+async def sleeps(first: float) -> list[float]:
+    """How long each of some short sleeps takes, after a long one."""
+    await asyncio.sleep(first)
+    loop = asyncio.get_running_loop()
+    taken = []
+    for seconds in (0.1, 0.001, 1 / 3, 1e-6):
+        before = loop.time()
+        await asyncio.sleep(seconds)
+        taken.append(loop.time() - before)
+    return taken
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("first", [0.0, 1e5, HALF_A_YEAR, HALF_A_YEAR + 1 / 3, 1e9])
+def test_sleeps_take_their_time_however_late_it_is(first: float) -> None:
+    wanted = pytest.approx([0.1, 0.001, 1 / 3, 1e-6], abs=1e-6)
+    assert run_virtual(sleeps(first)) == wanted
+
+
+def test_timers_ring_in_the_order_in_which_they_are_due() -> None:
+    async def main() -> list[int]:
+        await asyncio.sleep(HALF_A_YEAR)
+        rung: list[int] = []
+        loop = asyncio.get_running_loop()
+        for number in (3, 1, 2):
+            loop.call_later(number * 1e-3, rung.append, number)
+        await asyncio.sleep(1)
+        return rung
+
+    assert run_virtual(main()) == [1, 2, 3]
+
+
+def test_the_clock_moves_with_the_loop() -> None:
+    async def main() -> float:
+        clock = virtual_clock()
+        before = clock.now()
+        await asyncio.sleep(3600)
+        return (clock.now() - before).total_seconds()
+
+    assert run_virtual(main()) == 3600
+
+
+def test_waiting_for_nothing_is_an_error_rather_than_for_ever() -> None:
+    async def main() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Stuck):
+        run_virtual(main())
