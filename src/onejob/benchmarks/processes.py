@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import chdir
 from importlib.util import find_spec
 
 from onejob.benchmarks.counting import since
@@ -56,7 +57,8 @@ def by_hyperqueue(*, processes: int, at_once: int) -> Measurement:
     from hyperqueue import Job, LocalCluster
     from hyperqueue.cluster import WorkerConfig
 
-    with LocalCluster() as cluster:
+    # It writes two files per process into the folder it is in.
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), LocalCluster() as cluster:
         cluster.start_worker(WorkerConfig(cores=at_once))
         client = cluster.client()
         job = Job()
