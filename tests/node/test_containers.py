@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from onejob.client.base import Patch
 from onejob.node.images import Images
+from onejob.node.supervisor.spawn import can_isolate
 from onejob.objects.meta import NODES, Key
 from tests.node.support import (
     NODE,
@@ -495,6 +497,33 @@ def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: Path) 
             assert (await node.until_told("p"))[0] == ("Failed", f"Error: {state['message']}")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("volumes", [False, True], ids=["spawned", "forked"])
+def test_signals_that_we_were_started_to_ignore_work_in_containers(
+    tmp_path: Path, volumes: bool
+) -> None:
+    """As under nohup, or in the background of a shell."""
+    ignored = (signal.SIGHUP, signal.SIGUSR1)
+    extra: Document = {"volumeMounts": [{"name": "v", "mountPath": "/vol"}]} if volumes else {}
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            for number in ignored:
+                pod = shell(f"kill -{number:d} $$$$; exit 0", name=f"p{number:d}", **extra)
+                if volumes:
+                    pod = with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}])
+                ended = await node.run(pod)
+                assert the_container(ended)["state"]["terminated"]["exitCode"] == 128 + number
+
+    if volumes and not can_isolate():
+        pytest.skip("this machine has no mount namespaces")
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    try:
+        asyncio.run(main())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_without_root_volumes_work_through_a_user_namespace(tmp_path: Path) -> None:

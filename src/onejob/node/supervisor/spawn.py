@@ -22,8 +22,23 @@ from onejob.node.supervisor.journal import Claim, Journal
 Request = dict[str, Any]
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: Python ignores these; a program expects to find them as the kernel made them.
-_RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+#: Python ignores some of these, and whoever started us may ignore the others (nohup, a shell's
+#: background). A program expects to find them as the kernel made them.
+_RESET_SIGNALS = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGCHLD,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
 
 _SET_UP_IN_CHILD = ("mounts", "join", "user", "group", "groups", "limits", "tty")
 
