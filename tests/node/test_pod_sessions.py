@@ -1,6 +1,7 @@
 """exec and attach as the API asks for them: bytes, exit codes, and who waits for whom."""
 
 import asyncio
+import gc
 import os
 import sys
 from collections import deque
@@ -446,3 +447,20 @@ def test_a_simulated_container_says_that_it_has_no_sessions(tmp_path: Path) -> N
                 await sessions.exec(request(), Caller())
 
     asyncio.run(main())
+
+
+def test_a_session_that_is_given_up_while_it_begins_leaves_no_connection_open(
+    tmp_path: Path,
+) -> None:
+    """What is left open is warned of, and every warning is an error."""
+
+    async def play(node: Node, sessions: PodSessions) -> None:
+        for number in range(30):
+            session = asyncio.create_task(sessions.exec(request("true"), Caller()))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            session.cancel()
+            await asyncio.wait([session])
+        gc.collect()
+
+    beside(tmp_path, play)

@@ -150,8 +150,12 @@ class SupervisorClient:
         ends the command. Closes the descriptors: while ours are open, streams do not end."""
         message = msgspec.json.encode({"do": "run", "id": 0, **request}) + b"\n"
         try:
-            sock = await asyncio.to_thread(_call_again, self._directory)
-            sent = socket.send_fds(sock, [message], streams)
+            sock = await _dialled(self._directory)
+            try:
+                sent = socket.send_fds(sock, [message], streams)
+            except OSError as error:
+                sock.close()
+                return Finished(-1, f"the supervisor hung up: {error}")
         except SupervisorGone as gone:
             return Finished(-1, str(gone))
         finally:
@@ -243,6 +247,27 @@ def _finished(code: int, problem: str) -> Finished:
     if not problem:
         return Finished(code if code >= 0 else 128 - code)
     return Finished(-1, problem if code < 0 else msgspec.json.decode(problem)[1])
+
+
+async def _dialled(directory: Path) -> socket.socket:
+    """Whoever asks may be cancelled while the thread is at it: then nobody would close it."""
+    opened: list[socket.socket] = []
+    given_up = False
+
+    def dial() -> socket.socket:
+        sock = _call_again(directory)
+        opened.append(sock)
+        if given_up:
+            sock.close()
+        return sock
+
+    try:
+        return await asyncio.to_thread(dial)
+    except asyncio.CancelledError:
+        given_up = True
+        for sock in opened:
+            sock.close()
+        raise
 
 
 def _call_again(directory: Path) -> socket.socket:
