@@ -66,8 +66,6 @@ class _Life:
     failed: bool = False
     #: Not the Job's own, or not selected by it, at some moment.
     strayed: bool = False
-    #: Lost its finalizer before it had ended: the Job did not want it any more.
-    let_go: bool = False
 
 
 @dataclass
@@ -88,8 +86,8 @@ class _Judge:
     def see_pod(self, pod: Pod, *, gone: bool) -> None:
         uid = pod.metadata.uid
         life = self._lives.setdefault(uid, _Life(pod))
-        if is_tracked(life.now) and not (is_tracked(pod) and not gone):
-            self._see_freed(life.now, life)
+        if is_tracked(life.now) and (gone or not is_tracked(pod)):
+            self._see_freed(life)
         life.now, life.gone = pod, gone
         life.succeeded |= pod.phase == "Succeeded"
         life.failed |= pod.phase == "Failed" or (pod.metadata.deleting and not life.succeeded)
@@ -145,13 +143,10 @@ class _Judge:
             if not life.now.terminal and not life.strayed:
                 self._complain(f"{life.now.metadata.name} still runs")
 
-    def _see_freed(self, pod: Pod, life: _Life) -> None:
+    def _see_freed(self, life: _Life) -> None:
         """A Pod that has ended may go only once it is accounted for."""
-        if not pod.terminal:
-            life.let_go = True
-            return
-        job = self._job
-        if job is None or life.strayed or job.finished:
+        pod, job = life.now, self._job
+        if not pod.terminal or job is None or life.strayed or job.finished:
             return
         index = completion_index(pod)
         if job.indexed and (index is None or index >= self._fewest_completions):

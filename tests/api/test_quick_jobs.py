@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
@@ -13,15 +12,12 @@ from onejob.api.kinds import BY_RESOURCE
 from onejob.api.quick_jobs import QuickJobs
 from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
 from onejob.api.service import Service
-from onejob.gates import FeatureGates
 from onejob.objects.meta import JOBS, Key
-from onejob.store.log import LogStore
-from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
+from tests.api.two_services import TRUSTED, with_two_services
 
 JOB = BY_RESOURCE[JOBS]
 KEY = Key(JOBS, "default", "j")
-TRUSTED = WriteOptions(trusted=True)
+
 Doc = dict[str, Any]
 
 NOW = "2026-01-01T12:00:00Z"
@@ -92,23 +88,7 @@ def a_job() -> Doc:
 
 
 def compared(folder: Path, test: Callable[[Pair], Awaitable[None]]) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        stores = [
-            await LogStore.open(folder / name, clock=clock, committer=LoopCommitter())
-            for name in ("quick", "general")
-        ]
-        services = [
-            Service(store, clock=clock, rng=Random(5), gates=FeatureGates()) for store in stores
-        ]
-        namespace = BY_RESOURCE["namespaces"]
-        for service in services:
-            await service.create(namespace, "", {"metadata": {"name": "default"}}, TRUSTED)
-        await test(Pair(*services))
-        for store in stores:
-            await store.close()
-
-    run_virtual(main())
+    with_two_services(folder, lambda quick, general: test(Pair(quick, general)))
 
 
 def test_the_reports_of_a_whole_life_lead_to_the_same_job(tmp_path: Path) -> None:

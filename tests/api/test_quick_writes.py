@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
@@ -16,15 +15,12 @@ from onejob.api.pod_subresources import bind
 from onejob.api.quick_writes import QuickWrites
 from onejob.api.requests import Outcome, Target, WriteOptions
 from onejob.api.service import Service
-from onejob.gates import FeatureGates
 from onejob.objects.meta import PODS, Key
 from onejob.planning.claiming import REMOVE_TRACKING_PATCH
-from onejob.store.log import LogStore
-from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
+from tests.api.two_services import TRUSTED, with_two_services
 
 POD = BY_RESOURCE[PODS]
-TRUSTED = WriteOptions(trusted=True)
+
 Doc = dict[str, Any]
 
 TRACKED = "batch.kubernetes.io/job-tracking"
@@ -87,23 +83,7 @@ def without_revision(outcome: Outcome) -> bytes:
 
 
 def compared(folder: Path, test: Callable[[Pair], Awaitable[None]]) -> None:
-    async def main() -> None:
-        clock = virtual_clock()
-        stores = [
-            await LogStore.open(folder / name, clock=clock, committer=LoopCommitter())
-            for name in ("quick", "general")
-        ]
-        services = [
-            Service(store, clock=clock, rng=Random(5), gates=FeatureGates()) for store in stores
-        ]
-        namespace = BY_RESOURCE["namespaces"]
-        for service in services:
-            await service.create(namespace, "", {"metadata": {"name": "default"}}, TRUSTED)
-        await test(Pair(*services))
-        for store in stores:
-            await store.close()
-
-    run_virtual(main())
+    with_two_services(folder, lambda quick, general: test(Pair(quick, general)))
 
 
 @pytest.mark.parametrize("hostname", [None, "job-3"])

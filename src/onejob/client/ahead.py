@@ -5,13 +5,13 @@ without the earlier ones, and nobody sees any of them before. A series of writes
 other, staged without waiting in between, then shares one commit instead of taking one each.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from onejob.api.errors import ApiError, InternalError
+from onejob.api.errors import InternalError
+from onejob.api.requests import Outcome
 from onejob.client.base import Client, Op, Result, Written
-from onejob.client.local import WRITES_PER_TURN, LocalClient
+from onejob.client.local import LocalClient, stage_in_turns
 
 
 class Ahead(Protocol):
@@ -49,27 +49,22 @@ class LocalAhead:
         self._newest = 0
 
     async def write(self, op: Op) -> Written:
-        return self._stage(op)
+        outcome = self._stage(op)
+        return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        results: list[Result] = []
-        for position, op in enumerate(ops):
-            if position and position % WRITES_PER_TURN == 0:
-                await asyncio.sleep(0)
-            try:
-                results.append(self._stage(op))
-            except ApiError as error:
-                results.append(error)
-        return results
+        return await stage_in_turns(ops, self._stage)
 
     async def durable(self) -> None:
-        if self._epoch != self._client.rollbacks:
-            raise InternalError("the writes before were rolled back")
+        self._require_kept()
         await self._client.durable(self._newest)
 
-    def _stage(self, op: Op) -> Written:
-        if self._epoch != self._client.rollbacks:
-            raise InternalError("the writes before were rolled back")
+    def _stage(self, op: Op) -> Outcome:
+        self._require_kept()
         outcome = self._client.stage(op)
         self._newest = max(self._newest, outcome.revision)
-        return Written(outcome.revision, outcome.document)
+        return outcome
+
+    def _require_kept(self) -> None:
+        if self._epoch != self._client.rollbacks:
+            raise InternalError("the writes before were rolled back")

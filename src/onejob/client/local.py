@@ -39,7 +39,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 _TRUSTED = WriteOptions(trusted=True)
 
 #: Writes staged before others on the event loop get their turn: a few milliseconds' worth.
-WRITES_PER_TURN = 100
+_WRITES_PER_TURN = 100
 
 
 class LocalClient:
@@ -85,19 +85,9 @@ class LocalClient:
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        results: list[Result] = []
-        newest = 0
-        for position, op in enumerate(ops):
-            if position and position % WRITES_PER_TURN == 0:
-                await asyncio.sleep(0)
-            try:
-                outcome = self.stage(op)
-            except ApiError as error:
-                results.append(error)
-            else:
-                newest = max(newest, outcome.revision)
-                results.append(Written(outcome.revision, outcome.document))
-        await self._service.durable(newest)
+        results = await stage_in_turns(ops, self.stage)
+        written = (result.revision for result in results if isinstance(result, Written))
+        await self._service.durable(max(written, default=0))
         return results
 
     async def close(self) -> None:
@@ -181,6 +171,21 @@ class LocalClient:
         if self._options.trusted:
             self._quick.learn_spec(document, outcome.document)
         return outcome
+
+
+async def stage_in_turns(ops: Sequence[Op], stage: Callable[[Op], Outcome]) -> list[Result]:
+    """Decide many writes, without holding up others for long."""
+    results: list[Result] = []
+    for position, op in enumerate(ops):
+        if position and position % _WRITES_PER_TURN == 0:
+            await asyncio.sleep(0)
+        try:
+            outcome = stage(op)
+        except ApiError as error:
+            results.append(error)
+        else:
+            results.append(Written(outcome.revision, outcome.document))
+    return results
 
 
 def _target(key: Key, subresource: str = "") -> Target:

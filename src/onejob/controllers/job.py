@@ -140,7 +140,8 @@ class JobController:
                         soon.add(job.key)
                         continue
                     if job.memory.put(new):
-                        (at_once if _calls_for_action(new) else soon).add(job.key)
+                        # One that is active calls for nothing: only numbers are shown of it.
+                        (soon if new.active else at_once).add(job.key)
                     continue
             self._any_pod_changed(delta)
         for key in at_once:
@@ -412,11 +413,6 @@ class JobController:
     def _measure(self, labels: tuple[str, str, str], seconds: float) -> None:
         self._metrics.count("job_controller_job_syncs_total", *labels)
         self._metrics.observe("job_controller_job_sync_duration_seconds", seconds, *labels)
-
-
-def _calls_for_action(pod: Pod) -> bool:
-    """Whether a Pod is to be counted or replaced; of others only numbers are shown."""
-    return pod.terminal or pod.metadata.deletion_timestamp is not None
 
 
 class _Busy(NamedTuple):

@@ -54,12 +54,8 @@ class Memory:
             self.unclaimed.add(uid)
         before = uid in census.ready, census.restarts_of(uid)
         census.put(pod)
-        return (
-            relabelled
-            or pod.terminal
-            or pod.metadata.deletion_timestamp is not None
-            or before != (uid in census.ready, census.restarts_of(uid))
-        )
+        after = uid in census.ready, census.restarts_of(uid)
+        return relabelled or not pod.active or before != after
 
     def drop(self, uid: str) -> None:
         """The Pod was seen to go, or concerns the Job no longer."""

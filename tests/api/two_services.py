@@ -1,0 +1,37 @@
+"""Two servers with the same clock and the same random numbers, to do one thing both ways."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+from onejob.api.kinds import BY_RESOURCE
+from onejob.api.requests import WriteOptions
+from onejob.api.service import Service
+from onejob.gates import FeatureGates
+from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import run_virtual, virtual_clock
+
+TRUSTED = WriteOptions(trusted=True)
+
+
+def with_two_services(folder: Path, test: Callable[[Service, Service], Awaitable[None]]) -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        first, second = [
+            await LogStore.open(folder / name, clock=clock, committer=LoopCommitter())
+            for name in ("quick", "general")
+        ]
+        services = [
+            Service(store, clock=clock, rng=Random(5), gates=FeatureGates())
+            for store in (first, second)
+        ]
+        for service in services:
+            await service.create(
+                BY_RESOURCE["namespaces"], "", {"metadata": {"name": "default"}}, TRUSTED
+            )
+        await test(*services)
+        for store in (first, second):
+            await store.close()
+
+    run_virtual(main())
