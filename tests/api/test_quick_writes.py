@@ -13,7 +13,7 @@ from onejob.api.errors import ApiError, NotFound
 from onejob.api.kinds import BY_RESOURCE
 from onejob.api.pod_subresources import bind
 from onejob.api.quick_writes import QuickWrites
-from onejob.api.requests import Outcome, Target, WriteOptions
+from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
 from onejob.api.service import Service
 from onejob.objects.meta import PODS, Key
 from onejob.planning.claiming import REMOVE_TRACKING_PATCH
@@ -70,6 +70,12 @@ class Pair:
         assert quick.document == general.document
         assert quick.revision == general.revision
         return quick
+
+    def uid(self, key: Key) -> str:
+        stored = self.quick_service.store.newest(key)
+        assert stored is not None
+        uid: str = msgspec.json.decode(stored.value)["metadata"]["uid"]
+        return uid
 
 
 def encode(doc: Doc) -> bytes:
@@ -340,6 +346,44 @@ def test_pods_that_are_over_or_deleted_are_forgotten(tmp_path: Path) -> None:
         assert len(pair.quick) == 1
         pair.quick.forget(keys[1])
         assert len(pair.quick) == 0
+
+    compared(tmp_path, test)
+
+
+@pytest.mark.parametrize("labels", [{}, {"resourceVersion": "4"}, {"resourceVersion": "5"}])
+@pytest.mark.parametrize("known_by_uid", [True, False])
+def test_a_pod_that_is_over_goes_with_the_same_last_words(
+    tmp_path: Path, labels: dict[str, str], known_by_uid: bool
+) -> None:
+    async def test(pair: Pair) -> None:
+        pod = a_pod()
+        pod["metadata"] = {"generateName": "job-", "namespace": "default"}
+        pod["metadata"].update({"labels": labels} if labels else {})
+        key = pair.create(pod)
+        for writes in (pair.general, pair.quick_service.writes):
+            report = Target(POD, key.namespace, key.name, "status")
+            writes.patch(report, "merge", {"status": {"phase": "Failed"}}, TRUSTED)
+        uid = pair.uid(key) if known_by_uid else ""
+        target = Target(POD, key.namespace, key.name)
+        general = pair.general.delete(target, DeleteOptions(grace_seconds=0, uid=uid))
+        quick = pair.quick.delete_pod(key, uid)
+        assert quick == general
+        assert pair.quick_service.store.newest(key) is None
+
+    compared(tmp_path, test)
+
+
+def test_a_pod_is_deleted_the_general_way_until_nothing_holds_it(tmp_path: Path) -> None:
+    async def test(pair: Pair) -> None:
+        key = pair.create(a_pod())
+        assert pair.quick.delete_pod(key, "") is None, "it may run"
+        pair.patch(key, encode({"status": {"phase": "Succeeded"}}), "status")
+        assert pair.quick.delete_pod(key, "") is None, "it was not counted"
+        pair.patch(key, REMOVE_TRACKING_PATCH, "")
+        assert pair.quick.delete_pod(key, "another") is None, "a namesake is meant"
+        assert pair.quick_service.store.newest(key) is not None
+        assert pair.quick.delete_pod(key, "") is not None
+        assert pair.quick.delete_pod(key, "") is None, "it is gone"
 
     compared(tmp_path, test)
 

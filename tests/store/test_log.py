@@ -12,6 +12,7 @@ import pytest
 from onejob.clock import SystemClock
 from onejob.objects.meta import Key
 from onejob.store.base import RevisionMismatch, Store, StoreClosed, StoreLocked
+from onejob.store.database import Reader
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter, ThreadCommitter
 from onejob.virtual_time import Stuck, run_virtual, virtual_clock
@@ -225,6 +226,34 @@ def test_a_cold_object_is_read_written_and_deleted_like_any_other(tmp_path: Path
             for change in await anext(watch):
                 seen += 1
                 yield change
+
+    run_virtual(main())
+
+
+def test_cold_objects_that_are_read_ahead_are_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "db") as store:
+            keys = [pod(name) for name in "abc"]
+            for key in keys:
+                await write(store, key, f"last of {key.name}", cold=True)
+            await write(store, pod("hot"), "hot")
+            put(store, keys[2], "newer than what is on disk", cold=True)
+
+            def read_alone(reader: Reader, revision: int) -> bytes:
+                raise AssertionError(f"revision {revision} is read by itself")
+
+            monkeypatch.setattr(Reader, "value", read_alone)
+            watch = store.watch("pods", after=store.revision)
+            store.warm([*keys, pod("hot"), pod("absent")])
+            for key in keys:
+                remove(store, key)
+            await store.durable(store.staged_revision)
+            deletions = [change for change in await anext(watch) if change.value is None]
+            assert [change.previous for change in deletions] == [
+                b"last of a", b"last of b", b"newer than what is on disk",
+            ]  # fmt: skip
 
     run_virtual(main())
 

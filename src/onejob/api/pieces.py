@@ -48,6 +48,17 @@ def cut(document: bytes, revision: int) -> Cut | None:
     return Cut(pieces, metadata) if pieces.document(revision) == document else None
 
 
+def at_revision(document: bytes, revision: int, new: int) -> bytes:
+    """A stored document of one revision, saying that it is of another."""
+    parts = document.split(b'"resourceVersion":"%d"' % revision)
+    if len(parts) == 2:
+        return b'%b"resourceVersion":"%d"%b' % (parts[0], new, parts[1])
+    # Something else in it says the same of another object.
+    decoded = msgspec.json.decode(document)
+    decoded["metadata"]["resourceVersion"] = str(new)
+    return msgspec.json.encode(decoded)
+
+
 class _Outline(msgspec.Struct, rename="camel"):
     api_version: msgspec.Raw
     kind: msgspec.Raw

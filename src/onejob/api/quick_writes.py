@@ -59,12 +59,26 @@ class _CreatedPod(msgspec.Struct, rename="camel"):
     spec: msgspec.Raw
 
 
+class _EndedMetadata(msgspec.Struct):
+    uid: str
+
+
+class _EndedStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _EndedPod(msgspec.Struct):
+    metadata: _EndedMetadata
+    status: _EndedStatus = _EndedStatus()
+
+
 _read_object = msgspec.json.Decoder(dict[str, Any]).decode
 _read_conditions = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _read_patch = msgspec.json.Decoder(_QuickPatch).decode
 #: There are few ways to free a Pod, and all Pods are freed.
 _read_freeing = lru_cache(maxsize=16)(_read_patch)
 _read_created = msgspec.json.Decoder(_CreatedPod).decode
+_read_ended = msgspec.json.Decoder(_EndedPod).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +213,16 @@ class QuickWrites:
     def forget(self, key: Key) -> None:
         """Whoever deletes a Pod writes no more to it. Nothing but memory depends on this."""
         self._pods.pop(key, None)
+
+    def delete_pod(self, key: Key, uid: str) -> Outcome | None:
+        """Take away a Pod that has ended and holds no finalizer, if it has this UID."""
+        stored = self._store.newest(key)
+        if stored is None or b'"finalizers"' in stored.value:
+            return None
+        pod = _read_ended(stored.value)
+        if pod.status.phase not in ("Succeeded", "Failed") or (uid and uid != pod.metadata.uid):
+            return None
+        return self._writes.remove(stored)
 
     def _blank(self, namespace: str, document: bytes) -> _Blank | None:
         last = self._last_blank

@@ -13,6 +13,7 @@ import msgspec
 
 from onejob.api.errors import BadRequest, Expired, Timeout, expired
 from onejob.api.kinds import Kind
+from onejob.api.pieces import at_revision
 from onejob.api.requests import (
     NOWHERE,
     EventType,
@@ -318,9 +319,8 @@ def _served(change: Change, matches: Matcher | None) -> Sequence[WatchEvent]:
     if before:
         assert change.previous is not None
         # Gone, or no longer matching: the last matching state, at the revision of the change.
-        last = _decode(change.previous)
-        last["metadata"]["resourceVersion"] = str(change.revision)
-        return (WatchEvent("DELETED", change.key, change.revision, msgspec.json.encode(last)),)
+        last = at_revision(change.previous, change.previous_revision, change.revision)
+        return (WatchEvent("DELETED", change.key, change.revision, last),)
     return ()
 
 

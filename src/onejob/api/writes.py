@@ -45,6 +45,7 @@ from onejob.api.metadata import (
     wrong_name,
 )
 from onejob.api.patching import json_patch, merge_patch
+from onejob.api.pieces import at_revision
 from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
 from onejob.api.schema import Schema, Type, WrongShape, all_problems
 from onejob.api.strategic_merge import strategic_merge
@@ -292,7 +293,8 @@ class Writes:
         if options.dry_run:
             return Outcome(200, _encode(new), stored.revision, tuple(warnings))
         if gone_after_update(new):
-            return self._remove(stored, new, tuple(warnings))
+            removed = self.remove(msgspec.structs.replace(stored, value=_encode(new)))
+            return msgspec.structs.replace(removed, warnings=tuple(warnings))
         staged = self.stage(stored.key, stored.revision, new)
         return Outcome(200, staged.value, staged.revision, tuple(warnings))
 
@@ -324,14 +326,14 @@ class Writes:
             case _:
                 if options.dry_run:
                     return Outcome(200, stored.value, stored.revision)
-                return self._remove(stored, doc, ())
+                return self.remove(stored)
 
-    def _remove(self, stored: Stored, last: Document, warnings: tuple[str, ...]) -> Outcome:
-        """Take the object away. The answer is its last state, with the revision of its end."""
+    def remove(self, stored: Stored) -> Outcome:
+        """Take an object away that nothing holds. The answer is its last state, with the
+        revision of its end."""
         self.store.stage(stored.key, stored.revision, None)
         revision = self.store.staged_revision
-        last = {**last, "metadata": {**last["metadata"], "resourceVersion": str(revision)}}
-        return Outcome(200, _encode(last), revision, warnings)
+        return Outcome(200, at_revision(stored.value, stored.revision, revision), revision)
 
     # --- shared ---------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class LocalClient:
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        results = await stage_in_turns(ops, self.stage)
+        results = await stage_in_turns(ops, self.stage, self._look_ahead)
         written = (result.revision for result in results if isinstance(result, Written))
         await self._service.durable(max(written, default=0))
         return results
@@ -105,6 +105,10 @@ class LocalClient:
         """Decide a write and line it up; it is neither durable nor seen by anybody yet."""
         # Not `match`: asking the types in turn takes longer than a quick write does.
         return self._stages[type(op)](op)
+
+    def _look_ahead(self, ops: Sequence[Op]) -> None:
+        """What is deleted has mostly left memory: its last versions are read in one go."""
+        self._service.store.warm([op.key for op in ops if isinstance(op, Delete)])
 
     def _stage_create(self, op: Create) -> Outcome:
         if op.resource == PODS:
@@ -127,6 +131,11 @@ class LocalClient:
         return self._writes.update(target, _decode(op.document), self._options)
 
     def _stage_delete(self, op: Delete) -> Outcome:
+        self._quick.forget(op.key)
+        if op.key.resource == PODS and self._is_plain(op):
+            outcome = self._quick.delete_pod(op.key, op.uid)
+            if outcome is not None:
+                return outcome
         deletion = DeleteOptions(
             self._options.user,
             self._options.dry_run,
@@ -135,8 +144,11 @@ class LocalClient:
             op.uid,
             op.resource_version,
         )
-        self._quick.forget(op.key)
         return self._writes.delete(_target(op.key), deletion)
+
+    def _is_plain(self, op: Delete) -> bool:
+        plain = op.propagation in ("", "Background") and not op.resource_version
+        return plain and not self._options.dry_run
 
     def _stage_bind(self, op: Bind) -> Outcome:
         outcome = self._quick.bind_pod(op.key, op.node, op.uid)
@@ -173,18 +185,26 @@ class LocalClient:
         return outcome
 
 
-async def stage_in_turns(ops: Sequence[Op], stage: Callable[[Op], Outcome]) -> list[Result]:
-    """Decide many writes, without holding up others for long."""
+async def stage_in_turns(
+    ops: Sequence[Op],
+    stage: Callable[[Op], Outcome],
+    look_ahead: Callable[[Sequence[Op]], None] = lambda ops: None,
+) -> list[Result]:
+    """Decide many writes, without holding up others for long. `look_ahead` is told which are
+    about to be staged."""
     results: list[Result] = []
-    for position, op in enumerate(ops):
-        if position and position % _WRITES_PER_TURN == 0:
+    for first in range(0, len(ops), _WRITES_PER_TURN):
+        if first:
             await asyncio.sleep(0)
-        try:
-            outcome = stage(op)
-        except ApiError as error:
-            results.append(error)
-        else:
-            results.append(Written(outcome.revision, outcome.document))
+        turn = ops[first : first + _WRITES_PER_TURN]
+        look_ahead(turn)
+        for op in turn:
+            try:
+                outcome = stage(op)
+            except ApiError as error:
+                results.append(error)
+            else:
+                results.append(Written(outcome.revision, outcome.document))
     return results
 
 

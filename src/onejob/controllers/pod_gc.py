@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -18,6 +19,7 @@ from onejob.planning.pod_gc import (
     DEFAULT_TERMINATED_LIMIT,
     Ended,
     Quarantine,
+    Reason,
     Removal,
     ended,
     failed_status,
@@ -176,13 +178,15 @@ class PodGarbageCollector:
         # A Pod that could not be marked is left for the next sweep: its end must be seen.
         doomed = [removal for removal in removals if removal.key not in unmarked]
         deletes = [Delete(removal.key, grace_seconds=0, uid=removal.uid) for removal in doomed]
+        removed: Counter[tuple[str, Reason]] = Counter()
         for removal, result in zip(doomed, await self._client.write_many(deletes), strict=True):
             if isinstance(result, ApiError) and not isinstance(result, NotFound):
                 self._failed(removal, result)
             else:
-                namespace = removal.key.namespace
-                name = "pod_gc_collector_force_delete_pods_total"
-                self._metrics.count(name, namespace, removal.reason)
+                removed[removal.key.namespace, removal.reason] += 1
+        for (namespace, reason), count in removed.items():
+            name = "pod_gc_collector_force_delete_pods_total"
+            self._metrics.count(name, namespace, reason, by=count)
 
     def _failed(self, removal: Removal, error: ApiError) -> None:
         log.warning("%s could not be removed (%s): %s", removal.key, removal.reason, error)

@@ -1,9 +1,7 @@
 """Which Pods nobody will clean up any more, and why they may go by force."""
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
@@ -31,10 +29,10 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     evicted: bool
     created_at: datetime
 
-    @property
-    def age_order(self) -> tuple[bool, datetime, str]:
-        """Evicted first, then the oldest, then by name."""
-        return (not self.evicted, self.created_at, self.key.name)
+
+def age_order(pod: Ended) -> tuple[bool, datetime, str]:
+    """Evicted first, then the oldest, then by name."""
+    return (not pod.evicted, pod.created_at, pod.key.name)
 
 
 def ended(pod: Pod) -> Ended | None:
@@ -50,8 +48,7 @@ def ended(pod: Pod) -> Ended | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True, gc=False):
     key: Key
     uid: str
     reason: Reason
@@ -64,7 +61,7 @@ def too_many_ended(pods: Mapping[Key, Ended], limit: int) -> Iterator[Removal]:
     excess = len(pods) - limit
     if limit <= 0 or excess <= 0:
         return
-    for pod in heapq.nsmallest(excess, pods.values(), key=lambda pod: pod.age_order):
+    for pod in sorted(pods.values(), key=age_order)[:excess]:
         yield Removal(pod.key, pod.uid, "terminated", mark_failed=False)
 
 

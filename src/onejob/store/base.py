@@ -158,6 +158,10 @@ class Store(Protocol):
     def newest(self, key: Key) -> Stored | None:
         """The newest staged version: what a write will be checked against."""
 
+    def warm(self, keys: Sequence[Key]) -> None:
+        """Read those of these objects that are cold with one statement. For whoever writes
+        them next, before anybody else gets a turn; nothing but time depends on it."""
+
     def stage(
         self,
         key: Key,

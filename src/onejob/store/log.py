@@ -7,7 +7,7 @@ costs one sync however many writers wait for it.
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -112,8 +112,8 @@ class LogStore:
         self._flush_scheduled = False
         #: Revisions that were rolled back: (first, last), ascending.
         self._rolled_back: list[tuple[int, int]] = []
-        #: The last cold version read: who reads one usually writes it next.
-        self._last_cold: Stored | None = None
+        #: The cold versions read last: who reads them usually writes them next.
+        self._last_cold: dict[int, Stored] = {}
         self.rollbacks = 0
         #: Since the store was opened, for metrics.
         self.commits = 0
@@ -146,6 +146,16 @@ class LogStore:
         if change is None:
             return self._warm(key, self._contents.find(key))
         return None if change.value is None else Stored(key, change.revision, change.value)
+
+    def warm(self, keys: Sequence[Key]) -> None:
+        cold = {
+            held: key
+            for key in keys
+            if key not in self._staged and isinstance(held := self._contents.find(key), int)
+        }
+        if len(cold) > 1:
+            values = self._reader.values(list(cold))
+            self._last_cold = {held: Stored(key, held, values[held]) for held, key in cold.items()}
 
     def count(self, resource: str, namespace: str = "") -> int:
         return self._contents.count(resource, namespace)
@@ -244,10 +254,11 @@ class LogStore:
     def _warm(self, key: Key, held: Held | None) -> Stored | None:
         if not isinstance(held, int):
             return held
-        last = self._last_cold
-        if last is None or last.revision != held:
-            last = self._last_cold = Stored(key, held, self._reader.value(held))
-        return last
+        stored = self._last_cold.get(held)
+        if stored is None:
+            stored = Stored(key, held, self._reader.value(held))
+            self._last_cold = {held: stored}
+        return stored
 
     def _enqueue(self, change: Change) -> None:
         groups = self._groups
