@@ -3,24 +3,82 @@
 import subprocess
 import sys
 
-_PROGRAM = """
-import gc
-from onejob import own_process
+_SETTLED = """
+import asyncio, gc
+from onejob import own_process, virtual_time
 
-keeps = [{} for _ in range(10_000)]
-own_process.settle()
-assert not any(found is keeps for found in gc.get_objects()), "it would be looked at again"
+class Cycle:
+    def __init__(self):
+        self.me = self
 
-collections = []
-gc.callbacks.append(lambda phase, info: collections.append(phase))
-for _ in range(4_000):
-    keeps.append({})
-assert not collections, "what a turn of the loop makes is no reason to look"
-for _ in range(4_000):
-    keeps.append({})
-assert collections, "but cycles are found some day"
+def cycles():
+    return sum(type(found) is Cycle for found in gc.get_objects())
+
+looks = []
+gc.callbacks.append(lambda phase, info: looks.append(info["generation"]))
+cpu_seconds = 0.0
+keeps = [[] for _ in range(10_000)]
+
+async def main():
+    global cpu_seconds
+    own_process.settle(lambda: cpu_seconds)
+    assert not any(found is keeps for found in gc.get_objects()), "it would be looked at again"
+    looks.clear()
+"""
+_END = """
+virtual_time.run_virtual(main())
 """
 
 
-def test_what_is_built_is_not_looked_at_again_but_garbage_is_found() -> None:
-    subprocess.run([sys.executable, "-c", _PROGRAM], check=True)
+def _run(body: str) -> None:
+    indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    subprocess.run([sys.executable, "-c", _SETTLED + indented + _END], check=True)
+
+
+def test_what_is_built_is_not_looked_at_again_but_young_garbage_is_found() -> None:
+    _run("""
+Cycle()
+keeps.extend([] for _ in range(200_000))
+assert looks, "nobody looked"
+assert set(looks) == {0}, "all of it was looked at, which takes long"
+assert not cycles()
+""")
+
+
+_GROWN_OLD = """
+old = Cycle()
+keeps.extend([] for _ in range(20_000))
+looks.clear()
+del old
+assert cycles()
+"""
+
+
+def test_what_has_grown_old_is_looked_at_in_a_quiet_period() -> None:
+    _run(
+        _GROWN_OLD
+        + """
+cpu_seconds += 0.1
+await asyncio.sleep(11)
+assert not cycles()
+assert looks.count(2) == 2, "its start and its end"
+await asyncio.sleep(100)
+assert looks.count(2) == 2, "nothing has grown old since"
+"""
+    )
+
+
+def test_a_busy_process_is_stopped_for_a_look_at_everything_every_ten_minutes_at_most() -> None:
+    _run(
+        _GROWN_OLD
+        + """
+for _ in range(59):
+    cpu_seconds += 9
+    await asyncio.sleep(10)
+assert 2 not in looks
+for _ in range(2):
+    cpu_seconds += 9
+    await asyncio.sleep(10)
+assert not cycles()
+"""
+    )

@@ -1,14 +1,59 @@
-"""Settings of a process that is onejob's alone. A library must leave these to its host."""
+"""Settings of a process that is onejob's alone. A library must leave these to its host.
 
+Python's garbage collector stops everything while it looks for cycles, about half a microsecond per
+object. Nearly all of ours are freed without it, so it may look little at a time, and at everything
+when nobody minds.
+"""
+
+import asyncio
 import gc
+import time
+from collections.abc import Callable
 
-#: Objects made, less those freed, between two looks at the youngest; a busy loop makes as many
-#: in a few milliseconds, nearly all of which are freed without anybody looking.
-_YOUNG_OBJECTS = 5_000
+#: Objects made, less those freed, between two looks at the youngest: a millisecond's worth. With
+#: thousands, whole generations of Pods would be young, and a look take tens of milliseconds.
+_YOUNG_OBJECTS = 700
+_NEVER = 2**31 - 1
+
+#: After so many looks at the youngest, one at everything is due.
+_YOUNG_LOOKS = 10
+_PERIOD_SECONDS = 10.0
+#: A period was quiet if the process used less of a processor than this.
+_QUIET_SHARE = 0.05
+#: What is due waits for a quiet period, but for no more than so many that were not: ten minutes.
+_MOST_BUSY_PERIODS = 60
 
 
-def settle() -> None:
-    """Call once all is built: what there is by now stays, so that the garbage collector need
-    not go through it again and again. It would, in pauses of tens of milliseconds."""
+def settle(cpu_seconds: Callable[[], float] = time.process_time) -> None:
+    """Call on the loop, once all is built: what there is by now stays, and is not looked at."""
     gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
+    gc.set_threshold(_YOUNG_OBJECTS, _NEVER, _NEVER)
+    _FullLooks(asyncio.get_running_loop(), cpu_seconds).look_later()
+
+
+class _FullLooks:
+    """At all that was made since, in quiet periods."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, cpu_seconds: Callable[[], float]) -> None:
+        self._loop = loop
+        self._cpu_seconds = cpu_seconds
+        self._used = cpu_seconds()
+        self._busy_periods = 0
+
+    def look_later(self) -> None:
+        self._loop.call_later(_PERIOD_SECONDS, self._period_over)
+
+    def _period_over(self) -> None:
+        before, self._used = self._used, self._cpu_seconds()
+        quiet = self._used - before < _QUIET_SHARE * _PERIOD_SECONDS
+        self._busy_periods = 0 if quiet else self._busy_periods + 1
+        if (quiet or self._busy_periods > _MOST_BUSY_PERIODS) and _look_is_due():
+            gc.collect()
+            self._busy_periods = 0
+        self.look_later()
+
+
+def _look_is_due() -> bool:
+    """An idle server shall not look at the same things again and again."""
+    _, young_looks, _ = gc.get_count()
+    return young_looks >= _YOUNG_LOOKS

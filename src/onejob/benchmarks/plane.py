@@ -61,9 +61,11 @@ async def a_plane(
             await plane.stop()
 
 
-def run_like_a_server(main: Coroutine[Any, Any, T]) -> T:
-    """On the loop that `onejob serve` runs on."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+def run_like_a_server(
+    main: Coroutine[Any, Any, T], *, on: asyncio.AbstractEventLoop | None = None
+) -> T:
+    """On the loop that `onejob serve` runs on, or on one that measures besides."""
+    with asyncio.Runner(loop_factory=lambda: on or uvloop.new_event_loop()) as runner:
         return runner.run(main)
 
 
