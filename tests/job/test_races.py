@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onejob.api.errors import ApiError, Conflict, Forbidden, InternalError, TooManyRequests
-from onejob.client.base import Create, Delete, Op, Patch, Result, Written
+from onejob.client.base import Bind, Create, Delete, Op, Patch, Result, Written
 from onejob.gates import FeatureGates
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
@@ -100,6 +100,37 @@ def test_a_pod_that_is_adopted_is_not_freed_as_an_orphan_afterwards(tmp_path: Pa
             finished = await cluster.until_finished(job)
             assert finished.status.succeeded == 1
             assert len(await cluster.pods()) == 1, "its work is not done again"
+            await controller.stop()
+
+    run_virtual(main())
+
+
+def test_pods_that_have_just_begun_to_run_are_stopped_at_the_first_attempt(
+    tmp_path: Path,
+) -> None:
+    """That they were placed and run is quiet: a cache may not show it yet."""
+
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            refused: list[Result] = []
+
+            async def note(op: Op, result: Result) -> Result:
+                if isinstance(result, Conflict):
+                    refused.append(result)
+                return result
+
+            job = await cluster.create_job(parallelism=2, completions=2)
+            controller = await cluster.start_job_controller(Interceptor(cluster.client, after=note))
+            await asyncio.sleep(5)
+            for pod in await cluster.pods():
+                await cluster.client.write(Bind(pod.key, "node"))
+                running = msgspec.json.encode({"status": {"phase": "Running"}})
+                await cluster.client.write(Patch(pod.key, running, subresource="status"))
+            suspend = msgspec.json.encode({"spec": {"suspend": True}})
+            await cluster.client.write(Patch(job, suspend, "merge"))
+            await asyncio.sleep(0.05)
+            assert [pod.metadata.deleting for pod in await cluster.pods()] == [True, True]
+            assert refused == []
             await controller.stop()
 
     run_virtual(main())

@@ -257,19 +257,6 @@ def test_a_watcher_whose_past_goes_while_it_catches_up_is_dropped(tmp_path: Path
     run_virtual(main())
 
 
-def test_changes_carry_what_a_server_decoded(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with a_store(tmp_path / "db") as store:
-            one, two = (store.watch("pods", after=1) for _ in range(2))
-            await write(store, pod("a"), "")
-            [change] = await anext(one)
-            assert change.decoded is None
-            change.decoded = {"app": "x"}
-            assert (await anext(two))[0].decoded == {"app": "x"}
-
-    run_virtual(main())
-
-
 @pytest.mark.parametrize("behind", [True, False])
 def test_a_nudge_is_answered_once_all_that_is_durable_was_seen(
     tmp_path: Path, behind: bool

@@ -16,10 +16,19 @@ class PodPieces(Pieces, frozen=True, gc=False):
     finalizers: tuple[str, ...]
     #: Whether nothing in the spec speaks against giving the Pod a node.
     placeable: bool
-    ended: bool
+    #: As it is encoded.
+    phase: bytes
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in (b'"Succeeded"', b'"Failed"')
+
+    @property
+    def running(self) -> bool:
+        return self.phase == b'"Running"'
 
     def with_status(self, status: dict[str, msgspec.Raw]) -> "PodPieces":
-        return replace(self, status=_encode(status), ended=has_ended(status))
+        return replace(self, status=_encode(status), phase=phase_of(status))
 
     def bound(self, node: str, now: str) -> "PodPieces | None":
         """The Pod as it is once it has a node; None where it takes more than adding that."""
@@ -63,12 +72,12 @@ def cut_pod(document: bytes, revision: int) -> PodPieces | None:
         metadata.deletion_timestamp is not None,
         metadata.finalizers,
         is_placeable(pieces.spec),
-        has_ended(read_members(pieces.status)),
+        phase_of(read_members(pieces.status)),
     )
 
 
-def has_ended(status: dict[str, msgspec.Raw]) -> bool:
-    return bytes(status.get("phase", b"")) in (b'"Succeeded"', b'"Failed"')
+def phase_of(status: dict[str, msgspec.Raw]) -> bytes:
+    return bytes(status.get("phase", b""))
 
 
 def is_placeable(spec: bytes) -> bool:

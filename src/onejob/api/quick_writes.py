@@ -19,8 +19,8 @@ from onejob.api.metadata import generated_name, new_uid, timestamp
 from onejob.api.pod_pieces import (
     PodPieces,
     cut_pod,
-    has_ended,
     is_placeable,
+    phase_of,
     read_members,
 )
 from onejob.api.requests import Outcome, WriteOptions
@@ -89,7 +89,7 @@ class _KnownSpec:
     members: bytes
     placeable: bool
     status: bytes
-    ended: bool
+    phase: bytes
     generation: bytes
 
 
@@ -151,7 +151,7 @@ class QuickWrites:
             deleting=False,
             finalizers=blank.finalizers,
             placeable=known.placeable,
-            ended=known.ended,
+            phase=known.phase,
         )
         return self._stage(key, 0, pieces, 201)
 
@@ -167,7 +167,7 @@ class QuickWrites:
             members[1:],
             is_placeable(members),
             status,
-            has_ended(read_members(status)),
+            phase_of(read_members(status)),
             b"" if generation is None else b'"generation":%d,' % generation,
         )
         if len(self._specs) > _REMEMBERED_SPECS:
@@ -200,7 +200,9 @@ class QuickWrites:
             return None
         if changed == pod:
             return Outcome(200, stored.value, stored.revision)
-        return self._stage(key, stored.revision, changed, 200)
+        # A Pod that has begun to run is shown among those that are ready, and no more.
+        begun = changed.running and not pod.running
+        return self._stage(key, stored.revision, changed, 200, quiet=begun)
 
     def bind_pod(self, key: Key, node: str, uid: str) -> Outcome | None:
         stored = self._store.newest(key)
@@ -208,7 +210,9 @@ class QuickWrites:
         if stored is None or pod is None or (uid and uid != pod.uid):
             return None
         bound = pod.bound(node, timestamp(self._writes.clock.now()))
-        return None if bound is None else self._stage(key, stored.revision, bound, 201)
+        if bound is None:
+            return None
+        return self._stage(key, stored.revision, bound, 201, quiet=True)
 
     def forget(self, key: Key) -> None:
         """Whoever deletes a Pod writes no more to it. Nothing but memory depends on this."""
@@ -251,9 +255,11 @@ class QuickWrites:
         revision, pieces = self._pods.pop(stored.key, (0, None))
         return pieces if revision == stored.revision else cut_pod(stored.value, stored.revision)
 
-    def _stage(self, key: Key, expected: int, pod: PodPieces, code: int) -> Outcome:
+    def _stage(
+        self, key: Key, expected: int, pod: PodPieces, code: int, *, quiet: bool = False
+    ) -> Outcome:
         cold = pod.ended and not pod.finalizers
-        staged = self._store.stage(key, expected, pod.document, cold=cold)
+        staged = self._store.stage(key, expected, pod.document, cold=cold, quiet=quiet)
         assert staged is not None, "only a deletion leaves nothing behind"
         if not cold:
             self._pods[key] = (staged.revision, pod)

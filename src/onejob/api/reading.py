@@ -303,7 +303,7 @@ def _shown(change: Change) -> WatchEvent:
     """A creation or update, to a watcher that sees everything: nearly all events are such."""
     assert change.value is not None
     seen: EventType = "ADDED" if change.previous is None else "MODIFIED"
-    return WatchEvent(seen, change.key, change.revision, change.value)
+    return WatchEvent(seen, change.key, change.revision, change.value, change.quiet)
 
 
 def _served(change: Change, matches: Matcher | None) -> Sequence[WatchEvent]:
@@ -315,7 +315,8 @@ def _served(change: Change, matches: Matcher | None) -> Sequence[WatchEvent]:
     if after:
         assert change.value is not None
         seen: EventType = "MODIFIED" if before else "ADDED"
-        return (WatchEvent(seen, change.key, change.revision, change.value),)
+        quiet = change.quiet and before
+        return (WatchEvent(seen, change.key, change.revision, change.value, quiet),)
     if before:
         assert change.previous is not None
         # Gone, or no longer matching: the last matching state, at the revision of the change.

@@ -118,6 +118,8 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     revision: int
     #: The object; for DELETED its last state; for BOOKMARK nothing to rely on but its revision.
     document: bytes
+    #: Calls for nothing: whoever keeps a cache may take it with the object's next change.
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)

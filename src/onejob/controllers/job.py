@@ -301,7 +301,12 @@ class JobController:
                     raise Retry(f"{job.key} went away while its Pods were claimed")
                 job = claimed
         observed = Observed(backoff=memory.backoff, finish_pending=memory.finish_pending)
-        return plan_job(job, memory.census, observed, self._clock.now(), self._settings)
+        plan = plan_job(job, memory.census, observed, self._clock.now(), self._settings)
+        if plan.deletions:
+            # Which Pods go depends on how far they are, and they go only as they were judged.
+            await self._pods.hear_quiet()
+            plan = plan_job(job, memory.census, observed, self._clock.now(), self._settings)
+        return plan
 
     def _leave(self, job: Job, why: Note) -> None:
         """There is nothing to do for a Job, now or until it changes."""

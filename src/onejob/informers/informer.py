@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from onejob.api.errors import ApiError, Expired
 from onejob.client.base import Client, Selection, WatchEvent
 from onejob.informers.cache import Cache, Delta, PlacesFunction
+from onejob.informers.lull import Unheard
 from onejob.informers.watcher import (
     Closed,
     Events,
@@ -54,6 +55,7 @@ class Informer(Generic[V]):
         self._handlers: list[Handler[V]] = []
         self._synced = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._unheard = Unheard(self._hear_some)
         self.cache: Cache[V] = Cache(keep=keep, places=places)
 
     def on_change(self, handler: Handler[V]) -> None:
@@ -65,15 +67,22 @@ class Informer(Generic[V]):
         await self._synced.wait()
 
     def caught_up_to(self, revision: int) -> bool:
+        """Whether the cache reflects `revision`, but for quiet changes."""
         return self.cache.revision >= revision
 
     async def reached(self, revision: int) -> None:
-        """Wait until the cache reflects `revision`."""
+        """Wait until the cache reflects `revision`, but for quiet changes."""
         if self.cache.revision >= revision:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((revision, waiter))
         await waiter
+
+    async def hear_quiet(self) -> None:
+        """Take in all quiet changes, for whoever is about to rely on the newest versions."""
+        while self._unheard:
+            self._hear_some()
+            await asyncio.sleep(0)
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
@@ -122,6 +131,7 @@ class Informer(Generic[V]):
 
     def _replace(self, listed: Listed) -> None:
         """Bring the cache to a listed state; what vanished in between becomes deletions."""
+        self._unheard.clear()
         deltas: list[Delta[V]] = []
         present: set[Key] = set()
         for document in listed.documents:
@@ -137,19 +147,28 @@ class Informer(Generic[V]):
         self._synced.set()
 
     def _apply(self, batch: Sequence[WatchEvent]) -> None:
-        deltas: list[Delta[V]] = []
-        cache, read = self.cache, self._read
+        heard: list[WatchEvent] = []
+        unheard = self._unheard
         for event in batch:
-            if event.type == "BOOKMARK":
-                continue
-            view = read(event.document)
-            if event.type == "DELETED":
-                deltas.append(cache.remove(event.key, view, event.document))
-            else:
-                deltas.append(cache.put(event.key, view, event.document))
+            if event.quiet:
+                unheard.add(event)
+            elif event.type != "BOOKMARK":
+                if unheard:
+                    unheard.drop(event.key)
+                heard.append(event)
+        deltas = [self._take_in(event) for event in heard]
         if batch:
             self._advance(batch[-1].revision)
         self._notify(deltas)
+
+    def _hear_some(self) -> None:
+        self._notify([self._take_in(event) for event in self._unheard.take(_EVENTS_PER_TURN)])
+
+    def _take_in(self, event: WatchEvent) -> Delta[V]:
+        view = self._read(event.document)
+        if event.type == "DELETED":
+            return self.cache.remove(event.key, view, event.document)
+        return self.cache.put(event.key, view, event.document)
 
     def _advance(self, revision: int) -> None:
         self.cache.revision = max(self.cache.revision, revision)

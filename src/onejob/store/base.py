@@ -52,9 +52,8 @@ class Change(msgspec.Struct, gc=False):
     previous_revision: int = 0
     #: Whether the value may leave memory once it is durable.
     cold: bool = False
-    #: Room for whoever serves changes to keep what it decoded, so that many watchers decode
-    #: once. The store never looks at it; it must not refer back to the change.
-    decoded: object = None
+    #: Whether it calls for nothing: watchers who keep caches may take it with the next change.
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +168,7 @@ class Store(Protocol):
         encode: Callable[[int], bytes] | None,
         *,
         cold: bool = False,
+        quiet: bool = False,
     ) -> Stored | None:
         """Put or delete (encode None) an object whose newest staged revision is `expected`.
 
@@ -177,7 +177,7 @@ class Store(Protocol):
         document; the deletion still takes a revision). Raises RevisionMismatch.
 
         `cold` says that this version will rarely be read, as of a finished Pod: its value is
-        kept on disk only.
+        kept on disk only. `quiet` is passed on to watchers.
         """
 
     @property

@@ -199,6 +199,7 @@ class LogStore:
         encode: Callable[[int], bytes] | None,
         *,
         cold: bool = False,
+        quiet: bool = False,
     ) -> Stored | None:
         if self._failure is not None or self._closed:
             self._check_usable()
@@ -214,7 +215,7 @@ class LogStore:
         revision = self._staged_revision + 1
         value = None if encode is None else encode(revision)
         self._staged_revision = revision
-        change = Change(key, revision, value, previous, actual, cold)
+        change = Change(key, revision, value, previous, actual, cold, quiet)
         self._staged[key] = change
         self._enqueue(change)
         return None if value is None else Stored(key, revision, value)

@@ -1,0 +1,179 @@
+"""Quiet changes: a Pod is placed, or begins to run. They wait for what comes next."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.api.kinds import BY_RESOURCE
+from onejob.api.requests import WriteOptions
+from onejob.api.service import Service
+from onejob.client.base import Bind, Create, Delete, Patch, Selection
+from onejob.client.local import LocalClient
+from onejob.gates import FeatureGates
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.objects.meta import PODS, Key
+from onejob.objects.pod import Pod, read_pod
+from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import run_virtual, virtual_clock
+
+
+@dataclass
+class Listener:
+    """A cache of Pods, and what its handlers were told: name and phase, or None once gone."""
+
+    client: LocalClient
+    informer: Informer[Pod]
+    told: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def hear(self, deltas: Sequence[Delta[Pod]]) -> None:
+        self.told += [
+            (delta.key.name, None if delta.new is None else delta.new.phase) for delta in deltas
+        ]
+
+    async def create(self, name: str) -> None:
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": "main", "image": "none"}]},
+        }
+        await self.client.write(Create(PODS, "default", msgspec.json.encode(pod)))
+
+    async def bind(self, name: str) -> None:
+        await self.client.write(Bind(_key(name), "node"))
+
+    async def report(self, name: str, phase: str, **more: Any) -> None:
+        body = msgspec.json.encode({"status": {"phase": phase, **more}})
+        await self.client.write(Patch(_key(name), body, subresource="status"))
+
+    async def place_and_run(self, name: str) -> None:
+        await self.create(name)
+        await self.bind(name)
+        await self.report(name, "Running")
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def listening(folder: Path) -> AsyncIterator[Listener]:
+    clock = virtual_clock()
+    store = await LogStore.open(folder / "db", clock=clock, committer=LoopCommitter())
+    service = Service(store, clock=clock, rng=Random(5), gates=FeatureGates())
+    await service.create(
+        BY_RESOURCE["namespaces"],
+        "",
+        {"metadata": {"name": "default"}},
+        WriteOptions(trusted=True),
+    )
+    client = LocalClient(service)
+    informer: Informer[Pod] = Informer(client, Selection(PODS), read_pod, lambda pod: pod.key)
+    listener = Listener(client, informer)
+    informer.on_change(listener.hear)
+    following = asyncio.create_task(informer.run())
+    await informer.synced()
+    yield listener
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await store.close()
+
+
+def in_virtual_time(folder: Path, test: Callable[[Listener], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with listening(folder) as listener:
+            await test(listener)
+
+    run_virtual(main())
+
+
+def _key(name: str) -> Key:
+    return Key(PODS, "default", name)
+
+
+def test_of_a_short_life_only_its_begin_and_its_end_are_told(tmp_path: Path) -> None:
+    async def test(listener: Listener) -> None:
+        await listener.place_and_run("a")
+        await listener.report("a", "Succeeded")
+        await asyncio.sleep(5)
+        assert listener.told == [("a", "Pending"), ("a", "Succeeded")]
+        pod = listener.informer.cache.get(_key("a"))
+        assert pod is not None
+        assert pod.spec.node_name == "node"
+
+    in_virtual_time(tmp_path, test)
+
+
+def test_what_is_quiet_is_told_in_the_next_lull(tmp_path: Path) -> None:
+    async def test(listener: Listener) -> None:
+        await listener.place_and_run("a")
+        assert listener.told == [("a", "Pending")]
+        await asyncio.sleep(0.2)
+        assert listener.told == [("a", "Pending"), ("a", "Running")]
+        pod = listener.informer.cache.get(_key("a"))
+        assert pod is not None
+        assert (pod.phase, pod.spec.node_name) == ("Running", "node")
+
+    in_virtual_time(tmp_path, test)
+
+
+def test_without_a_lull_it_is_told_after_a_second(tmp_path: Path) -> None:
+    async def test(listener: Listener) -> None:
+        await listener.place_and_run("a")
+        for number in range(30):
+            await listener.create(f"other-{number}")
+            await asyncio.sleep(0.05)
+        phases = dict(listener.told)
+        assert phases["a"] == "Running"
+        # Told in between, not at the end.
+        assert listener.told.index(("a", "Running")) in range(15, 25)
+
+    in_virtual_time(tmp_path, test)
+
+
+def test_a_deletion_is_told_at_once_and_nothing_of_the_pod_afterwards(tmp_path: Path) -> None:
+    async def test(listener: Listener) -> None:
+        await listener.place_and_run("a")
+        await listener.client.write(Delete(_key("a"), grace_seconds=0))
+        await asyncio.sleep(5)
+        assert listener.told == [("a", "Pending"), ("a", None)]
+        assert listener.informer.cache.get(_key("a")) is None
+
+    in_virtual_time(tmp_path, test)
+
+
+def test_who_needs_the_newest_versions_can_have_them(tmp_path: Path) -> None:
+    async def test(listener: Listener) -> None:
+        for number in range(250):
+            await listener.create(f"pod-{number}")
+            await listener.bind(f"pod-{number}")
+        await listener.informer.hear_quiet()
+        nodes = {pod.spec.node_name for pod in listener.informer.cache}
+        assert nodes == {"node"}
+
+    in_virtual_time(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"containerStatuses": [{"name": "main", "restartCount": 1}]},
+        {"conditions": [{"type": "Ready", "status": "False"}]},
+    ],
+)
+def test_what_happens_while_a_pod_runs_is_told_at_once(
+    tmp_path: Path, news: dict[str, Any]
+) -> None:
+    async def test(listener: Listener) -> None:
+        await listener.place_and_run("a")
+        await listener.report("a", "Running", **news)
+        await asyncio.sleep(0.01)
+        assert listener.told == [("a", "Pending"), ("a", "Running")]
+
+    in_virtual_time(tmp_path, test)
