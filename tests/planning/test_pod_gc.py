@@ -1,6 +1,7 @@
 """Pod GC: which Pods go by force, and in which order."""
 
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import msgspec
@@ -8,14 +9,13 @@ import pytest
 
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.pod_gc import (
-    Ended,
+    EndedPods,
     Quarantine,
     Removal,
     ended,
     failed_status,
     stranded,
     stuck,
-    too_many_ended,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -46,8 +46,12 @@ def a_pod(
     return read_pod(msgspec.json.encode(document))
 
 
-def memory_of(*pods: Pod) -> dict[Any, Ended]:
-    return {memory.key: memory for memory in map(ended, pods) if memory is not None}
+def memory_of(*pods: Pod) -> EndedPods:
+    memory = EndedPods()
+    for pod in map(ended, pods):
+        if pod is not None:
+            memory.put(pod)
+    return memory
 
 
 @pytest.mark.parametrize(
@@ -73,15 +77,60 @@ def test_beyond_the_limit_evicted_pods_go_first_then_the_oldest_then_by_name() -
         a_pod("newest", "Failed", hour=10),
         a_pod("running"),
     )
-    names = [removal.key.name for removal in too_many_ended(memory, 2)]
+    names = [removal.key.name for removal in memory.beyond(2)]
     assert names == ["evicted", "old-a", "old-b"]
-    assert [removal.reason for removal in too_many_ended(memory, 4)] == ["terminated"]
+    assert [removal.reason for removal in memory.beyond(4)] == ["terminated"]
 
 
 @pytest.mark.parametrize("limit", [5, 6, 0, -1])
 def test_at_the_limit_or_without_one_none_goes(limit: int) -> None:
     memory = memory_of(*(a_pod(f"p{i}", "Succeeded") for i in range(5)))
-    assert list(too_many_ended(memory, limit)) == []
+    assert list(memory.beyond(limit)) == []
+
+
+def test_a_pod_that_is_gone_or_changed_is_no_longer_in_the_way_of_others() -> None:
+    memory = memory_of(
+        a_pod("gone", "Succeeded", hour=1),
+        a_pod("replaced", "Succeeded", hour=2),
+        a_pod("replaced", "Succeeded", hour=9),
+        a_pod("other", "Succeeded", hour=3),
+    )
+    memory.drop(a_pod("gone").key)
+    memory.drop(a_pod("never was").key)
+    assert len(memory) == 2
+    assert [removal.key.name for removal in memory.beyond(1)] == ["other"]
+
+
+def test_pods_may_be_dropped_while_they_are_removed_without_others_taking_their_place() -> None:
+    memory = memory_of(*(a_pod(f"p{i}", "Succeeded", hour=i // 2) for i in range(10)))
+    names = []
+    for removal in memory.beyond(4):
+        names.append(removal.key.name)
+        memory.drop(removal.key)
+        memory.drop(a_pod("p5").key)
+    assert names == ["p0", "p1", "p2", "p3", "p4", "p5"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_those_beyond_the_limit_are_the_first_of_all_in_order(seed: int) -> None:
+    rng = Random(seed)
+    pods = [
+        a_pod(f"p{rng.randrange(30)}", "Failed", hour=rng.randrange(5), reason=reason)
+        for reason in rng.choices(["Evicted", ""], k=40)
+    ]
+    memory = memory_of(*pods)
+    last = {pod.key: pod for pod in pods}.values()
+    order = sorted(
+        last,
+        key=lambda pod: (
+            pod.status.reason != "Evicted",
+            pod.metadata.creation_timestamp,
+            pod.metadata.name,
+        ),
+    )
+    limit = rng.randrange(1, 10)
+    expected = [pod.key for pod in order[: len(order) - limit]]
+    assert [removal.key for removal in memory.beyond(limit)] == expected
 
 
 def test_a_deleted_pod_that_no_node_will_report_on_goes_by_force() -> None:
@@ -104,7 +153,9 @@ def test_a_deleted_pod_that_no_node_will_report_on_goes_by_force() -> None:
 def test_pods_of_a_node_that_is_gone_are_stranded() -> None:
     running, other = a_pod("running", node="gone"), a_pod("other", node="here")
     done = a_pod("done", "Succeeded", node="gone")
-    removals = stranded([running, other], memory_of(done).values(), frozenset({"gone"}))
+    memory = memory_of(done).get(done.key)
+    assert memory is not None
+    removals = stranded([running, other], [memory], frozenset({"gone"}))
     found = [(r.key.name, r.reason, r.mark_failed) for r in removals]
     assert found == [("running", "orphaned", True), ("done", "orphaned", False)]
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -17,7 +18,7 @@ from onejob.objects.meta import NODES, Condition, Key, View, condition_is_true
 from onejob.objects.pod import Pod
 from onejob.planning.pod_gc import (
     DEFAULT_TERMINATED_LIMIT,
-    Ended,
+    EndedPods,
     Quarantine,
     Reason,
     Removal,
@@ -25,7 +26,6 @@ from onejob.planning.pod_gc import (
     failed_status,
     stranded,
     stuck,
-    too_many_ended,
 )
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class PodGarbageCollector:
         self._metrics = metrics
         self._limit = terminated_limit
         #: The Pod cache forgets Pods that have ended, so what matters of them is noted here.
-        self._ended: dict[Key, Ended] = {}
+        self._ended = EndedPods()
         self._deleting: set[Key] = set()
         self._bound: dict[str, set[Key]] = {}
         self._quarantine = Quarantine()
@@ -96,7 +96,7 @@ class PodGarbageCollector:
                 log.warning("this sweep is given up: %s", error)
 
     async def sweep(self) -> None:
-        await self._remove(too_many_ended(self._ended, self._limit))
+        await self._remove(self._ended.beyond(self._limit))
         deleting = [pod for key in self._deleting if (pod := self._pods.cache.get(key))]
         dead = await self._out_of_service({pod.spec.node_name for pod in deleting})
         await self._remove(stuck(deleting, dead))
@@ -104,23 +104,23 @@ class PodGarbageCollector:
         if gone:
             keys = [key for node in sorted(gone) for key in sorted(self._bound.get(node, ()))]
             running = [pod for key in keys if (pod := self._pods.cache.get(key))]
-            done = [self._ended[key] for key in keys if key in self._ended]
+            done = [memory for key in keys if (memory := self._ended.get(key))]
             await self._remove(stranded(running, done, gone))
 
     def _changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             key, pod = delta.key, delta.new
             if pod is None:
-                self._ended.pop(key, None)
+                self._ended.drop(key)
                 self._deleting.discard(key)
                 self._unbind(key, delta.old)
                 continue
             memory = ended(pod)
             if memory is not None:
-                self._ended[key] = memory
+                self._ended.put(memory)
             else:
                 # A namesake that was created anew has not ended.
-                self._ended.pop(key, None)
+                self._ended.drop(key)
             if pod.metadata.deletion_timestamp is not None:
                 self._deleting.add(key)
             elif self._deleting:
@@ -159,9 +159,9 @@ class PodGarbageCollector:
         return frozenset(gone)
 
     async def _remove(self, removals: Iterable[Removal]) -> None:
-        listed = list(removals)
-        for first in range(0, len(listed), _BATCH):
-            await self._remove_batch(listed[first : first + _BATCH])
+        remaining = iter(removals)
+        while batch := list(islice(remaining, _BATCH)):
+            await self._remove_batch(batch)
 
     async def _remove_batch(self, removals: Sequence[Removal]) -> None:
         marked = [removal for removal in removals if removal.mark_failed]
