@@ -1,5 +1,6 @@
 """Which Pods nobody will clean up any more, and why they may go by force."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
@@ -93,15 +94,18 @@ class EndedPods:
         excess = len(self._pods) - limit
         if limit <= 0 or excess <= 0:
             return
-        oldest: list[list[Ended]] = []
+        oldest: deque[list[Ended]] = deque()
         found = 0
         for age in sorted(self._by_age):
             oldest.append(list(self._by_age[age].values()))
             found += len(oldest[-1])
             if found >= excess:
                 break
-        for pods in oldest:
-            for pod in sorted(pods, key=_name)[:excess]:
+        while oldest:
+            # Not kept for longer: to free all of them at the end would take its time, too.
+            pods = oldest.popleft()
+            pods.sort(key=_name)
+            for pod in pods[:excess]:
                 yield Removal(pod.key, pod.uid, "terminated", mark_failed=False)
             excess -= len(pods)
 
