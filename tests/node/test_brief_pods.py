@@ -6,6 +6,7 @@ from pathlib import Path
 
 import uvloop
 
+from onejob.node.supervisor.journal import Journal
 from tests.node.support import Document, Node, a_pod, a_process_node, shell, the_container
 
 
@@ -18,8 +19,10 @@ def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> None:
 
 
 async def place_of(node: Node, pod: Document) -> str:
-    """Run the Pod, which says where it is first."""
+    """Run the Pod, which says where it is first, until its folder could serve another."""
     await node.run(pod)
+    # Several times as long as what Pods leave waits to be cleared away.
+    await asyncio.sleep(0.2)
     return (await node.output(pod["metadata"]["name"])).splitlines()[0]
 
 
@@ -50,6 +53,15 @@ def test_a_folder_that_a_pod_left_untouched_serves_the_next(tmp_path: Path) -> N
         assert await place_of(node, a_pod("pwd", name="b")) == first
 
     play(tmp_path, scene)
+
+
+def test_a_node_that_leaves_at_once_clears_away_what_its_pods_had(tmp_path: Path) -> None:
+    async def scene(node: Node) -> None:
+        await node.run(a_pod("true"))
+
+    play(tmp_path, scene)
+    assert not list((tmp_path / "pods" / "scratch").iterdir())
+    assert not list(Journal(str(tmp_path / "supervisor" / "claims"), "").each())
 
 
 def test_a_pod_never_finds_what_another_wrote(tmp_path: Path) -> None:

@@ -63,6 +63,32 @@ def test_what_became_of_an_attempt_is_remembered(tmp_path: Path) -> None:
     assert (again.pid, again.start_ticks, again.outcome) == (42, attempt.start_ticks, EXITED)
 
 
+def test_whatever_a_line_holds_it_is_read_back(tmp_path: Path) -> None:
+    awkward = 'a "quoted\\ line"\nof\ttext, \u00e9\udc80'
+    claim = Claim(awkward, awkward + "c", 2)
+    how = Outcome("refused", 1_794_797_343.057973, 128, 9, awkward, awkward * 2)
+    journal = a_journal(tmp_path)
+    attempt = journal.claim(claim, 7, awkward + "/folder")
+    attempt.pid = 42
+    journal.began(attempt)
+    journal.end(attempt, how)
+    journal.flush()
+    # The first reading is of single lines, the second of a file written anew.
+    for _ in range(2):
+        again = a_journal(tmp_path).find(claim)
+        assert again is not None
+        assert (again.mark, again.folder) == (7, awkward + "/folder")
+        assert (again.pid, again.start_ticks, again.outcome) == (42, attempt.start_ticks, how)
+
+
+def test_a_pod_of_any_name_can_be_forgotten(tmp_path: Path) -> None:
+    journal = a_journal(tmp_path)
+    journal.claim(Claim('"', "c", 0), 0)
+    journal.forget('"')
+    journal.flush()
+    assert not list(a_journal(tmp_path).each())
+
+
 def test_a_forgotten_pod_leaves_no_trace_even_after_compaction(tmp_path: Path) -> None:
     journal = a_journal(tmp_path)
     journal.claim(Claim("kept", "c", 0), 0)

@@ -76,7 +76,13 @@ class Furnishing:
     ) -> None:
         """Make what an attempt shall find, and say in its request how it gets there. Raises
         ConfigProblem, VolumeProblem, OSError."""
-        folder = Path(f"{self._pods}/{pod.uid}")
+        names_message_file = _wants_message_file(container, request)
+        falls_back = container.termination_message_policy == "FallbackToLogsOnError"
+        special = container.volume_mounts or names_message_file or falls_back
+        if not special and not self._settings.host_read_only:
+            return
+        self._furnished.add(pod.uid)
+        folder = self._pods / pod.uid
         mounts = []
         if container.volume_mounts:
             paths = provide_volumes(pod, container, folder, settings, self._settings.node)
@@ -84,7 +90,7 @@ class Furnishing:
                 source = mount_source(mount, paths[mount.name], request["env"])
                 mounts.append(Mount(str(source), mount.mount_path, mount.read_only))
         isolates = self._isolates()
-        if _wants_message_file(container, request):
+        if names_message_file:
             message = folder / "messages" / f"{ref.container}-{ref.attempt}"
             message.parent.mkdir(parents=True, exist_ok=True)
             message.touch(mode=0o666)
@@ -94,10 +100,8 @@ class Furnishing:
                 mounts.append(Mount(str(message), container.termination_message_path))
             else:
                 _rename(container.termination_message_path, str(message), request)
-        elif container.termination_message_policy == "FallbackToLogsOnError":
+        elif falls_back:
             self._messages[ref] = (folder / "messages" / "none", container)
-        if mounts or ref in self._messages or self._settings.host_read_only:
-            self._furnished.add(pod.uid)
         if isolates:
             self._mount(request, folder, mounts)
         else:

@@ -17,7 +17,12 @@ _STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
 
 def log_path(data_dir: Path, uid: str, container: str, attempt: int) -> Path:
     """Where the supervisor writes what an attempt at running a container says."""
-    return Path(f"{data_dir}/pods/{uid}/logs/{container}/{attempt}.log")
+    return Path(log_name(data_dir, uid, container, attempt))
+
+
+def log_name(data_dir: Path, uid: str, container: str, attempt: int) -> str:
+    """The same for those who only pass it on: a `Path` takes longer to make than to say."""
+    return f"{data_dir}/pods/{uid}/logs/{container}/{attempt}.log"
 
 
 async def read_logs(

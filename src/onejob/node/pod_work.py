@@ -7,11 +7,11 @@ from the API, from the runtime, from a probe, or because the plan said to look a
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.api.errors import ApiError, Conflict, NotFound
 from onejob.client.base import Delete, Op, Patch, Result
@@ -214,7 +214,7 @@ class PodWork:
         """A probe changed its mind about `started`, `ready` or `unhealthy`."""
         seen = self.seen.get(container, UNSEEN)
         if seen.stage == "running":
-            self.seen[container] = replace(seen, **facts)  # type: ignore[arg-type]
+            self.seen[container] = replace(seen, **facts)
 
     # --- what is done
 

@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
+
 from onejob.api.requests import LogOptions
 from onejob.clock import Clock
 from onejob.node.environment import ConfigProblem, NodeContext, environment, settings_used
@@ -444,7 +446,8 @@ class PodmanRuntime:
             return event
         message = await asyncio.to_thread(self._last_message, attempt, event.exit.code)
         started_at = attempt.started_at or event.exit.started_at
-        return Ended(event.ref, replace(event.exit, started_at=started_at, message=message))
+        exit = structs.replace(event.exit, started_at=started_at, message=message)
+        return Ended(event.ref, exit)
 
     def _last_message(self, attempt: _Attempt, code: int) -> str:
         try:

@@ -22,7 +22,7 @@ from onejob.node.environment import ConfigProblem, environment, expand, settings
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.furnishing import Furnishing
 from onejob.node.images import NoStandIn
-from onejob.node.logs import log_path, read_logs
+from onejob.node.logs import log_name, log_path, read_logs
 from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import (
     AttemptRef,
@@ -44,6 +44,8 @@ from onejob.planning.pod_lifecycle import Exit
 
 log = logging.getLogger(__name__)
 
+#: After its end a Pod leaves nothing urgent to do: what it had is cleared away later, with others'.
+_CLEAR_AWAY_SECONDS = 0.02
 #: How much longer than the longest grace the supervisor may take to end everything.
 _PATIENCE_SECONDS = 10.0
 
@@ -67,6 +69,9 @@ class ProcessRuntime:
         self._rubbish: list[str] = []
         self._outbox: list[dict[str, Any]] = []
         self._forgotten: list[str] = []
+        #: Over, with all that was theirs still there.
+        self._released: list[str] = []
+        self._clearing: asyncio.TimerHandle | None = None
         self._flush_due = False
         #: What waits for its settings to be fetched.
         self._launching: dict[AttemptRef, asyncio.Task[None]] = {}
@@ -108,17 +113,15 @@ class ProcessRuntime:
         self._supervisor.send({"do": "stop", "items": [[*ref, grace_seconds]]})
 
     def release(self, uid: str) -> None:
-        self._forget(uid)
-        self._furnishing.take_back(uid)
+        self._cancel_launching(uid)
+        self._released.append(uid)
+        if self._clearing is None:
+            loop = asyncio.get_running_loop()
+            self._clearing = loop.call_later(_CLEAR_AWAY_SECONDS, self._clear_away)
 
     def discard(self, uid: str) -> None:
-        self._forget(uid)
+        self._cancel_launching(uid)
         self._furnishing.remove_all(uid)
-
-    def _forget(self, uid: str) -> None:
-        for ref, launching in self._launching.items():
-            if ref.uid == uid:
-                launching.cancel()
         self._forgotten.append(uid)
         self._flush_soon()
 
@@ -162,7 +165,8 @@ class ProcessRuntime:
         return None if fd is None else Sink(fd)
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
-        return read_logs(self._log_path(ref), options, self._clock.now(), lambda: self.running(ref))
+        path = log_path(self._data_dir, *ref)
+        return read_logs(path, options, self._clock.now(), lambda: self.running(ref))
 
     def running(self, ref: AttemptRef) -> bool:
         return ref in self._running
@@ -175,12 +179,28 @@ class ProcessRuntime:
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
+        self._clear_away()
         self._furnishing.close()
         self._flush()
         end = end_pods or self._settings.end_with_owner
         patience = self._longest_grace + _PATIENCE_SECONDS
         await self._supervisor.close(end=end, patience_seconds=patience)
         await asyncio.to_thread(self._cleaner.shutdown)
+
+    def _cancel_launching(self, uid: str) -> None:
+        for ref, launching in self._launching.items():
+            if ref.uid == uid:
+                launching.cancel()
+
+    def _clear_away(self) -> None:
+        if self._clearing is not None:
+            self._clearing.cancel()
+            self._clearing = None
+        released, self._released = self._released, []
+        for uid in released:
+            self._furnishing.take_back(uid)
+        self._forgotten += released
+        self._flush()
 
     # --- what a process shall be
 
@@ -230,7 +250,7 @@ class ProcessRuntime:
             return
         grace = request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
         self._longest_grace = max(self._longest_grace, grace)
-        request["log"] = str(self._log_path(ref))
+        request["log"] = log_name(self._data_dir, *ref)
         if container.stdin:
             request["stdin"] = True
         if container.tty:
@@ -362,9 +382,6 @@ class ProcessRuntime:
         self._flush()
 
     # --- files
-
-    def _log_path(self, ref: AttemptRef) -> Path:
-        return log_path(self._data_dir, *ref)
 
     def _remove(self, path: str) -> None:
         self._rubbish.append(path)

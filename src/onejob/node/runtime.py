@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from msgspec import Struct
+
 from onejob.api.requests import LogOptions
 from onejob.node.descriptors import Sink
 from onejob.node.exec_session import ExecSession
@@ -29,22 +31,19 @@ class AttemptRef(NamedTuple):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     ref: AttemptRef
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """The attempt is over, also when its program could never be started."""
 
     ref: AttemptRef
     exit: Exit
 
 
-@dataclass(frozen=True, slots=True)
-class Hindered:
+class Hindered(Struct, frozen=True):
     """The attempt could not be tried yet, for a reason that may pass."""
 
     ref: AttemptRef
@@ -52,8 +51,7 @@ class Hindered:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """The attempt was begun, and nobody can say how it ended."""
 
     ref: AttemptRef

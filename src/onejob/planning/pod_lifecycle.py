@@ -5,9 +5,11 @@ of a container; the small functions below it are the only ways it changes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onejob.objects.pod_spec import Container, NodePod, RestartRule
 
@@ -25,8 +27,7 @@ SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown."
 Stage: TypeAlias = Literal["waiting", "starting", "running", "exited"]
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """How one attempt ended. A process ended by a signal has code 128 + signal."""
 
     code: int
@@ -44,8 +45,7 @@ class Exit:
         return self.code == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """Why a container cannot be started now; tried again later."""
 
     reason: str
@@ -53,8 +53,7 @@ class Blocked:
     retry_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerSeen:
+class ContainerSeen(Struct, frozen=True):
     """One container as the node knows it: its newest attempt and how the one before ended."""
 
     stage: Stage = "waiting"
@@ -85,20 +84,17 @@ class ContainerSeen:
 UNSEEN = ContainerSeen()
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     container: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     container: str
     grace_seconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlan:
+class PodPlan(Struct, frozen=True):
     start: tuple[Start, ...] = ()
     stop: tuple[Stop, ...] = ()
     #: Phase, and with it the reason and message of the status.
@@ -121,8 +117,7 @@ class PodPlan:
         return self.phase in ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
+class _Ending(Struct, frozen=True):
     """The Pod as a whole is to end, whatever its containers want."""
 
     grace_seconds: int

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from onejob.node.supervisor import linux
 
+_json = json.JSONEncoder().encode
+
 
 class Claim(NamedTuple):
     uid: str
@@ -26,10 +28,12 @@ class Claim(NamedTuple):
 class Attempt:
     """One claim and what became of it. `outcome` is None while it runs or may run."""
 
-    __slots__ = ("claim", "folder", "mark", "outcome", "pid", "start_ticks", "started_at")
+    __slots__ = ("claim", "folder", "mark", "named", "outcome", "pid", "start_ticks", "started_at")
 
     def __init__(self, claim: Claim, mark: int = 0, folder: str = "") -> None:
         self.claim = claim
+        #: The claim as every line about the attempt has it.
+        self.named = _named(claim)
         #: Where it starts.
         self.folder = folder
         #: How to recognise the process should its pid never be written down; 0 if it always is.
@@ -73,13 +77,13 @@ class Journal:
 
     def claim(self, claim: Claim, mark: int, folder: str = "") -> Attempt:
         attempt = self._add(Attempt(claim, mark, folder))
-        self._append(["claim", *claim, mark, folder])
+        self._append(_claim_line(attempt))
         self.flush()
         return attempt
 
     def began(self, attempt: Attempt) -> None:
         attempt.start_ticks = linux.ticks_now()
-        self._append(["pid", *attempt.claim, attempt.pid, attempt.start_ticks, 0.0])
+        self._append(_pid_line(attempt.named, attempt.pid, attempt.start_ticks, 0.0))
 
     def flush(self) -> None:
         """Have everything that was said so far on record."""
@@ -100,15 +104,15 @@ class Journal:
 
     def pid_line(self, claim: Claim, pid: int, ticks: int, at: float) -> bytes:
         """Written to `fd` by a forked child itself, before it becomes the workload."""
-        return _encode(["pid", *claim, pid, ticks, at])
+        return _pid_line(_named(claim), pid, ticks, at)
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
         attempt.outcome = outcome
-        self._append(["end", *attempt.claim, *outcome])
+        self._append(_end_line(attempt.named, outcome))
 
     def forget(self, uid: str) -> None:
         if self.attempts.pop(uid, None) is not None:
-            self._append(["forget", uid])
+            self._append(f'["forget",{_json(uid)}]\n'.encode())
             if self._lines > _COMPACT_AFTER + 4 * len(self.attempts):
                 self._rewrite()
 
@@ -117,8 +121,8 @@ class Journal:
         self.attempts.setdefault(uid, {}).setdefault(container, {})[number] = attempt
         return attempt
 
-    def _append(self, record: list[object]) -> None:
-        self._unwritten.append(_encode(record))
+    def _append(self, line: bytes) -> None:
+        self._unwritten.append(line)
         self._lines += 1
 
     def _replay(self) -> None:
@@ -168,17 +172,14 @@ class Journal:
 
     def _rewrite(self) -> None:
         """Replace the file by one that says the same in fewer lines."""
-        lines = [_encode(["boot", self.boot_id])]
+        lines = [f'["boot",{_json(self.boot_id)}]\n'.encode()]
         for attempt in self.each():
-            lines.append(_encode(["claim", *attempt.claim, attempt.mark, attempt.folder]))
+            lines.append(_claim_line(attempt))
             if attempt.pid:
-                lines.append(
-                    self.pid_line(
-                        attempt.claim, attempt.pid, attempt.start_ticks, attempt.started_at
-                    )
-                )
+                ticks, at = attempt.start_ticks, attempt.started_at
+                lines.append(_pid_line(attempt.named, attempt.pid, ticks, at))
             if attempt.outcome is not None:
-                lines.append(_encode(["end", *attempt.claim, *attempt.outcome]))
+                lines.append(_end_line(attempt.named, attempt.outcome))
         fresh = self.path + ".new"
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         os.write(fd, b"".join(lines))
@@ -192,8 +193,22 @@ class Journal:
         self._unwritten.clear()
 
 
-_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+# Put together by hand: four lines per container are a good part of what a short one costs.
 
 
-def _encode(record: list[object]) -> bytes:
-    return _json(record).encode() + b"\n"
+def _named(claim: Claim) -> str:
+    return f"{_json(claim.uid)},{_json(claim.container)},{claim.attempt}"
+
+
+def _claim_line(attempt: Attempt) -> bytes:
+    return f'["claim",{attempt.named},{attempt.mark},{_json(attempt.folder)}]\n'.encode()
+
+
+def _pid_line(named: str, pid: int, ticks: int, at: float) -> bytes:
+    return f'["pid",{named},{pid},{ticks},{at!r}]\n'.encode()
+
+
+def _end_line(named: str, outcome: Outcome) -> bytes:
+    kind, at, code, signal, reason, message, alone = outcome
+    how = f"{_json(kind)},{at!r},{code},{signal},{_json(reason)},{_json(message)}"
+    return f'["end",{named},{how},{"true" if alone else "false"}]\n'.encode()

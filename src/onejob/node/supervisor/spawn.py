@@ -40,7 +40,7 @@ _RESET_SIGNALS = (
     signal.SIGTTOU,
 )
 
-_SET_UP_IN_CHILD = ("mounts", "join", "user", "group", "groups", "limits", "tty")
+_SET_UP_IN_CHILD = frozenset({"mounts", "join", "user", "group", "groups", "limits", "tty"})
 
 
 class SetupFailed(Exception):
@@ -53,7 +53,7 @@ class SetupFailed(Exception):
 
 def needs_fork(request: Request) -> bool:
     """Whether something has to be set up that only code running in the child can."""
-    return any(name in request for name in _SET_UP_IN_CHILD)
+    return not _SET_UP_IN_CHILD.isdisjoint(request)
 
 
 def spawn_plain(request: Request, *, stdin: int, output: int) -> int:
