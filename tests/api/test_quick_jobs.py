@@ -43,7 +43,7 @@ class Pair:
         self.quick = QuickJobs(quick.writes)
         for service in self.services:
             service.writes.create(JOB, "default", a_job(), TRUSTED)
-        self.patch_both(STARTED)
+        self.patch(STARTED)
 
     @property
     def revision(self) -> int:
@@ -52,13 +52,6 @@ class Pair:
     def body(self, status: Doc, revision: int = 0) -> bytes:
         metadata = {"resourceVersion": str(revision or self.revision)}
         return msgspec.json.encode({"metadata": metadata, "status": status})
-
-    def patch_both(self, status: Doc) -> None:
-        """In general, after which the next is quick."""
-        body = self.body(status)
-        for service in self.services:
-            outcome = in_general(service, body)
-        self.quick.learn(KEY, outcome)
 
     def patch(self, status: Doc) -> Outcome:
         body = self.body(status)
@@ -158,14 +151,11 @@ def test_a_job_that_others_wrote_or_deleted_is_looked_at_anew(tmp_path: Path) ->
         scaled = {"spec": {"parallelism": 1}}
         for service in pair.services:
             service.writes.patch(Target(JOB, "default", "j"), "merge", scaled, TRUSTED)
-        assert pair.quick.patch_status(KEY, pair.body({"active": 1}), TRUSTED) is None
-        pair.patch_both({"active": 1})
+        pair.patch({"active": 1})
         pair.patch({"ready": 1})
         for service in pair.services:
             service.writes.delete(Target(JOB, "default", "j"), DeleteOptions(propagation="Orphan"))
-        assert pair.quick.patch_status(KEY, pair.body({"ready": 0}), TRUSTED) is None
-        pair.patch_both({"ready": 0})
-        declined = pair.quick.patch_status(KEY, pair.body({"ready": 1}), TRUSTED)
+        declined = pair.quick.patch_status(KEY, pair.body({"ready": 0}), TRUSTED)
         assert declined is None, "it may vanish with a write"
 
     compared(tmp_path, test)

@@ -18,6 +18,7 @@ from onejob.api.requests import Outcome, WriteOptions
 from onejob.api.strategy import Document
 from onejob.api.writes import Writes, is_cold
 from onejob.objects.meta import JOBS, Key
+from onejob.store.base import Stored
 
 _REMEMBERED_JOBS: Final = 256
 #: Fields of the status that clients may have been shown: see `job_original_status`.
@@ -39,7 +40,7 @@ _read_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(frozen=True, slots=True)
 class _KnownJob:
-    """A Job as a write of its status left it: all but the status is in order as it is."""
+    """A Job at one revision, apart but for what a report leaves as it is."""
 
     revision: int
     pieces: Pieces
@@ -55,8 +56,7 @@ class QuickJobs:
 
     def patch_status(self, key: Key, body: bytes, options: WriteOptions) -> Outcome | None:
         """Change the status of a Job at the revision that the patch names."""
-        known = self._jobs.pop(key, None)
-        if known is None or not options.trusted or options.dry_run:
+        if not options.trusted or options.dry_run:
             return None
         if any(field in body for field in _NEVER_STORED):
             return None
@@ -65,9 +65,10 @@ class QuickJobs:
         except msgspec.DecodeError:
             return None
         stored = self._store.newest(key)
-        if stored is None or stored.revision != known.revision:
+        if stored is None or patch.metadata.resource_version != str(stored.revision):
             return None
-        if patch.metadata.resource_version != str(stored.revision):
+        known = self._know(stored)
+        if known is None:
             return None
         old = {"spec": known.spec, "status": known.status}
         new = {"spec": known.spec, "status": merge_patch(known.status, patch.status)}
@@ -82,14 +83,18 @@ class QuickJobs:
             self._remember(key, _KnownJob(staged.revision, pieces, known.spec, new["status"]))
         return Outcome(200, staged.value, staged.revision)
 
-    def learn(self, key: Key, written: Outcome) -> None:
-        """Remember a Job whose status was written in general: the next write is quick."""
-        found = cut(written.document, written.revision)
+    def _know(self, stored: Stored) -> _KnownJob | None:
+        """None for a Job that is over, or being deleted: those are for the general path."""
+        known = self._jobs.pop(stored.key, None)
+        if known is not None and known.revision == stored.revision:
+            return known
+        found = cut(stored.value, stored.revision)
         if found is None or b'"deletionTimestamp":' in found.metadata:
-            return
+            return None
         spec, status = _read_object(found.pieces.spec), _read_object(found.pieces.status)
-        if not is_cold(JOBS, {"status": status}):
-            self._remember(key, _KnownJob(written.revision, found.pieces, spec, status))
+        if is_cold(JOBS, {"status": status}):
+            return None
+        return _KnownJob(stored.revision, found.pieces, spec, status)
 
     def _remember(self, key: Key, job: _KnownJob) -> None:
         self._jobs[key] = job

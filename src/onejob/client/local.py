@@ -122,7 +122,9 @@ class LocalClient:
             if outcome is not None:
                 return outcome
         elif op.key.resource == JOBS and op.type == "merge" and op.subresource == "status":
-            return self._patch_job_status(op)
+            outcome = self._quick_jobs.patch_status(op.key, op.body, self._options)
+            if outcome is not None:
+                return outcome
         patch = msgspec.json.decode(op.body)
         return self._writes.patch(_target(op.key, op.subresource), op.type, patch, self._options)
 
@@ -161,17 +163,6 @@ class LocalClient:
         grace = op.grace_seconds
         eviction = {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
         return evict(self._writes, op.key.namespace, op.key.name, eviction, self._options)
-
-    def _patch_job_status(self, op: Patch) -> Outcome:
-        outcome = self._quick_jobs.patch_status(op.key, op.body, self._options)
-        if outcome is not None:
-            return outcome
-        target = _target(op.key, op.subresource)
-        patch = msgspec.json.decode(op.body)
-        outcome = self._writes.patch(target, op.type, patch, self._options)
-        if self._options.trusted and not self._options.dry_run:
-            self._quick_jobs.learn(op.key, outcome)
-        return outcome
 
     def _create_pod(self, namespace: str, document: bytes) -> Outcome:
         outcome = self._quick.create_pod(namespace, document, self._options)
