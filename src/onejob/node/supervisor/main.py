@@ -4,7 +4,7 @@ Children are waited for with SIGCHLD and `waitpid`, not with a descriptor each: 
 inherits processes it never started, and must reap those too. As their parent it is the only
 one to reap, so a pid it signals is always the process it means.
 
-See `Supervisor._requests` for what is asked and `_describe` for what is told;
+See `Supervisor._requests` for what is asked and `news.describe` for what is told;
 `onejob.node.supervisor_client` is the other side.
 """
 
@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from typing import Any
 
 from onejob.node.supervisor import linux, spawn
@@ -25,12 +24,11 @@ from onejob.node.supervisor.commands import Command, Commands
 from onejob.node.supervisor.connections import Connection, Connections
 from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome
 from onejob.node.supervisor.loop import Loop
+from onejob.node.supervisor.news import News, describe
 from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
 
 #: With nobody connected and nothing running there is nothing to stay for.
 _IDLE_SECONDS = 5.0
-#: A container that ends within this time is only told of once: that it ended.
-_BRIEF_SECONDS = 0.01
 
 
 class Child:
@@ -62,11 +60,9 @@ class Supervisor:
         self._commands = Commands(self._loop, self._connections, self._null)
         self._children: dict[int, Child | Command] = {}
         self._running: dict[Claim, Child] = {}
-        #: Began a moment ago, in order; their owner has not been told yet.
-        self._young: deque[Child] = deque()
+        self._news = News(self._tell, self._loop.after, _now)
         #: Host names of containers that ended while there were processes nobody could place.
         self._left_behind: set[str] = set()
-        self._events: list[list[Any]] = []
         self._ending = False
         self._done = False
         self._idle_timer = False
@@ -83,7 +79,8 @@ class Supervisor:
         self._watch_for_idleness()
         while not self._done:
             self._loop.turn()
-            self._tell()
+            self._journal.flush()
+            self._news.tell()
 
     def _settle_past(self) -> None:
         """Attempts that a dead supervisor left behind: end survivors, call all of them lost."""
@@ -95,7 +92,7 @@ class Supervisor:
             if pid:
                 survivors.append(pid)
                 kill_session(pid)
-            self._journal.end(attempt, Outcome("lost", time.time_ns() / 1e9))
+            self._journal.end(attempt, Outcome("lost", _now()))
         self._journal.flush()
         for pid in survivors:
             wait_until_gone(pid)
@@ -110,7 +107,7 @@ class Supervisor:
                 self._journal.flush()
                 attempts = list(self._journal.each())
                 greeting = {
-                    "known": [_describe(attempt) for attempt in attempts],
+                    "known": [describe(attempt) for attempt in attempts],
                     "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
                     "rebooted": self._journal.rebooted,
                     "isolates": spawn.can_isolate(),
@@ -187,7 +184,7 @@ class Supervisor:
         for claim, child in list(self._running.items()):
             self._stop(claim, child.grace)
         if not self._running:
-            self._tell()
+            self._news.tell()
             self._done = True
 
     def _hung_up(self, connection: Connection) -> None:
@@ -203,7 +200,7 @@ class Supervisor:
         known = self._journal.find(claim)
         if known is not None:
             # Asked twice, perhaps by a server that did not live to hear the answer.
-            self._events.append(_describe(known))
+            self._news.add(known)
             return
         if self._ending:
             return
@@ -290,28 +287,13 @@ class Supervisor:
         return False
 
     def _began(self, child: Child) -> None:
-        child.started_at = child.attempt.started_at = time.time_ns() / 1e9
-        if not self._young:
-            self._loop.after(_BRIEF_SECONDS, self._tell_of_grown)
-        self._young.append(child)
-
-    def _tell_of_grown(self) -> None:
-        """Most containers that end at once are never seen to run, and cost half as much."""
-        now = time.time_ns() / 1e9
-        while self._young:
-            age = now - self._young[0].started_at
-            # Below 0: the clock was set back.
-            if 0 <= age < _BRIEF_SECONDS:
-                self._loop.after(_BRIEF_SECONDS - age, self._tell_of_grown)
-                return
-            attempt = self._young.popleft().attempt
-            if attempt.outcome is None:
-                self._events.append(_describe(attempt))
+        child.started_at = child.attempt.started_at = _now()
+        self._news.began(child.attempt)
 
     def _refuse(self, attempt: Attempt, reason: str, message: str) -> None:
-        outcome = Outcome("refused", time.time_ns() / 1e9, 128, 0, reason, message, alone=True)
+        outcome = Outcome("refused", _now(), 128, 0, reason, message, alone=True)
         self._journal.end(attempt, outcome)
-        self._events.append(_describe(attempt))
+        self._news.add(attempt)
 
     # --- how it ends
 
@@ -378,11 +360,9 @@ class Supervisor:
         if self._commands.end_beside(child.pid):
             alone = False
         number = -code if code < 0 else 0
-        outcome = Outcome(
-            "exited", time.time_ns() / 1e9, 128 + number if number else code, number, alone=alone
-        )
+        outcome = Outcome("exited", _now(), 128 + number if number else code, number, alone=alone)
         self._journal.end(attempt, outcome)
-        self._events.append(_describe(attempt))
+        self._news.add(attempt)
 
     def _release(self, child: Child) -> None:
         del self._running[child.attempt.claim]
@@ -393,12 +373,10 @@ class Supervisor:
 
     # --- what is told
 
-    def _tell(self) -> None:
-        """What happened in this turn; first to the journal, for nobody may know more than it."""
+    def _tell(self, events: list[list[Any]]) -> None:
+        """First the journal: nobody may know more than it."""
         self._journal.flush()
-        if self._events:
-            events, self._events = self._events, []
-            self._connections.tell_subscribers(events)
+        self._connections.tell_subscribers(events)
 
     def _watch_for_idleness(self) -> None:
         if not self._idle_timer and not self._connections and not self._running:
@@ -411,11 +389,8 @@ class Supervisor:
             self._done = True
 
 
-def _describe(attempt: Attempt) -> list[Any]:
-    outcome = attempt.outcome
-    if outcome is None:
-        return ["started", *attempt.claim, attempt.started_at]
-    return [outcome.kind, *attempt.claim, attempt.started_at, *outcome[1:]]
+def _now() -> float:
+    return time.time_ns() / 1e9
 
 
 def main() -> None:

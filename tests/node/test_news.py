@@ -1,0 +1,110 @@
+"""When the supervisor tells of what happened, in a time that the test keeps."""
+
+from collections.abc import Callable
+from typing import Any
+
+from onejob.node.supervisor.journal import Attempt, Claim, Outcome
+from onejob.node.supervisor.news import BRIEF_SECONDS, GATHERING_SECONDS, News
+
+MOMENT = GATHERING_SECONDS / 4
+
+
+class Scene:
+    """News, a clock that may be set, timers that do not mind, and what was sent."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._passed = 0.0
+        self.sent: list[list[tuple[str, str]]] = []
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+        self.news = News(self._send, self._after, lambda: self.now)
+
+    def _send(self, events: list[list[Any]]) -> None:
+        self.sent.append([(kind, uid) for kind, uid, *_ in events])
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._timers.append((self._passed + seconds, action))
+
+    def begin(self, uid: str) -> Attempt:
+        attempt = Attempt(Claim(uid, "c", 0))
+        attempt.started_at = self.now
+        self.news.began(attempt)
+        return attempt
+
+    def end(self, attempt: Attempt) -> None:
+        attempt.outcome = Outcome("exited", self.now)
+        self.news.add(attempt)
+        self.news.tell()
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self._passed += seconds
+        due = [timer for timer in self._timers if timer[0] <= self._passed]
+        self._timers = [timer for timer in self._timers if timer[0] > self._passed]
+        for _, action in due:
+            action()
+        self.news.tell()
+
+
+def test_an_end_is_told_at_once_if_nothing_else_has_just_begun() -> None:
+    scene = Scene()
+    older = scene.begin("older")
+    scene.wait(2 * GATHERING_SECONDS)
+    scene.end(scene.begin("a"))
+    scene.end(older)
+    assert scene.sent == [[("exited", "a")], [("exited", "older")]]
+
+
+def test_ends_of_containers_that_began_together_are_told_together() -> None:
+    scene = Scene()
+    a, b, c = scene.begin("a"), scene.begin("b"), scene.begin("c")
+    scene.wait(MOMENT)
+    scene.end(c)
+    scene.end(a)
+    assert scene.sent == []
+    scene.wait(MOMENT)
+    scene.end(b)
+    assert scene.sent == [[("exited", "c"), ("exited", "a"), ("exited", "b")]]
+
+
+def test_an_end_waits_no_longer_than_a_moment_for_others() -> None:
+    scene = Scene()
+    a = scene.begin("a")
+    scene.begin("stays")
+    scene.end(a)
+    scene.wait(GATHERING_SECONDS / 2)
+    assert scene.sent == []
+    scene.wait(GATHERING_SECONDS / 2)
+    assert scene.sent == [[("exited", "a")]]
+
+
+def test_those_who_begin_all_the_time_do_not_keep_others_news_back() -> None:
+    scene = Scene()
+    scene.begin("first")
+    scene.end(scene.begin("a"))
+    for number in range(8):
+        scene.begin(str(number))
+        scene.wait(MOMENT)
+    assert scene.sent == [[("exited", "a")]]
+
+
+def test_what_ends_at_once_is_told_of_once_and_what_lives_on_is_seen_to_run() -> None:
+    scene = Scene()
+    brief = scene.begin("brief")
+    scene.begin("lasting")
+    scene.wait(MOMENT)
+    scene.end(brief)
+    scene.wait(GATHERING_SECONDS)
+    scene.wait(BRIEF_SECONDS)
+    assert scene.sent == [[("exited", "brief")], [("started", "lasting")]]
+
+
+def test_news_come_also_when_the_clock_was_set_back() -> None:
+    scene = Scene()
+    scene.begin("stays")
+    a = scene.begin("a")
+    scene.now -= 100
+    scene.end(a)
+    assert scene.sent == [[("exited", "a")]]
+    scene.wait(BRIEF_SECONDS)
+    assert scene.sent[1:] == [[("started", "stays")]]
