@@ -45,3 +45,6 @@ async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> No
                 queue.add_after(key, look_again)
         finally:
             queue.done(key)
+        if queue:
+            # Thousands that call for nothing must not be gone through in one breath.
+            await asyncio.sleep(0)
