@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.client.base import Create, Patch
+from onejob.client.base import Create, Delete, Patch
 from onejob.metrics import Metrics
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod
@@ -43,6 +43,28 @@ def test_an_idle_controller_acts_at_once(tmp_path: Path) -> None:
             finished = await term.cluster.until_finished(job)
             assert term.cluster.clock.now() == before
             assert finished.status.succeeded == 1
+
+    run_virtual(main())
+
+
+def test_that_counted_pods_are_cleared_away_is_no_urgent_news(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_term(tmp_path) as term:
+            await term.cluster.create_job(completions=1000, parallelism=20)
+            await settled()
+            ended = await term.cluster.pods()
+            # Those that are to replace them shall bring no news of their own.
+            term.cluster.tasks.pop().cancel()
+            await end_pods(term, ended)
+            await settled()
+            await asyncio.sleep(1)
+            before = syncs(term.cluster.metrics)
+            client = term.cluster.client
+            for pod in ended:
+                await client.write(Delete(pod.key, uid=pod.metadata.uid))
+            await asyncio.sleep(1)
+            assert len(await term.cluster.pods()) == 20
+            assert syncs(term.cluster.metrics) == before + 1
 
     run_virtual(main())
 

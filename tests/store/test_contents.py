@@ -1,6 +1,7 @@
 """Names in order, however they come and go."""
 
 import random
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +48,26 @@ def test_an_unchanged_order_is_not_made_again() -> None:
     for number in range(1_000):
         names.add(f"{number * 7919 % 1_000}")
     assert names.ordered() is names.ordered()
+
+
+def test_a_name_costs_the_same_however_many_there_are() -> None:
+    class Counting(SortedNames):
+        looked_at = 0
+
+        def ordered(self) -> Sequence[str]:
+            self.looked_at += self.held
+            return super().ordered()
+
+    count = 100_000
+    names = Counting()
+    for number in range(count):
+        names.add(f"{number * 7919 % count:05}")
+    assert names.looked_at < 12 * count
+    names.looked_at = 0
+    for number in range(count // 2):
+        names.remove(f"{number:05}")
+    assert names.looked_at < 12 * count
+    assert list(names.ordered()) == [f"{number:05}" for number in range(count // 2, count)]
 
 
 def test_names_that_come_and_go_leave_nothing_behind() -> None:

@@ -10,6 +10,7 @@ import apsw
 
 from onejob.store.limits import MIB, Limits
 from onejob.store.log import LogStore
+from onejob.store.upkeep import SLICE_REVISIONS
 from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, names, pod, put, remove, settle, write
 
@@ -117,15 +118,15 @@ def test_live_versions_outlive_any_compaction(tmp_path: Path) -> None:
 def test_compaction_goes_in_slices_and_lets_commits_through(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_store(tmp_path / "db", latency_seconds=0.01) as store:
-            for number in range(3_000):
+            for number in range(6_000):
                 put(store, pod(f"{number % 10}"), "")
             await store.durable(store.staged_revision)
             await asyncio.sleep(299)
             steps = {store.compacted}
-            while store.compacted < 3_001:
+            while store.compacted < 6_001:
                 await write(store, pod("busy"), "")
                 steps.add(store.compacted)
-            assert max(b - a for a, b in pairwise(sorted(steps))) <= 2 * 256
+            assert max(b - a for a, b in pairwise(sorted(steps))) <= 2 * SLICE_REVISIONS <= 1_024
             assert len(steps) > 5
 
     run_virtual(main())

@@ -130,19 +130,21 @@ class JobController:
         for delta in deltas:
             self._count_tracked(delta)
             old, new = delta.old, delta.new
-            if new is not None and (owner := new.metadata.controller_ref) is not None:
+            pod = new if new is not None else old
+            if pod is not None and (owner := pod.metadata.controller_ref) is not None:
                 if owner.uid not in busy:
-                    busy[owner.uid] = self._busy(new)
+                    busy[owner.uid] = self._busy(pod)
                 job = busy[owner.uid]
                 if job is not None and (old is None or old.metadata.controller_ref == owner):
-                    if is_spent(new) and not job.keeps_spent:
-                        job.memory.drop(new.metadata.uid)
+                    if is_spent(pod) and not job.keeps_spent:
+                        job.memory.drop(pod.metadata.uid)
                         soon.add(job.key)
                         continue
-                    if job.memory.put(new):
-                        # One that is active calls for nothing: only numbers are shown of it.
-                        (soon if new.active else at_once).add(job.key)
-                    continue
+                    if new is not None:
+                        if job.memory.put(new):
+                            # One that is active calls for nothing: only numbers are shown of it.
+                            (soon if new.active else at_once).add(job.key)
+                        continue
             self._any_pod_changed(delta)
         for key in at_once:
             self._queue.add(key)

@@ -15,8 +15,10 @@ Held: TypeAlias = Stored | int
 
 #: Up to this many new names are put in their place one by one; more are merged in one go.
 _FEW = 64
-#: Unsorted names are merged at latest when there are this many, to bound the next look.
+#: Unsorted names are merged at latest when there are this many, to bound the next look, but are
+#: at least this share of all: so a name costs the same, however many there are.
 _MANY = 2_048
+_SHARE = 1 / 8
 
 
 class SortedNames:
@@ -36,13 +38,15 @@ class SortedNames:
             self._removed.discard(name)
             return
         self._added.append(name)
-        if len(self._added) >= _MANY:
-            self.ordered()
+        self._tidy(len(self._added))
 
     def remove(self, name: str) -> None:
         """`name` must be present."""
         self._removed.add(name)
-        if len(self._removed) >= _MANY:
+        self._tidy(len(self._removed))
+
+    def _tidy(self, loose: int) -> None:
+        if loose >= _MANY and loose >= _SHARE * len(self._sorted):
             self.ordered()
 
     @property

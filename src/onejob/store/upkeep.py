@@ -10,7 +10,7 @@ from onejob.store.writer import Committer, Writer
 
 #: History is forgotten in slices of this many revisions, or of twice the commit that a slice
 #: goes along with: so the forgetting keeps up with any writers.
-SLICE_REVISIONS = 256
+SLICE_REVISIONS = 512
 
 
 class Upkeep:

@@ -22,6 +22,8 @@ from onejob.store.limits import Limits
 #: Free pages are given back this many at a time.
 VACUUM_PAGES = 128
 
+#: About as many documents share a page; one by one they would have it written as often.
+_ROWS_PER_PAGE = 4
 _COLUMNS = 7
 _Value: TypeAlias = str | int | bytes | None
 
@@ -55,7 +57,7 @@ class Writer:
     def compact(self, revision: int, rows: int) -> None:
         """Forget what was superseded up to `revision`, which is at most `rows` further on."""
         self._run("UPDATE state SET compacted = ?", (revision,))
-        self._since_checkpoint += rows * PAGE_BYTES
+        self._since_checkpoint += rows * PAGE_BYTES // _ROWS_PER_PAGE
         self._since_vacuum += rows
 
     @property
