@@ -129,6 +129,7 @@ class ControlPlane:
             rng=world.rng,
             capacity=capacity,
         )
+        self.client.on_pod_staged(self.node.expect)
 
     def _add_controllers(self, root_ca: str) -> None:
         client, informers, clock, metrics = self.client, self.informers, self.clock, self.metrics

@@ -55,6 +55,7 @@ class LocalClient:
         self._writes = service.writes
         self._quick = QuickWrites(service.writes)
         self._quick_jobs = QuickJobs(service.writes)
+        self._expect_pod: Callable[[bytes], None] | None = None
         self._stages: dict[type[Op], Callable[[Any], Outcome]] = {
             Create: self._stage_create,
             Patch: self._stage_patch,
@@ -63,6 +64,11 @@ class LocalClient:
             Bind: self._stage_bind,
             Evict: self._stage_evict,
         }
+
+    def on_pod_staged(self, expect: Callable[[bytes], None]) -> None:
+        """Tell `expect` of each Pod that is lined up to be created here, before it exists: what it
+        stages for the Pod is never on disk without it."""
+        self._expect_pod = expect
 
     async def get(self, key: Key) -> bytes:
         return await self._service.get(BY_RESOURCE[key.resource], key.namespace, key.name)
@@ -112,7 +118,10 @@ class LocalClient:
 
     def _stage_create(self, op: Create) -> Outcome:
         if op.resource == PODS:
-            return self._create_pod(op.namespace, op.document)
+            outcome = self._create_pod(op.namespace, op.document)
+            if self._expect_pod is not None:
+                self._expect_pod(outcome.document)
+            return outcome
         kind = BY_RESOURCE[op.resource]
         return self._writes.create(kind, op.namespace, _decode(op.document), self._options)
 

@@ -42,7 +42,7 @@ from onejob.node.sighting import Sighting
 from onejob.node.writer import Writer
 from onejob.objects.meta import PODS, Key, Meta
 from onejob.objects.pod import Pod
-from onejob.objects.pod_spec import Container, NodePod
+from onejob.objects.pod_spec import Container, NodePod, read_node_pod
 from onejob.planning.placement import Amounts
 from onejob.planning.pod_status import NodeFacts
 
@@ -204,6 +204,18 @@ class NodeAgent:
         document = await self._client.get(Key(PODS, namespace, pod))
         _, ref = running_container(document, container)
         return self.runtime.logs(ref, LogOptions(follow=True, tail_lines=0))
+
+    def expect(self, document: bytes) -> None:
+        """A Pod that is about to exist, if all goes well."""
+        if self._before_us is not None or self._binder.crowded:
+            return
+        try:
+            pod = read_node_pod(document)
+        except ValueError:
+            # Nothing is to be said of it before it is there.
+            return
+        if not pod.spec.node_name:
+            self._binder.expect(pod)
 
     # --- the API tells
 

@@ -20,6 +20,7 @@ from onejob.planning.placement import (
     Candidate,
     NodeView,
     WaitingRoom,
+    fits,
     misfit,
     room_left,
 )
@@ -69,21 +70,38 @@ class Binder:
 
     def add(self, pod: NodePod) -> None:
         """A Pod without a node, new or changed."""
-        spec = pod.spec
         if pod.uid in self._binding:
             return
-        if spec.scheduling_gates or spec.scheduler_name != _OUR_SCHEDULER or pod.metadata.deleting:
+        if not _may_be_placed(pod):
             self.drop(pod.uid)
             return
         try:
-            demand = demand_of(spec)
+            candidate = _candidate(pod)
         except BadQuantity as error:
             self._tell_unfit(pod, f"0/1 nodes are available: {error}.")
             return
-        candidate = Candidate(pod.uid, spec, demand, pod.metadata.creation_timestamp or _LONG_AGO)
         self._waiting[pod.uid] = (pod, candidate)
         self._line_up(pod, candidate)
         self.consider_soon()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether whoever comes now has to wait for others."""
+        return self._closed or bool(self._room)
+
+    def expect(self, pod: NodePod) -> None:
+        """A Pod that is about to exist. Taken at once if there is room for it, its binding is on
+        disk as soon as itself; otherwise it has its turn once it is there."""
+        if not _may_be_placed(pod):
+            return
+        try:
+            candidate = _candidate(pod)
+        except BadQuantity:
+            # Nobody can be told of this before the Pod is there.
+            return
+        node = self._node()
+        if not misfit(candidate, node) and fits(candidate, room_left(node, self._used)):
+            self._bind(pod, candidate.demand)
 
     def is_binding(self, uid: str) -> bool:
         return uid in self._binding
@@ -162,6 +180,19 @@ class Binder:
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         patch = Patch(pod.key, msgspec.json.encode(body), subresource="status")
         self._writer.submit(patch, _told, pod.metadata)
+
+
+def _may_be_placed(pod: NodePod) -> bool:
+    spec = pod.spec
+    return not (
+        spec.scheduling_gates or spec.scheduler_name != _OUR_SCHEDULER or pod.metadata.deleting
+    )
+
+
+def _candidate(pod: NodePod) -> Candidate:
+    """Raises BadQuantity."""
+    created_at = pod.metadata.creation_timestamp or _LONG_AGO
+    return Candidate(pod.uid, pod.spec, demand_of(pod.spec), created_at)
 
 
 def _told(result: Result) -> None:

@@ -80,7 +80,7 @@ class WaitingRoom:
             heads = [
                 head
                 for need in list(self._lines)
-                if _fits(need, free) and (head := self._head(need)) is not None
+                if _are_free(need, free) and (head := self._head(need)) is not None
             ]
             if not heads:
                 return taken
@@ -108,7 +108,11 @@ def _need(candidate: Candidate) -> _Need:
     return tuple(sorted(item for item in candidate.demand.items() if item[1]))
 
 
-def _fits(need: _Need, free: Amounts) -> bool:
+def fits(candidate: Candidate, free: Amounts) -> bool:
+    return _are_free(_need(candidate), free)
+
+
+def _are_free(need: _Need, free: Amounts) -> bool:
     return all(amount <= free.get(name, 0) for name, amount in need)
 
 
