@@ -7,9 +7,9 @@ from onejob.benchmarks.operation_counts import per_pod
 #: Most allowed per Pod, about 30 % above what was measured when the bound was set.
 BOUNDS = {
     "writes per pod": 6.0,
-    "commits per pod": 0.28,
-    "syncs per pod": 0.14,
-    "decodes per pod": 16.0,
+    "commits per pod": 0.15,
+    "syncs per pod": 0.075,
+    "decodes per pod": 13.5,
     "encodes per pod": 9.5,
 }
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from onejob.api.errors import ApiError, Expired, Unauthorized
-from onejob.client.base import Delete, Patch, Selection, WatchEvent
+from onejob.client.base import Delete, Patch, Selection, WatchEvent, Written
 from onejob.client.credentials import Credential, CredentialSource, FixedCredential
 from onejob.client.http import HttpClient, Unreachable
 from onejob.client.kubeconfig import Connection
@@ -193,6 +193,32 @@ def test_no_answer_is_an_api_error() -> None:
         await nobody.close()
 
     asyncio.run(test())
+
+
+def test_writes_of_one_object_wait_for_each_other_and_for_no_other() -> None:
+    under_way: list[str] = []
+    most = {"of one": 0, "of all": 0}
+
+    async def handler(head: str, writer: asyncio.StreamWriter) -> None:
+        path = head.split()[1]
+        under_way.append(path)
+        most["of one"] = max(most["of one"], under_way.count(path))
+        most["of all"] = max(most["of all"], len(under_way))
+        await asyncio.sleep(0.01)
+        under_way.remove(path)
+        body = json.dumps({"metadata": {"name": "a", "resourceVersion": "7"}}).encode()
+        writer.write(answer(200, body))
+
+    async def test() -> None:
+        async with talking_to(handler) as client:
+            names = ("a", "b", "c") * 4
+            results = await client.write_many(
+                [Patch(Key("jobs.batch", "ns", name), b"{}") for name in names]
+            )
+            assert all(isinstance(result, Written) for result in results)
+
+    asyncio.run(test())
+    assert most == {"of one": 1, "of all": 3}
 
 
 def event(type_: str, **object_: object) -> bytes:

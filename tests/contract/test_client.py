@@ -451,6 +451,28 @@ def test_write_many_of_many(run: Run) -> None:
     run(test)
 
 
+def test_writes_of_one_object_are_tried_in_order(run: Run) -> None:
+    async def test(client: Client) -> None:
+        await client.write_many([create_config("a"), create_config("b")])
+        numbers = [str(number) for number in range(40)]
+        results = await client.write_many(
+            [
+                Patch(configs(name), json.dumps({"data": {"k": number}}).encode(), "merge")
+                for number in numbers
+                for name in ("a", "b")
+            ]
+        )
+        revisions = [result.revision for result in results if isinstance(result, Written)]
+        assert len(revisions) == 2 * len(numbers)
+        for of_one in (revisions[::2], revisions[1::2]):
+            assert of_one == sorted(of_one)
+        for name in ("a", "b"):
+            document = json.loads(await client.get(configs(name)))
+            assert document["data"] == {"k": numbers[-1]}
+
+    run(test)
+
+
 def test_lists_hold_whole_documents(run: Run) -> None:
     async def test(client: Client) -> None:
         written = await client.write(create_job("a"))

@@ -111,7 +111,7 @@ class Client(Protocol):
         """One write; raises its error."""
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        """Independent writes, tried in order, one result each; locally they share commits.
-        Not a transaction: some may fail while others succeed."""
+        """Independent writes, one result each; those of one object are tried in order. Locally
+        they share commits. Not a transaction: some may fail while others succeed."""
 
     async def close(self) -> None: ...

@@ -17,7 +17,16 @@ from yarl import URL
 
 from onejob import __version__
 from onejob.api.errors import ApiError, Expired, from_status
-from onejob.client.base import EventType, Listing, Op, Result, Selection, WatchEvent, Written
+from onejob.client.base import (
+    Create,
+    EventType,
+    Listing,
+    Op,
+    Result,
+    Selection,
+    WatchEvent,
+    Written,
+)
 from onejob.client.credentials import Credential
 from onejob.client.kubeconfig import Connection
 from onejob.client.requests import (
@@ -137,16 +146,21 @@ class HttpClient:
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         results: dict[int, Result] = {}
-        pending = iter(enumerate(ops))
+        series: dict[Key | int, list[tuple[int, Op]]] = {}
+        for position, op in enumerate(ops):
+            of_one_object = position if isinstance(op, Create) else op.key
+            series.setdefault(of_one_object, []).append((position, op))
+        pending = iter(series.values())
 
         async def work() -> None:
-            for position, op in pending:
-                try:
-                    results[position] = await self.write(op)
-                except ApiError as error:
-                    results[position] = error
+            for one_after_the_other in pending:
+                for position, op in one_after_the_other:
+                    try:
+                        results[position] = await self.write(op)
+                    except ApiError as error:
+                        results[position] = error
 
-        workers = min(self._concurrency, len(ops))
+        workers = min(self._concurrency, len(series))
         await asyncio.gather(*(work() for _ in range(workers)))
         return [results[position] for position in range(len(ops))]
 

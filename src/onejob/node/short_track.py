@@ -39,11 +39,13 @@ class Run:
     revision: int
     #: To the second: no status says more.
     started_at: datetime
-    writing: bool = False
+    #: How many of its writes are under way. The last need not wait for the first: they are tried
+    #: in order, and what holds up or refuses the one does so to the other.
+    unanswered: int = 0
     exit: Exit | None = None
     #: As the watch showed it last.
     newest: Sighting | None = None
-    #: Seen to be deleted: it leaves as soon as nothing is being written.
+    #: To be deleted, or refused: it leaves as soon as nothing is being written.
     leaving: bool = False
 
     def seen(self) -> dict[str, ContainerSeen]:
@@ -101,28 +103,24 @@ class ShortTrack:
     def ended(self, event: Ended) -> None:
         run = self._runs[event.ref.uid]
         run.exit = event.exit
-        if not run.writing:
+        if not run.leaving:
             self._write(run)
 
     def sighted(self, uid: str, sighting: Sighting) -> None:
         run = self._runs[uid]
         run.newest = sighting
         if sighting.deleting:
-            run.leaving = True
-            if not run.writing:
-                self._off(run)
+            self._leave_soon(run)
 
     def drop(self, uid: str) -> Run | None:
         return self._runs.pop(uid, None)
 
     def leave_all(self) -> None:
         for run in list(self._runs.values()):
-            run.leaving = True
-            if not run.writing:
-                self._off(run)
+            self._leave_soon(run)
 
     def _write(self, run: Run) -> None:
-        run.writing = True
+        run.unanswered += 1
         last = run.exit is not None
         body = self._render(run).replace(_UID_BYTES, run.pod.uid.encode())
         patch = Patch(run.pod.key, body, subresource="status")
@@ -131,24 +129,24 @@ class ShortTrack:
         )
 
     def _written(self, run: Run, last: bool, result: Result) -> None:
-        run.writing = False
+        run.unanswered -= 1
         if run.pod.uid not in self._runs:
             return
         if isinstance(result, Exception):
             # Whatever is wrong with it, the long way knows what to do.
-            self._off(run)
-            return
-        run.revision = result.revision
+            run.leaving = True
+        else:
+            run.revision = result.revision
         if run.leaving:
-            self._off(run)
+            self._leave_soon(run)
         elif last:
             del self._runs[run.pod.uid]
             self._done(run)
-        elif run.exit is not None:
-            self._write(run)
 
-    def _off(self, run: Run) -> None:
-        if self._runs.pop(run.pod.uid, None) is not None:
+    def _leave_soon(self, run: Run) -> None:
+        run.leaving = True
+        if not run.unanswered:
+            del self._runs[run.pod.uid]
             self._leave(run)
 
     def _render(self, run: Run) -> bytes:

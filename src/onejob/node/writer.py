@@ -1,8 +1,8 @@
 """All writes of the agent, batched as they come: while one batch is under way the next gathers.
 
-Writes of one batch must be independent, so whoever submits a write for an object waits for its
-answer before submitting the next. Batches are small and take from all owners in turn: the one
-Pod of a small Job need not wait for the thousand of a giant one.
+Writes of one object are tried in the order in which they were submitted. Whoever wants a write only
+if the one before it succeeds waits for the answer to that. Batches are small and take from all
+owners in turn: the one Pod of a small Job need not wait for the thousand of a giant one.
 """
 
 import asyncio
@@ -57,6 +57,8 @@ class Writer:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
+                # What the last answers led to is mostly one turn away, and shares the commit.
+                await asyncio.sleep(0)
                 batch = self._take()
                 results = await self._write([op for op, _ in batch])
                 for number, ((_, answer), result) in enumerate(zip(batch, results, strict=True)):
