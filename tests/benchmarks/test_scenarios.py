@@ -68,7 +68,7 @@ def test_every_pod_is_counted(probe: str, sizes: dict[str, int], pods: int) -> N
 
 
 def test_the_curve_has_a_point_per_size() -> None:
-    sizes = {"smallest": 10, "largest": 100, "parallelism": 10}
+    sizes = {"smallest": 10, "largest": 100, "parallelism": 10, "rounds": 2}
     measured = run_probe("scaling:cost_against_size", sizes)
     assert [size for size, _ in measured.curve] == [10, 100]
 

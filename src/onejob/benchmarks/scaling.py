@@ -1,25 +1,30 @@
 """Does a Pod cost the same in a large Job as in a small one?"""
 
+from statistics import median
+
 from onejob.benchmarks.results import Measurement
 from onejob.benchmarks.subprocesses import run_probe
 
 _PROBE = "control_plane:one_job"
 
 
-def cost_against_size(*, smallest: int, largest: int, parallelism: int) -> Measurement:
-    """Sizes grow tenfold, each in a process of its own."""
-    curve: list[tuple[int, float]] = []
-    rss: list[float] = []
-    size = smallest
-    while size <= largest:
-        measured = run_probe(_PROBE, {"completions": size, "parallelism": parallelism})
-        assert measured.cost is not None
-        curve.append((size, measured.cost.cpu_us_per_pod))
-        rss.append(measured.cost.peak_rss_mb)
-        size *= 10
-    costs = [cost for _, cost in curve]
+def cost_against_size(*, smallest: int, largest: int, parallelism: int, rounds: int) -> Measurement:
+    """Sizes grow tenfold, each in a process of its own. Each round takes all of them, so that a
+    machine that is slower for a while is slower for all, and the median of the rounds counts."""
+    sizes = [smallest]
+    while sizes[-1] * 10 <= largest:
+        sizes.append(sizes[-1] * 10)
+    costs: dict[int, list[float]] = {size: [] for size in sizes}
+    peak_rss_mb = 0.0
+    for _ in range(rounds):
+        for size in sizes:
+            measured = run_probe(_PROBE, {"completions": size, "parallelism": parallelism})
+            assert measured.cost is not None
+            costs[size].append(measured.cost.cpu_us_per_pod)
+            peak_rss_mb = max(peak_rss_mb, measured.cost.peak_rss_mb)
+    curve = [(size, median(costs[size])) for size in sizes]
     figures = {f"CPU per pod of {size:,}, µs": cost for size, cost in curve}
     # Against the cheapest: the smallest carries what is paid once per process.
-    figures["growth of cost, ×"] = costs[-1] / min(costs[:-1])
-    figures[f"peak RSS of {curve[-1][0]:,}, MB"] = rss[-1]
+    figures["growth of cost, ×"] = curve[-1][1] / min(cost for _, cost in curve[:-1])
+    figures[f"peak RSS of {sizes[-1]:,}, MB"] = peak_rss_mb
     return Measurement(figures, curve=tuple(curve))
