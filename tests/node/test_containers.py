@@ -461,6 +461,23 @@ def test_without_mount_namespaces_a_link_stands_in_for_one_pod_at_a_time(tmp_pat
     asyncio.run(main())
 
 
+def test_without_mount_namespaces_the_end_of_a_pod_frees_its_path_at_once(
+    tmp_path: Path,
+) -> None:
+    def linked(name: str) -> Document:
+        mount = [{"name": "v", "mountPath": str(tmp_path / "linked")}]
+        pod = a_pod("true", name=name, volumeMounts=mount)
+        return with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}])
+
+    async def main() -> None:
+        async with a_process_node(tmp_path, isolation=False) as node:
+            for name in ("p", "q", "r"):
+                await node.run(linked(name))
+                assert await node.events(name) == []
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("volume", "mount", "words"),
     [

@@ -125,9 +125,12 @@ class Furnishing:
         """Something that the Pod started may live longer than its containers."""
         self._scratch.never_hand_on(uid)
 
-    def take_back(self, uid: str) -> None:
-        """The Pod is over: only its logs stay."""
+    def unlink(self, uid: str) -> None:
+        """The Pod is over: another that is about to start may want its links' places."""
         self._links.give_back(uid)
+
+    def take_back(self, uid: str) -> None:
+        """Of a Pod that is over, and has no links, only the logs stay."""
         self._scratch.give_back(uid)
         if uid in self._furnished:
             self._furnished.discard(uid)

@@ -44,7 +44,7 @@ from onejob.planning.pod_lifecycle import Exit
 
 log = logging.getLogger(__name__)
 
-#: After its end a Pod leaves nothing urgent to do: what it had is cleared away later, with others'.
+#: What a Pod had to itself is cleared away later, with others': nobody waits for that.
 _CLEAR_AWAY_SECONDS = 0.02
 #: How much longer than the longest grace the supervisor may take to end everything.
 _PATIENCE_SECONDS = 10.0
@@ -114,6 +114,7 @@ class ProcessRuntime:
 
     def release(self, uid: str) -> None:
         self._cancel_launching(uid)
+        self._furnishing.unlink(uid)
         self._released.append(uid)
         if self._clearing is None:
             loop = asyncio.get_running_loop()
