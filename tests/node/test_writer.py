@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from onejob.api.errors import InternalError
-from onejob.client.base import Bind, Client, Op, Result, Written
+from onejob.client.base import Bind, Client, Op, Patch, Result, Written
 from onejob.node.writer import Writer
 from onejob.objects.meta import PODS, Key, Meta, OwnerReference
 from onejob.virtual_time import run_virtual
@@ -73,3 +73,35 @@ def test_an_api_that_does_not_answer_is_asked_again() -> None:
     api = SlowApi(failures=3)
     assert run_virtual(written(api, [("p", "")])) == ["p"]
     assert api.batches == [["p"]]
+
+
+class ForgetfulApi:
+    """Does what it is asked to, and once does not say so. Keeps the texts it was given."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self._answers = False
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        self.texts += [op.body for op in ops if isinstance(op, Patch)]
+        if not self._answers:
+            self._answers = True
+            raise InternalError("part of it was rolled back")
+        return [Written(len(self.texts), b"") for _ in ops]
+
+
+def test_of_what_may_have_been_written_only_the_last_word_on_an_object_is_said_again() -> None:
+    async def main() -> None:
+        api = ForgetfulApi()
+        writer = Writer(cast("Client", api))
+        answers: list[Result] = []
+        for name, text in (("a", b"begins"), ("b", b"other"), ("a", b"ends")):
+            patch = Patch(Key(PODS, "default", name), text)
+            writer.submit(patch, answers.append, Meta(name=name, uid=name))
+        running = asyncio.create_task(writer.run())
+        await writer.settled()
+        running.cancel()
+        assert api.texts == [b"begins", b"ends", b"other", b"ends", b"other"]
+        assert answers == [Written(5, b"")] * 3
+
+    run_virtual(main())

@@ -15,7 +15,7 @@ from random import Random
 from onejob.api.errors import ApiError, BadRequest
 from onejob.api.quantity import BadQuantity
 from onejob.api.requests import LogOptions
-from onejob.client.base import Client, Op, Result
+from onejob.client.base import Client, Result
 from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
@@ -39,7 +39,7 @@ from onejob.node.runtime import (
 )
 from onejob.node.short_track import Run, ShortTrack
 from onejob.node.sighting import Sighting
-from onejob.node.writer import Writer
+from onejob.node.writer import Change, Writer
 from onejob.objects.meta import PODS, Key, Meta
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import Container, NodePod, read_node_pod
@@ -437,7 +437,7 @@ class NodeAgent:
     def now(self) -> datetime:
         return self._clock.now()
 
-    def write(self, op: Op, answer: Callable[[Result], None], of: Meta) -> None:
+    def write(self, op: Change, answer: Callable[[Result], None], of: Meta) -> None:
         self._writer.submit(op, answer, of)
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None:

@@ -14,9 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from onejob.api.errors import ApiError, Conflict, NotFound
-from onejob.client.base import Delete, Op, Patch, Result
+from onejob.client.base import Delete, Patch, Result
 from onejob.node.runtime import AttemptRef, Ended, Hindered, Lost, Runtime, RuntimeEvent, Started
 from onejob.node.sighting import Sighting
+from onejob.node.writer import Change
 from onejob.objects.meta import Key, Meta
 from onejob.objects.pod_spec import Container, NodePod, ReportedContainer
 from onejob.objects.pod_status import ConditionReport, PodReport
@@ -36,7 +37,7 @@ class Surroundings(Protocol):
 
     def now(self) -> datetime: ...
 
-    def write(self, op: Op, answer: Callable[[Result], None], of: Meta) -> None: ...
+    def write(self, op: Change, answer: Callable[[Result], None], of: Meta) -> None: ...
 
     def soon(self, work: "PodWork") -> None:
         """Have the Pod take its next step."""

@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from onejob.api.errors import ApiError
-from onejob.client.base import Client, Op, Result
+from onejob.client.base import Bind, Client, Delete, Patch, Result
 from onejob.objects.meta import Meta
 
 log = logging.getLogger(__name__)
 
+#: What the agent does to Pods: it creates none.
+Change: TypeAlias = Bind | Patch | Delete
 Answer = Callable[[Result], None]
-_Asked: TypeAlias = tuple[Op, Answer]
+_Asked: TypeAlias = tuple[Change, Answer]
 
 _MOST_AT_ONCE = 200
 #: How many writes of one owner are taken before the next has its turn.
@@ -37,7 +39,7 @@ class Writer:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def submit(self, op: Op, answer: Answer, of: Meta) -> None:
+    def submit(self, op: Change, answer: Answer, of: Meta) -> None:
         """`of` is the Pod that is written."""
         owner = of.owner_references[0].uid if of.owner_references else of.uid
         waiting = self._waiting.get(owner)
@@ -78,14 +80,24 @@ class Writer:
                 self._waiting[owner] = waiting
         return batch
 
-    async def _write(self, ops: Sequence[Op]) -> Sequence[Result]:
+    async def _write(self, ops: Sequence[Change]) -> Sequence[Result]:
         """An API that does not answer is asked again."""
-        failures = 0
-        while True:
-            try:
-                return await self._client.write_many(ops)
-            except (ApiError, OSError) as error:
-                delay = min(_FIRST_RETRY * 2**failures, _LONGEST_RETRY)
-                failures += 1
-                log.warning("the API does not answer, trying again: %s", error)
-                await asyncio.sleep(delay)
+        results = await self._try(ops)
+        if results is not None:
+            return results
+        # Perhaps all was written: what is not the last word on an object must not follow that.
+        last = {op.key: op for op in ops}
+        delay = _FIRST_RETRY
+        while results is None:
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _LONGEST_RETRY)
+            results = await self._try(list(last.values()))
+        answers = dict(zip(last, results, strict=True))
+        return [answers[op.key] for op in ops]
+
+    async def _try(self, ops: Sequence[Change]) -> Sequence[Result] | None:
+        try:
+            return await self._client.write_many(ops)
+        except (ApiError, OSError) as error:
+            log.warning("the API does not answer, trying again: %s", error)
+            return None
