@@ -1,8 +1,11 @@
 """A node that leaves waits for its Pods, but not for ever."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
+
+import pytest
 
 from onejob.api.errors import InternalError
 from onejob.client.base import Op, Result
@@ -10,7 +13,7 @@ from onejob.client.local import LocalClient
 from onejob.node.runtime import AttemptRef
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.virtual_time import run_virtual, virtual_clock
-from tests.node.support import Document, a_node, a_pod, an_api, with_spec
+from tests.node.support import NODE, Document, a_node, a_pod, an_api, with_spec
 
 
 def a_long_pod() -> Document:
@@ -66,3 +69,25 @@ def test_a_runtime_that_never_tells_of_an_end_is_left_after_the_grace(tmp_path: 
 
 def test_an_api_that_takes_no_last_word_is_left(tmp_path: Path) -> None:
     assert seconds_to_leave(tmp_path, deaf=False, broken=True) < 100
+
+
+@pytest.mark.parametrize("track", ["short", "long"])
+def test_a_pod_that_is_being_bound_as_the_node_leaves_has_ended_by_then(
+    tmp_path: Path, track: str
+) -> None:
+    async def main() -> Document:
+        clock = virtual_clock()
+        pod = a_long_pod()
+        if track == "long":
+            pod = with_spec(pod, activeDeadlineSeconds=1_000_000)
+        async with an_api(tmp_path, clock, in_this_thread=True) as client:
+            async with a_node(client, SimulatedRuntime(clock), clock=clock) as node:
+                await node.create(pod)
+                # A commit takes longer.
+                await asyncio.sleep(0.0005)
+                assert "nodeName" not in (await node.pod("p"))["spec"]
+            return await node.pod("p")
+
+    pod = run_virtual(main())
+    assert pod["spec"]["nodeName"] == NODE
+    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Terminated")

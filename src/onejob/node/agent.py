@@ -301,9 +301,10 @@ class NodeAgent:
             newest = self._while_binding.pop(pod.uid)
             if newest is None:
                 self._binder.release(demand)
+                self._check_emptied()
                 return
-        deleted = newest is not None and newest.deleting
-        if self.runtime.simulated and not deleted and self._track.takes(pod):
+        ending = self._emptied is not None or (newest is not None and newest.deleting)
+        if self.runtime.simulated and not ending and self._track.takes(pod):
             self._track.begin(pod, demand, revision)
             return
         self._step(self._work_on(pod, demand, revision, newest))
@@ -313,12 +314,14 @@ class NodeAgent:
         if newest is not None:
             # Perhaps somebody else bound it, and to this node.
             self._see(newest)
+        self._check_emptied()
 
     def _work_on(
         self, pod: NodePod, demand: Amounts, revision: int, newest: Sighting | None
     ) -> PodWork:
         work = PodWork(pod, self, demand)
         work.known_revision = revision
+        work.node_leaves = self._emptied is not None
         self._work[pod.uid] = work
         if newest is not None:
             work.sighted(newest)
@@ -327,7 +330,6 @@ class NodeAgent:
     def _run_left(self, run: Run) -> None:
         work = self._work_on(run.pod, run.demand, run.revision, run.newest)
         work.seen.update(run.seen())
-        work.node_leaves = self._emptied is not None
         self.soon(work)
 
     def _run_done(self, run: Run) -> None:
@@ -345,8 +347,7 @@ class NodeAgent:
         except BadQuantity:
             demand = {"pods": 1}
         self._binder.occupy(demand)
-        work = PodWork(pod, self, demand)
-        self._work[pod.uid] = work
+        work = self._work_on(pod, demand, pod.metadata.revision, None)
         if self._inherited is not None:
             # Which of its attempts were made is only known once all Pods are.
             return
@@ -388,7 +389,7 @@ class NodeAgent:
     def _check_emptied(self) -> None:
         if self._emptied is None or self._emptied.done():
             return
-        if not self._work and not self._track:
+        if not self._work and not self._track and not self._binder.binds:
             self._emptied.set_result(None)
 
     # --- the runtime tells

@@ -103,6 +103,11 @@ class Binder:
         if not misfit(candidate, node) and fits(candidate, room_left(node, self._used)):
             self._bind(pod, candidate.demand)
 
+    @property
+    def binds(self) -> bool:
+        """Whether any Pod may become ours at any moment."""
+        return bool(self._binding)
+
     def is_binding(self, uid: str) -> bool:
         return uid in self._binding
 
