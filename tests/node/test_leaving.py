@@ -1,19 +1,30 @@
 """A node that leaves waits for its Pods, but not for ever."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from onejob.api.errors import InternalError
-from onejob.client.base import Op, Result
+from onejob.client.base import Delete, Op, Result
 from onejob.client.local import LocalClient
+from onejob.node.process_runtime import ProcessRuntime
 from onejob.node.runtime import AttemptRef
 from onejob.node.simulated import DURATION, SimulatedRuntime
+from onejob.objects.meta import PODS, Key
 from onejob.virtual_time import run_virtual, virtual_clock
-from tests.node.support import NODE, Document, a_node, a_pod, an_api, with_spec
+from tests.node.support import (
+    NODE,
+    Document,
+    a_node,
+    a_pod,
+    an_api,
+    process_runtime,
+    shell,
+    with_spec,
+)
 
 
 def a_long_pod() -> Document:
@@ -91,3 +102,27 @@ def test_a_pod_that_is_being_bound_as_the_node_leaves_has_ended_by_then(
     pod = run_virtual(main())
     assert pod["spec"]["nodeName"] == NODE
     assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Terminated")
+
+
+@pytest.mark.parametrize("over", [ProcessRuntime.discard, ProcessRuntime.release])
+def test_what_is_over_only_after_the_node_has_left_is_cleared_away_in_its_next_life(
+    tmp_path: Path, over: Callable[[ProcessRuntime, str], None]
+) -> None:
+    async def main() -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
+        async with an_api(tmp_path) as client:
+            runtime = process_runtime(tmp_path)
+            async with a_node(client, runtime, end_pods=False) as node:
+                pod = await node.create(shell("touch here; sleep 60"))
+                await node.until("p", lambda _: list(tmp_path.glob("pods/scratch/*/here")))
+            over(runtime, pod["metadata"]["uid"])
+            # Several times as long as what Pods leave waits to be cleared away.
+            await asyncio.sleep(0.2)
+            assert failures == []
+            await client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
+            async with a_node(client, process_runtime(tmp_path)):
+                pass
+        assert not list(tmp_path.glob("pods/scratch/*"))
+
+    asyncio.run(main())

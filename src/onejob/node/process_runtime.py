@@ -113,6 +113,9 @@ class ProcessRuntime:
         self._supervisor.send({"do": "stop", "items": [[*ref, grace_seconds]]})
 
     def release(self, uid: str) -> None:
+        if self._closing:
+            # Cleared away by the next life, as after any end that we did not live to hear of.
+            return
         self._cancel_launching(uid)
         self._furnishing.unlink(uid)
         self._released.append(uid)
@@ -121,6 +124,8 @@ class ProcessRuntime:
             self._clearing = loop.call_later(_CLEAR_AWAY_SECONDS, self._clear_away)
 
     def discard(self, uid: str) -> None:
+        if self._closing:
+            return
         self._cancel_launching(uid)
         self._furnishing.remove_all(uid)
         self._forgotten.append(uid)
