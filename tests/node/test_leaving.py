@@ -123,6 +123,6 @@ def test_what_is_over_only_after_the_node_has_left_is_cleared_away_in_its_next_l
             await client.write(Delete(Key(PODS, "default", "p"), grace_seconds=0))
             async with a_node(client, process_runtime(tmp_path)):
                 pass
-        assert not list(tmp_path.glob("pods/scratch/*"))
 
     asyncio.run(main())
+    assert not list(tmp_path.glob("pods/scratch/*"))
