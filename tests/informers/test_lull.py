@@ -177,3 +177,13 @@ def test_what_happens_while_a_pod_runs_is_told_at_once(
         assert listener.told == [("a", "Pending"), ("a", "Running")]
 
     in_virtual_time(tmp_path, test)
+
+
+def test_nobody_is_told_of_anything_once_the_informer_has_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with listening(tmp_path) as listener:
+            await listener.place_and_run("a")
+        await asyncio.sleep(5)
+        assert listener.told == [("a", "Pending")]
+
+    run_virtual(main())

@@ -43,7 +43,7 @@ class Cache(Generic[V]):
         self._keep = keep
         self._places = places
         self._filed: dict[Place, dict[Key, V]] = {}
-        #: Everything up to this revision is reflected here.
+        #: Everything up to this revision is reflected here, but for quiet changes.
         self.revision = 0
 
     def __len__(self) -> int:

@@ -86,6 +86,13 @@ class Informer(Generic[V]):
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
+        try:
+            await self._follow()
+        finally:
+            # Those who would be told in the next lull may be gone by then.
+            self._unheard.clear()
+
+    async def _follow(self) -> None:
         state: State = NeedsList()
         while True:
             delay = delay_before(state)
