@@ -196,8 +196,6 @@ class ControlPlane:
         await bootstrap(plane.client)
         await plane.informers.start()
         plane._tasks = [asyncio.create_task(part) for part in plane._parts]
-        for task in plane._tasks:
-            task.add_done_callback(plane._part_ended)
         asyncio.get_running_loop().set_exception_handler(plane._callback_failed)
         store.failed.add_done_callback(lambda failed: plane._fail(str(failed.result())))
         try:
@@ -205,6 +203,8 @@ class ControlPlane:
         except RuntimeUnavailable:
             await plane.stop()
             raise
+        for task in (*plane.informers.tasks, *plane._tasks, *plane.node.tasks):
+            task.add_done_callback(plane._part_ended)
         return plane
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:

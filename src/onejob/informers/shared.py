@@ -100,6 +100,11 @@ class SharedInformers:
         for informer in self._made.values():
             await informer.synced()
 
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """They go on until `stop`; one that ends by itself leaves its listeners deaf."""
+        return self._tasks
+
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -133,6 +133,11 @@ class NodeAgent:
             self._see(sighting)
         self._take_over(self._inherited)
 
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """They go on until `stop`; without any one of them the node hangs."""
+        return self._tasks
+
     async def stop(self, *, end_pods: bool) -> None:
         """Leave. Pods go on, or are ended gracefully and reported, as `end_pods` says."""
         self._binder.close()

@@ -1,0 +1,76 @@
+"""A control plane that has lost a part says so, for it would hang from then on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from onejob.benchmarks.plane import a_job
+from onejob.server import ControlPlane, Settings, World
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import run_virtual, virtual_clock
+
+
+@asynccontextmanager
+async def a_plane(folder: Path) -> AsyncIterator[ControlPlane]:
+    plane = await ControlPlane.start(
+        Settings(folder, runtime="simulated"),
+        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
+    )
+    try:
+        yield plane
+    finally:
+        await plane.stop()
+
+
+def why_it_failed(folder: Path, scene: Callable[[ControlPlane], Awaitable[None]]) -> str:
+    async def main() -> str:
+        async with a_plane(folder) as plane:
+            await scene(plane)
+            async with asyncio.timeout(60):
+                return await plane.failed
+
+    return run_virtual(main())
+
+
+def raises(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_an_informer_that_ends_is_noticed(tmp_path: Path) -> None:
+    async def scene(plane: ControlPlane) -> None:
+        plane.informers.pods.on_change(raises)
+        await plane.client.write(a_job("j", completions=1, parallelism=1))
+
+    assert "ZeroDivisionError" in why_it_failed(tmp_path, scene)
+
+
+def test_a_part_of_the_node_that_ends_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(plane: ControlPlane) -> None:
+        monkeypatch.setattr(plane.node.runtime, "launch", raises)
+        await plane.client.write(a_job("j", completions=1, parallelism=1))
+
+    assert "ZeroDivisionError" in why_it_failed(tmp_path, scene)
+
+
+def test_a_callback_that_raises_is_noticed(tmp_path: Path) -> None:
+    async def scene(plane: ControlPlane) -> None:
+        asyncio.get_running_loop().call_soon(raises)
+
+    assert "ZeroDivisionError" in why_it_failed(tmp_path, scene)
+
+
+def test_a_plane_that_is_stopped_has_not_failed(tmp_path: Path) -> None:
+    async def main() -> bool:
+        async with a_plane(tmp_path) as plane:
+            await plane.client.write(a_job("j", completions=1, parallelism=1))
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+        return plane.failed.done()
+
+    assert not run_virtual(main())
