@@ -37,7 +37,7 @@ BOUNDED = (
     # The newest changes, up to 8,192, and one mark for each while.
     "._fanout._recent",
     "._history._marks",
-    # Names that are put in order at latest when there are 2,048.
+    # Names that are put in order when they are 2,048 and an eighth of all.
     "._added",
     "._removed",
     # Timers, of whoever waits just now.

@@ -53,7 +53,7 @@ class LocalAhead:
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        return await stage_in_turns(ops, self._stage)
+        return await stage_in_turns(ops, self._stage, self._client.look_ahead)
 
     async def durable(self) -> None:
         self._require_kept()

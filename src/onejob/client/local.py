@@ -91,7 +91,7 @@ class LocalClient:
         return Written(outcome.revision, outcome.document)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        results = await stage_in_turns(ops, self.stage, self._look_ahead)
+        results = await stage_in_turns(ops, self.stage, self.look_ahead)
         written = (result.revision for result in results if isinstance(result, Written))
         await self._service.durable(max(written, default=0))
         return results
@@ -112,7 +112,7 @@ class LocalClient:
         # Not `match`: asking the types in turn takes longer than a quick write does.
         return self._stages[type(op)](op)
 
-    def _look_ahead(self, ops: Sequence[Op]) -> None:
+    def look_ahead(self, ops: Sequence[Op]) -> None:
         """What is deleted has mostly left memory: its last versions are read in one go."""
         self._service.store.warm([op.key for op in ops if isinstance(op, Delete)])
 
@@ -188,7 +188,7 @@ class LocalClient:
 async def stage_in_turns(
     ops: Sequence[Op],
     stage: Callable[[Op], Outcome],
-    look_ahead: Callable[[Sequence[Op]], None] = lambda ops: None,
+    look_ahead: Callable[[Sequence[Op]], None],
 ) -> list[Result]:
     """Decide many writes, without holding up others for long. `look_ahead` is told which are
     about to be staged."""

@@ -306,6 +306,8 @@ class JobController:
         plan = plan_job(job, memory.census, observed, self._clock.now(), self._settings)
         if plan.deletions:
             # Which Pods go depends on how far they are, and they go only as they were judged.
+            # Whatever else happens in these few turns is for the next sync: all writes of this
+            # one name the versions that they rest on.
             await self._pods.hear_quiet()
             plan = plan_job(job, memory.census, observed, self._clock.now(), self._settings)
         return plan

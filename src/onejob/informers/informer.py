@@ -161,7 +161,7 @@ class Informer(Generic[V]):
                 unheard.add(event)
             elif event.type != "BOOKMARK":
                 if unheard:
-                    unheard.drop(event.key)
+                    unheard.overtake(event.key)
                 heard.append(event)
         deltas = [self._take_in(event) for event in heard]
         if batch:

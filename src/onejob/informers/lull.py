@@ -35,8 +35,9 @@ class Unheard:
             loop = asyncio.get_running_loop()
             self._wait(loop, loop.time() + _LONGEST_SECONDS)
 
-    def drop(self, key: Key) -> None:
-        """The object has changed again, and others are told of that now."""
+    def overtake(self, key: Key) -> None:
+        """Handlers are told of a change now: this is no lull, and what was quiet of the same
+        object is told with it."""
         self._disturbed = True
         self._events.pop(key, None)
 
@@ -55,11 +56,15 @@ class Unheard:
         loop.call_later(_LULL_SECONDS, self._ring, loop, latest)
 
     def _ring(self, loop: asyncio.AbstractEventLoop, latest: float) -> None:
-        if not self._events:
-            self._waiting = False
-        elif self._disturbed and loop.time() < latest:
+        if self._disturbed and loop.time() < latest:
             self._wait(loop, latest)
         else:
+            self._hear_in_turns(loop)
+
+    def _hear_in_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._events:
             self._hear()
             # What is left has its turn after others on the loop.
-            loop.call_soon(self._ring, loop, 0.0)
+            loop.call_soon(self._hear_in_turns, loop)
+        else:
+            self._waiting = False

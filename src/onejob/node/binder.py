@@ -91,7 +91,8 @@ class Binder:
 
     def expect(self, pod: NodePod) -> None:
         """A Pod that is about to exist. Taken at once if there is room for it, its binding is on
-        disk as soon as itself; otherwise it has its turn once it is there."""
+        disk as soon as itself; otherwise it has its turn once it is there. Priorities matter only
+        among those who wait."""
         if not _may_be_placed(pod):
             return
         try:

@@ -22,7 +22,8 @@ from onejob.store.limits import Limits
 #: Free pages are given back this many at a time.
 VACUUM_PAGES = 128
 
-#: About as many documents share a page; one by one they would have it written as often.
+#: About as many documents share a page; one by one they would have it written as often. Where
+#: what is forgotten lies apart, the log grows to more than its limit before it begins anew.
 _ROWS_PER_PAGE = 4
 _COLUMNS = 7
 _Value: TypeAlias = str | int | bytes | None
