@@ -37,9 +37,6 @@ BOUNDED = (
     # The newest changes, up to 8,192, and one mark for each while.
     "._fanout._recent",
     "._history._marks",
-    # Names that are put in order when they are 2,048 and an eighth of all.
-    "._added",
-    "._removed",
     # Timers, of whoever waits just now.
     "._loop._scheduled",
 )

@@ -4,80 +4,14 @@ A hot object is its `Stored`; a cold one is only its revision, an int. Keys are 
 cold objects: a name, a number and a slot in a dict is all they cost.
 """
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from onejob.objects.meta import Key
 from onejob.store.base import Change, Stored
+from onejob.store.sorted_names import SortedNames
 
 Held: TypeAlias = Stored | int
-
-#: Up to this many new names are put in their place one by one; more are merged in one go.
-_FEW = 64
-#: Unsorted names are merged at latest when there are this many, to bound the next look, but are
-#: at least this share of all: so a name costs the same, however many there are.
-_MANY = 2_048
-_SHARE = 1 / 8
-
-
-class SortedNames:
-    """Names in order. Adding and removing is cheap; the order is made good when it is looked at,
-    in time proportional to the number of names at worst, and free if nothing changed."""
-
-    __slots__ = ("_added", "_removed", "_sorted")
-
-    def __init__(self) -> None:
-        self._sorted: list[str] = []
-        self._added: list[str] = []
-        self._removed: set[str] = set()
-
-    def add(self, name: str) -> None:
-        """`name` must not be present."""
-        if name in self._removed:
-            self._removed.discard(name)
-            return
-        self._added.append(name)
-        self._tidy(len(self._added))
-
-    def remove(self, name: str) -> None:
-        """`name` must be present."""
-        self._removed.add(name)
-        self._tidy(len(self._removed))
-
-    def _tidy(self, loose: int) -> None:
-        if loose >= _MANY and loose >= _SHARE * len(self._sorted):
-            self.ordered()
-
-    @property
-    def held(self) -> int:
-        """How many names are kept, counting those that are to go."""
-        return len(self._sorted) + len(self._added)
-
-    def ordered(self) -> Sequence[str]:
-        """Do not change it; valid until the next call of any method."""
-        if self._added:
-            if len(self._added) <= _FEW:
-                for name in self._added:
-                    insort(self._sorted, name)
-            else:
-                self._added.sort()
-                # Two ascending runs: the sort recognises them and merges, in linear time.
-                self._sorted += self._added
-                self._sorted.sort()
-            self._added = []
-        if self._removed:
-            if len(self._removed) <= _FEW:
-                for name in self._removed:
-                    del self._sorted[bisect_left(self._sorted, name)]
-            else:
-                self._sorted = [name for name in self._sorted if name not in self._removed]
-            self._removed = set()
-        return self._sorted
-
-    def after(self, name: str | None) -> Sequence[str]:
-        names = self.ordered()
-        return names[bisect_right(names, name) :] if name is not None else names
 
 
 class Bucket:
@@ -155,7 +89,7 @@ class Contents:
 
     def namespaces(self, resource: str) -> Sequence[str]:
         collection = self._collections.get(resource)
-        return collection.namespaces.ordered() if collection is not None else ()
+        return collection.namespaces.after(None) if collection is not None else ()
 
     def bucket(self, resource: str, namespace: str) -> Bucket | None:
         collection = self._collections.get(resource)

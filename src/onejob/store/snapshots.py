@@ -10,7 +10,8 @@ from heapq import merge
 
 from onejob.objects.meta import Key
 from onejob.store.base import Change
-from onejob.store.contents import Contents, SortedNames
+from onejob.store.contents import Contents
+from onejob.store.sorted_names import SortedNames
 
 #: Paged lists that are followed at the same time; an older one is rebuilt from the log.
 FOLLOWED = 8

@@ -1,0 +1,63 @@
+"""Names in order, of which some come and go all the time and all are rarely looked at."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from itertools import chain
+
+#: A chunk that has grown to this is cut in two.
+_CHUNK = 512
+
+
+class SortedNames:
+    """Kept in chunks: a name that comes or goes moves its neighbours in one of them, so that it
+    takes the same short time however many names there are."""
+
+    __slots__ = ("_chunks", "_firsts")
+
+    def __init__(self) -> None:
+        #: None is empty.
+        self._chunks: list[list[str]] = []
+        #: The first name of each chunk.
+        self._firsts: list[str] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._chunks))
+
+    def add(self, name: str) -> None:
+        """`name` must not be present."""
+        if not self._chunks:
+            self._chunks.append([name])
+            self._firsts.append(name)
+            return
+        place = self._place(name)
+        chunk = self._chunks[place]
+        insort(chunk, name)
+        self._firsts[place] = chunk[0]
+        if len(chunk) >= _CHUNK:
+            half = len(chunk) // 2
+            self._chunks[place : place + 1] = [chunk[:half], chunk[half:]]
+            self._firsts.insert(place + 1, chunk[half])
+
+    def remove(self, name: str) -> None:
+        """`name` must be present."""
+        place = self._place(name)
+        chunk = self._chunks[place]
+        del chunk[bisect_left(chunk, name)]
+        if chunk:
+            self._firsts[place] = chunk[0]
+        else:
+            del self._chunks[place]
+            del self._firsts[place]
+
+    def after(self, name: str | None) -> Sequence[str]:
+        """Those that follow `name`; None: all."""
+        if name is None or not self._chunks:
+            return list(chain.from_iterable(self._chunks))
+        place = self._place(name)
+        chunk = self._chunks[place]
+        rest = chunk[bisect_right(chunk, name) :]
+        return list(chain(rest, *self._chunks[place + 1 :]))
+
+    def _place(self, name: str) -> int:
+        """Of the chunk that has the name, or would have it."""
+        return max(bisect_right(self._firsts, name) - 1, 0)

@@ -1,0 +1,62 @@
+"""Names in order, however they come and go."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onejob.store.sorted_names import SortedNames
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from("abcdefgh"), st.sampled_from("abcdefghz")))
+)
+def test_names_are_in_order_after_any_additions_and_removals(
+    steps: list[tuple[bool, str, str]],
+) -> None:
+    names, expected = SortedNames(), set[str]()
+    for adds, name, start in steps:
+        if adds and name not in expected:
+            names.add(name)
+            expected.add(name)
+        elif not adds and name in expected:
+            names.remove(name)
+            expected.discard(name)
+        assert names.after(None) == sorted(expected)
+        assert names.after(start) == sorted(name for name in expected if name > start)
+    assert len(names) == len(expected)
+
+
+def test_so_are_many() -> None:
+    rng = random.Random(1)
+    names, expected = SortedNames(), set[str]()
+    for _ in range(60_000):
+        name = f"{rng.randrange(8_000):05}"
+        if name in expected:
+            names.remove(name)
+            expected.discard(name)
+        else:
+            names.add(name)
+            expected.add(name)
+    assert names.after(None) == sorted(expected)
+    for start in ("", "00000", "04000", "99999", min(expected), max(expected)):
+        assert names.after(start) == sorted(name for name in expected if name > start)
+
+
+def test_names_that_all_come_at_one_end_stay_in_small_chunks() -> None:
+    names = SortedNames()
+    for number in range(10_000):
+        names.add(f"{number:05}")
+    for number in range(10_000, 0, -1):
+        names.add(f"-{number:05}")
+    assert max(map(len, names._chunks)) < 512
+    assert len(names) == 20_000
+
+
+def test_names_that_are_gone_leave_nothing_behind() -> None:
+    names = SortedNames()
+    for number in range(5_000):
+        names.add(f"{number * 7919 % 5_000:05}")
+    for number in range(5_000):
+        names.remove(f"{number:05}")
+    assert (len(names), names._chunks, names._firsts) == (0, [], [])
