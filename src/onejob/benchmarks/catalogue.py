@@ -124,7 +124,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "Does a Pod cost the same in a Job of 100,000 as in one of 100?",
         Probe(
             "scaling:cost_against_size",
-            {"smallest": 100, "largest": 100_000, "parallelism": 100, "rounds": 3},
+            {"smallest": 100, "largest": 100_000, "parallelism": 100, "rounds": 5},
             {"smallest": 20, "largest": 200, "parallelism": 10, "rounds": 1},
         ),
         {"growth of cost, ×": _at_most(1.3)},
