@@ -5,25 +5,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.requests import WriteOptions
-from onejob.api.service import Service
 from onejob.client.base import Bind, Create, Delete, Patch, Selection
 from onejob.client.local import LocalClient
-from onejob.gates import FeatureGates
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.store.log import LogStore
-from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
+from tests.node.support import an_api
 
 
 @dataclass
@@ -64,25 +58,15 @@ class Listener:
 
 @asynccontextmanager
 async def listening(folder: Path) -> AsyncIterator[Listener]:
-    clock = virtual_clock()
-    store = await LogStore.open(folder / "db", clock=clock, committer=LoopCommitter())
-    service = Service(store, clock=clock, rng=Random(5), gates=FeatureGates())
-    await service.create(
-        BY_RESOURCE["namespaces"],
-        "",
-        {"metadata": {"name": "default"}},
-        WriteOptions(trusted=True),
-    )
-    client = LocalClient(service)
-    informer: Informer[Pod] = Informer(client, Selection(PODS), read_pod, lambda pod: pod.key)
-    listener = Listener(client, informer)
-    informer.on_change(listener.hear)
-    following = asyncio.create_task(informer.run())
-    await informer.synced()
-    yield listener
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
-    await store.close()
+    async with an_api(folder, virtual_clock(), in_this_thread=True) as client:
+        informer: Informer[Pod] = Informer(client, Selection(PODS), read_pod, lambda pod: pod.key)
+        listener = Listener(client, informer)
+        informer.on_change(listener.hear)
+        following = asyncio.create_task(informer.run())
+        await informer.synced()
+        yield listener
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 def in_virtual_time(folder: Path, test: Callable[[Listener], Coroutine[Any, Any, None]]) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from onejob.client.base import Patch
 from onejob.node.images import Images
-from onejob.node.supervisor.spawn import can_isolate
 from onejob.objects.meta import NODES, Key
 from tests.node.support import (
     NODE,
@@ -516,7 +515,13 @@ def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: Path) 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("volumes", [False, True], ids=["spawned", "forked"])
+@pytest.mark.parametrize(
+    "volumes",
+    [
+        pytest.param(False, id="spawned"),
+        pytest.param(True, id="forked", marks=needs_namespaces),
+    ],
+)
 def test_signals_that_we_were_started_to_ignore_work_in_containers(
     tmp_path: Path, volumes: bool
 ) -> None:
@@ -533,8 +538,6 @@ def test_signals_that_we_were_started_to_ignore_work_in_containers(
                 ended = await node.run(pod)
                 assert the_container(ended)["state"]["terminated"]["exitCode"] == 128 + number
 
-    if volumes and not can_isolate():
-        pytest.skip("this machine has no mount namespaces")
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
     try:
         asyncio.run(main())

@@ -134,9 +134,9 @@ class ShortTrack:
             return
         if isinstance(result, Exception):
             # Whatever is wrong with it, the long way knows what to do.
-            run.leaving = True
-        else:
-            run.revision = result.revision
+            self._leave_soon(run)
+            return
+        run.revision = result.revision
         if run.leaving:
             self._leave_soon(run)
         elif last:
