@@ -1,7 +1,9 @@
 """What a container wrote can be read back, in part, in time and while it grows."""
 
 import asyncio
+import os
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,8 +53,71 @@ def test_a_line_longer_than_any_buffer_survives(tmp_path: Path) -> None:
 def test_timestamps_are_those_of_capture_one_per_line(tmp_path: Path) -> None:
     path = written(tmp_path, b"a\nb", b"c\n")
     assert read(path, timestamps=True) == (
-        b"2026-01-01T12:00:00.000000000Z a\n2026-01-01T12:00:00.000000000Z bc\n"
+        b"2026-01-01T12:00:00.000000000Z a\n2026-01-01T12:00:00.000000001Z bc\n"
     )
+
+
+def times(path: Path) -> list[bytes]:
+    return [line.split(b" ")[0] for line in read(path, timestamps=True).split(b"\n")[:-1]]
+
+
+def strictly_increasing(stamps: list[bytes]) -> bool:
+    return all(before < after for before, after in pairwise(stamps))
+
+
+def test_no_two_lines_share_a_time_within_a_chunk_or_across_chunks(tmp_path: Path) -> None:
+    log = LogFile(str(tmp_path / "c.log"))
+    long_lines = (b"x" * 20_000 + b"\n") * 3
+    # The last nanosecond of a second, again and again: the next ones are in the next second.
+    for chunk in (b"a\nb\nc\n", b"d\ne", b"f\n\n\n", long_lines, b"\n" * 5000):
+        log.write(chunk, START_NS + 999_999_999)
+    log.close()
+    assert len(times(tmp_path / "c.log")) == 3 + 2 + 2 + 3 + 5000
+    assert strictly_increasing(times(tmp_path / "c.log"))
+
+
+def test_times_go_on_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    log = LogFile(str(tmp_path / "c.log"), max_bytes=300)
+    for number in range(20):
+        log.write(b"%d\nx\n" % number, START_NS - number * 3600 * 1_000_000_000)
+    log.close()
+    assert len(times(tmp_path / "c.log")) > 20
+    assert strictly_increasing(times(tmp_path / "c.log"))
+
+
+def test_times_go_on_when_a_container_is_restarted_after_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    for attempt in (0, 2, 10):
+        log = LogFile(str(tmp_path / f"{attempt}.log"))
+        log.write(b"one\rtwo\nthree\n", START_NS - attempt * 1_000_000_000)
+        log.close()
+    stamps = [stamp for attempt in (0, 2, 10) for stamp in times(tmp_path / f"{attempt}.log")]
+    assert len(stamps) == 9 - 3  # a carriage return ends no record
+    assert strictly_increasing(stamps)
+
+
+def test_times_go_on_when_a_log_is_opened_again(tmp_path: Path) -> None:
+    for _ in range(3):
+        log = LogFile(str(tmp_path / "c.log"))
+        log.write(b"a\nb\n", START_NS)
+        log.close()
+    assert len(times(tmp_path / "c.log")) == 6
+    assert strictly_increasing(times(tmp_path / "c.log"))
+
+
+def test_a_record_cut_by_a_full_disk_does_not_swallow_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogFile(str(tmp_path / "c.log"))
+    log.write(b"first\n", START_NS)
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda fd, data: write(fd, data[:60]))
+        log.write(b"second\nthird is cut\n", START_NS)
+    log.write(b"fourth\n", START_NS)
+    log.close()
+    assert read(tmp_path / "c.log") == b"first\nsecond\nfourth\n"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Takes what the engine writes down of a container's output over into the node's own logs.
 
 Podman's file is read behind its writer and through its rotations; docker, which keeps its files
-to itself, is asked with a client per container. Times are kept, so after a restart the last
-line of our own log says where to go on.
+to itself, is asked with a client per container. After a restart the engine's records are read
+again from the first: each gets the same time again, and the last line of our own log says
+where to go on.
 """
 
 import asyncio
@@ -12,18 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 
 from onejob.node.runtime import AttemptRef
-from onejob.node.supervisor.capture import LogFile, timestamp
+from onejob.node.supervisor.capture import LogFile
 
 _SWEEP_SECONDS = 0.2
 #: How long the client of a container that ended may take to tell the rest.
 _REST_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 20
-_STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
-_TAIL_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +98,7 @@ class Transcript:
 
     def __init__(self, source: Path, target: Path) -> None:
         self._source = source
-        self._log = LogFile(str(target))
-        self._done_until = _last_stamp(target)
+        self._log = LogFile(str(target), replayed=True)
         self._fd = -1
         self._inode = 0
         self._rest = b""
@@ -128,10 +125,7 @@ class Transcript:
         self._log.close()
 
     def _take(self, records: list[bytes]) -> None:
-        for stamp, group in groupby(_parse(records), key=lambda parsed: parsed[0]):
-            text = b"".join(piece for _, piece in group)
-            if timestamp(stamp) > self._done_until:
-                self._log.write(text, stamp)
+        self._log.write_all(_parse(records))
 
     def _open(self) -> bool:
         try:
@@ -178,8 +172,7 @@ class Dictation:
 
 async def _take_down(command: Sequence[str], target: Path) -> None:
     """Until the command ends: its lines of `TIME TEXT` become lines of our own log."""
-    log = LogFile(str(target))
-    done_until = _last_stamp(target)
+    log = LogFile(str(target), replayed=True)
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT, start_new_session=True, limit=_CHUNK_BYTES,
@@ -189,7 +182,7 @@ async def _take_down(command: Sequence[str], target: Path) -> None:
         async for line in process.stdout:
             stamp, _, text = line.partition(b" ")
             moment = _nanoseconds(stamp)
-            if moment is not None and timestamp(moment) > done_until:
+            if moment is not None:
                 log.write(text, moment)
     finally:
         if process.returncode is None:
@@ -230,17 +223,3 @@ def _nanoseconds(stamp: bytes) -> int | None:
 def _whole_second(text: bytes) -> int:
     """Lines come in the order of time, so a few seconds are asked for again and again."""
     return int(datetime.fromisoformat(text.decode()).timestamp())
-
-
-def _last_stamp(target: Path) -> bytes:
-    """The time of the last line that is in our log already; it may have just been rotated."""
-    for file in (target, target.with_name(target.name + ".1")):
-        try:
-            with open(file, "rb") as stream:
-                stream.seek(max(stream.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
-                lines = stream.read().splitlines()
-        except FileNotFoundError:
-            continue
-        if lines:
-            return lines[-1][:_STAMP_BYTES]
-    return b""

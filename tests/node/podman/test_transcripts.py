@@ -37,7 +37,7 @@ def test_lines_and_pieces_of_lines_keep_their_order_and_times(tmp_path: Path) ->
     append(source, record(3, "ee"), record(4, ""), record(5, "unfinished", "P"))
     transcript.finish()
     assert logged(target) == "one\ntwo\nthree\n\nunfinished"
-    assert logged(target, timestamps=True).splitlines()[1] == "2026-01-01T10:00:01.123456789Z two"
+    assert logged(target, timestamps=True).splitlines()[1] == "2026-01-01T10:00:01.123456790Z two"
     assert not source.exists()
 
 
@@ -88,3 +88,29 @@ def test_what_a_full_disk_tore_is_left_out(tmp_path: Path) -> None:
     append(source, "2026-01-01T10:0\n", "\n", record(2, "good"), "2026-01-01T10:00:03.1 x F no\n")
     Transcript(source, tmp_path / "target").finish()
     assert logged(tmp_path / "target") == "good\n"
+
+
+def test_lines_the_engine_stamped_alike_get_times_of_their_own(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    append(source, record(2, "a"), record(2, "b"), record(1, "clock set back"), record(3, "c"))
+    Transcript(source, target).finish()
+    lines = [line.split(" ", 1) for line in logged(target, timestamps=True).splitlines()]
+    assert [text for _, text in lines] == ["a", "b", "clock set back", "c"]
+    stamps = [stamp for stamp, _ in lines]
+    assert sorted(set(stamps)) == stamps
+
+
+def test_a_restart_between_lines_that_the_engine_stamped_alike_loses_and_doubles_none(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    expected = ""
+    for number in range(6):
+        # The third and later ones after the clock was set back.
+        second = 5 if number < 2 else 1
+        append(source, record(second, f"{number}a"), record(second, f"{number}b", "P"))
+        expected += f"{number}a\n{number}b"
+        cut_off = Transcript(source, target)
+        cut_off.catch_up()
+        cut_off.close()
+    assert logged(target) == expected

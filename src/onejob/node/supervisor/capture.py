@@ -7,6 +7,8 @@ not yet finished. `onejob.node.logs` reads them.
 import errno
 import os
 import time
+from collections.abc import Iterable
+from functools import lru_cache
 
 #: The kubelet's defaults.
 MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -14,50 +16,102 @@ MAX_FILES = 5
 _READ_BYTES = 65536
 #: A longer line is stored in pieces, as the kubelet does.
 _MAX_LINE_BYTES = 16 * 1024
+_SECOND_NS = 1_000_000_000
+_STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
+#: Holds the last record of a log, and the one before.
+_TAIL_BYTES = 1 << 16
 
 
 class LogFile:
-    """Opened at the first byte: a silent container costs nothing."""
+    """Opened at the first byte: a silent container costs nothing.
 
-    def __init__(self, path: str, max_bytes: int = MAX_FILE_BYTES, files: int = MAX_FILES) -> None:
+    Every record has a later time than the one before, by a nanosecond at least, also when the
+    clock is set back and when the container is restarted: clients take the time of a line for
+    its identity, to leave out what they read before.
+
+    With `replayed`, the records come from a source that is read from its beginning again after
+    a restart: they get the same times again, and those that are in the file already are skipped.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        max_bytes: int = MAX_FILE_BYTES,
+        files: int = MAX_FILES,
+        *,
+        replayed: bool = False,
+    ) -> None:
         self.path = path
         self._max_bytes = max_bytes
         self._files = files
+        self._replayed = replayed
         self._fd = -1
         self._size = 0
+        #: The time of the newest record; None until the files that say so were read.
+        self._last_ns: int | None = None
+        self._skip_until_ns = 0
 
     def write(self, chunk: bytes, now_ns: int) -> None:
-        prefix = timestamp(now_ns)
-        final = prefix + b" F "
-        partial = prefix + b" P "
-        pieces = []
+        """What was captured at one moment."""
         lines = chunk.split(b"\n")
         rest = lines.pop()
-        if len(chunk) > _MAX_LINE_BYTES:
-            for line in lines:
-                while len(line) > _MAX_LINE_BYTES:
-                    pieces.append(partial + line[:_MAX_LINE_BYTES] + b"\n")
-                    line = line[_MAX_LINE_BYTES:]
-                pieces.append(final + line + b"\n")
-        elif lines:
-            pieces.append(final + (b"\n" + final).join(lines) + b"\n")
-        while rest:
-            pieces.append(partial + rest[:_MAX_LINE_BYTES] + b"\n")
-            rest = rest[_MAX_LINE_BYTES:]
-        self._append(b"".join(pieces))
+        self._append(self._stamped(lines, rest, now_ns, long=len(chunk) > _MAX_LINE_BYTES))
+
+    def write_all(self, texts: Iterable[tuple[int, bytes]]) -> None:
+        """Lines and pieces of lines, each with its own time."""
+        records: list[bytes] = []
+        for now_ns, text in texts:
+            lines = text.split(b"\n")
+            rest = lines.pop()
+            records += self._stamped(lines, rest, now_ns, long=len(text) > _MAX_LINE_BYTES)
+        self._append(records)
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def _append(self, data: bytes) -> None:
+    def _stamped(self, lines: list[bytes], rest: bytes, now_ns: int, *, long: bool) -> list[bytes]:
+        """Records of whole lines and of the rest of a chunk."""
+        if long:
+            pieces = [piece for line in lines for piece in _cut(line, b" F ")]
+        else:
+            pieces = [b" F " + line for line in lines]
+        if rest:
+            pieces += _cut(rest, b" P ")
+        if self._last_ns is None:
+            self._read_last_times()
+        assert self._last_ns is not None
+        first_ns = max(now_ns, self._last_ns + 1)
+        self._last_ns = first_ns + len(pieces) - 1
+        if self._last_ns <= self._skip_until_ns:
+            return []
+        new = max(self._skip_until_ns + 1 - first_ns, 0)
+        return _timed(pieces[new:], first_ns + new)
+
+    def _read_last_times(self) -> None:
+        own, previous = last_time_ns(self.path), _previous_attempt(self.path)
+        self._last_ns = last_time_ns(previous) if previous else 0
+        if self._replayed:
+            self._skip_until_ns = own
+        else:
+            self._last_ns = max(self._last_ns, own)
+
+    def _append(self, records: list[bytes]) -> None:
+        if not records:
+            return
+        data = b"".join(records)
         try:
             if self._fd < 0:
                 self._open()
             elif self._size + len(data) > self._max_bytes:
                 self._rotate()
-            self._size += os.write(self._fd, data)
+            written = os.write(self._fd, data)
+            if written < len(data):
+                # Half a record would run into the next one.
+                written = data.rfind(b"\n", 0, written) + 1
+                os.ftruncate(self._fd, self._size + written)
+            self._size += written
         except OSError:
             # A full disk costs log lines; it must not stop the workload behind a full pipe.
             self.close()
@@ -74,6 +128,29 @@ class LogFile:
             if os.path.exists(older):
                 os.rename(older, f"{self.path}.{number}")
         self._open()
+
+
+def _cut(text: bytes, tag: bytes) -> list[bytes]:
+    """A line, or an unfinished one, in pieces that are not too long."""
+    pieces = [
+        b" P " + text[start : start + _MAX_LINE_BYTES]
+        for start in range(0, len(text), _MAX_LINE_BYTES)
+    ]
+    if not pieces:
+        return [tag]
+    pieces[-1] = tag + pieces[-1][3:]
+    return pieces
+
+
+def _timed(pieces: list[bytes], first_ns: int) -> list[bytes]:
+    """Each with a time of its own, a nanosecond after the one before."""
+    second, nanos = divmod(first_ns, _SECOND_NS)
+    if nanos + len(pieces) > _SECOND_NS:
+        return [
+            b"%b%b\n" % (timestamp(now_ns), piece) for now_ns, piece in enumerate(pieces, first_ns)
+        ]
+    text = _second_text(second)
+    return [b"%b.%09dZ%b\n" % (text, now, piece) for now, piece in enumerate(pieces, nanos)]
 
 
 class Capture:
@@ -136,15 +213,56 @@ class Input:
             self.ours = -1
 
 
-_second = -1
-_second_text = b""
+@lru_cache(4)
+def _second_text(second: int) -> bytes:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
 
 
 def timestamp(now_ns: int) -> bytes:
     """RFC 3339 with nanoseconds, always nine digits, so that texts sort as times."""
-    global _second, _second_text
-    second, nanos = divmod(now_ns, 1_000_000_000)
-    if second != _second:
-        _second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
-        _second = second
-    return b"%b.%09dZ" % (_second_text, nanos)
+    second, nanos = divmod(now_ns, _SECOND_NS)
+    return b"%b.%09dZ" % (_second_text(second), nanos)
+
+
+def last_time_ns(path: str) -> int:
+    """The time of a log's last record, also if it was just rotated; 0 if there is none."""
+    for file in (path, path + ".1"):
+        try:
+            with open(file, "rb") as stream:
+                stream.seek(max(stream.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+                records = stream.read().split(b"\n")
+        except OSError:
+            continue
+        for record in reversed(records[:-1]):
+            if record[_STAMP_BYTES : _STAMP_BYTES + 3] in (b" F ", b" P "):
+                return _parsed(record[:_STAMP_BYTES])
+    return 0
+
+
+def _parsed(stamp: bytes) -> int:
+    # Only needed after a restart.
+    from calendar import timegm
+
+    fields = (stamp[:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16], stamp[17:19])
+    try:
+        return timegm(tuple(map(int, fields))) * _SECOND_NS + int(stamp[20:29])
+    except ValueError:
+        return 0
+
+
+def _previous_attempt(path: str) -> str:
+    """The newest log of the same container's earlier attempts: `N.log` beside ours."""
+    folder, name = os.path.split(path)
+    number = _attempt_number(name)
+    if number <= 0:
+        return ""
+    try:
+        earlier = [name for name in os.listdir(folder) if -1 < _attempt_number(name) < number]
+    except OSError:
+        return ""
+    return os.path.join(folder, max(earlier, key=_attempt_number)) if earlier else ""
+
+
+def _attempt_number(name: str) -> int:
+    stem, _, suffix = name.partition(".")
+    return int(stem) if suffix == "log" and stem.isdecimal() else -1
