@@ -161,7 +161,9 @@ class Endpoints:
         raise BadRequest("Upgrade request required")
 
     async def _watch(self, request: Request, target: Target) -> Answer:
-        options = watch_options(request.query, self._rng.randint(*_WATCH_SECONDS))
+        options = watch_options(
+            request.query, self._rng.randint(*_WATCH_SECONDS), only_name=target.name
+        )
         representation = negotiate(request.header(b"accept"), watch=True)
         require_form(representation, target.kind, is_list=False)
         render = Rendering(self._service, target.kind, representation, request)

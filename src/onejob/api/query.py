@@ -131,7 +131,10 @@ def list_options(query: Query) -> ListOptions:
     )
 
 
-def watch_options(query: Query, default_timeout_seconds: int) -> WatchOptions:
+def watch_options(
+    query: Query, default_timeout_seconds: int, *, only_name: str = ""
+) -> WatchOptions:
+    """`only_name` is that of the object which the path names, if it names one."""
     match = first(query, "resourceVersionMatch")
     errors = []
     if "sendInitialEvents" in query:
@@ -154,9 +157,12 @@ def watch_options(query: Query, default_timeout_seconds: int) -> WatchOptions:
     _refuse("ListOptions", errors)
     whole_number(query, "limit")
     timeout = whole_number(query, "timeoutSeconds")
+    fields = first(query, "fieldSelector")
+    if only_name:
+        fields = f"metadata.name={only_name},{fields}" if fields else f"metadata.name={only_name}"
     return WatchOptions(
         label_selector=first(query, "labelSelector"),
-        field_selector=first(query, "fieldSelector"),
+        field_selector=fields,
         resource_version=first(query, "resourceVersion"),
         resource_version_match=match,
         allow_bookmarks=flag(query, "allowWatchBookmarks"),

@@ -4,7 +4,7 @@ A path is split on slashes and looked up in tables; nothing is matched by regula
 which is what keeps a request cheap.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
@@ -27,6 +27,8 @@ class Target:
     #: "" for a collection.
     name: str = ""
     subresource: str = ""
+    #: Named by one of the deprecated paths under `/watch/`; then only GET is served.
+    watch: bool = False
 
     @property
     def all_namespaces(self) -> bool:
@@ -93,9 +95,12 @@ def locate(raw_path: str) -> Place:
 
 def verb_for(method: str, target: Target) -> str:
     """The verb of a request, `list` standing for `watch` too. Raises MethodNotAllowed."""
-    if target.subresource:
+    if target.watch:
+        verb = "watch" if method == "GET" else None
+        allowed: tuple[str, ...] = target.kind.verbs
+    elif target.subresource:
         verb = _SUBRESOURCE_VERBS.get(method)
-        allowed: tuple[str, ...] = _subresource(target).verbs
+        allowed = _subresource(target).verbs
     elif target.name:
         verb = _OBJECT_VERBS.get(method)
         allowed = target.kind.verbs
@@ -116,6 +121,20 @@ def _in_group(group: str, rest: tuple[str, ...]) -> Place:
         raise PageNotFound(version)
     if not rest:
         return GroupPath(group, version)
+    if rest[0] == "watch":
+        return _watched(_resource_path(group, version, rest[1:]))
+    return _resource_path(group, version, rest)
+
+
+def _watched(target: Target) -> Target:
+    if target.subresource or "watch" not in target.kind.verbs:
+        raise _no_such_resource()
+    return replace(target, watch=True)
+
+
+def _resource_path(group: str, version: str, rest: tuple[str, ...]) -> Target:
+    if not rest:
+        raise _no_such_resource()
     if rest[0] == "namespaces" and not group and _is_about_namespaces(rest[1:]):
         return _target(_NAMESPACES, "", rest[1:])
     if rest[0] == "namespaces" and len(rest) > 2:

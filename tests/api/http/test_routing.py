@@ -34,6 +34,12 @@ NODE = BY_RESOURCE["nodes"]
         ("/api/v1/namespaces/a/finalize", Target(NAMESPACE, "", "a", "finalize")),
         ("/api/v1/nodes/n/status", Target(NODE, "", "n", "status")),
         ("/api/v1/namespaces/status/pods", Target(POD, "status")),
+        ("/api/v1/watch/pods", Target(POD, watch=True)),
+        ("/api/v1/watch/namespaces", Target(NAMESPACE, watch=True)),
+        ("/api/v1/watch/namespaces/a", Target(NAMESPACE, "", "a", watch=True)),
+        ("/api/v1/watch/namespaces/a/pods/b", Target(POD, "a", "b", watch=True)),
+        ("/apis/batch/v1/watch/namespaces/a/jobs", Target(JOB, "a", watch=True)),
+        ("/api/v1/namespaces/watch/pods", Target(POD, "watch")),
     ],
 )
 def test_a_path_names_a_place(path: str, expected: Place) -> None:
@@ -59,7 +65,12 @@ def test_a_path_outside_every_group_is_no_page(path: str) -> None:
         "/api/v1/namespaces/a/nodes",
         "/api/v1/namespaces//pods",
         "/api/v1/namespaces/a/pods//log",
-        "/api/v1/namespaces/a/pods/b/portforward",
+        "/api/v1/namespaces/a/pods/b/proxy",
+        "/api/v1/watch",
+        "/api/v1/watch/bindings",
+        "/api/v1/watch/namespaces/a/pods/b/log",
+        "/api/v1/watch/watch/pods",
+        "/apis/batch/v1/watch/nope",
     ],
 )
 def test_an_unknown_resource_in_a_known_group_is_not_found(path: str) -> None:
@@ -87,6 +98,8 @@ STATUS = Target(JOB, "a", "b", "status")
         ("PATCH", STATUS, "patch"),
         ("POST", Target(POD, "a", "b", "eviction"), "create"),
         ("POST", Target(NAMESPACE), "create"),
+        ("GET", Target(JOB, "a", watch=True), "watch"),
+        ("GET", Target(JOB, "a", "b", watch=True), "watch"),
         ("POST", Target(BY_RESOURCE["selfsubjectreviews.authentication.k8s.io"]), "create"),
     ],
 )
@@ -105,6 +118,8 @@ def test_method_and_place_give_the_verb(method: str, target: Target, verb: str) 
         ("DELETE", STATUS),
         ("DELETE", Target(NAMESPACE)),
         ("BREW", ITEM),
+        ("POST", Target(JOB, "a", watch=True)),
+        ("DELETE", Target(JOB, "a", "b", watch=True)),
         ("GET", Target(BY_RESOURCE["bindings"], "a")),
         ("GET", Target(BY_RESOURCE["bindings"])),
         ("PUT", Target(POD, "a", "b", "log")),

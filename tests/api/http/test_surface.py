@@ -229,6 +229,33 @@ def test_a_watch_from_nowhere_starts_with_what_there_is(tmp_path: Path) -> None:
     with_api(tmp_path, test)
 
 
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/api/v1/watch/configmaps", ["a", "b"]),
+        ("/api/v1/watch/namespaces/default/configmaps", ["a", "b"]),
+        ("/api/v1/watch/namespaces/default/configmaps/b", ["b"]),
+        ("/api/v1/watch/namespaces/default/configmaps/b?labelSelector=!x", ["b"]),
+        ("/api/v1/watch/namespaces/default/configmaps?fieldSelector=metadata.name%3Da", ["a"]),
+    ],
+)
+def test_the_deprecated_watch_paths_are_watches(
+    tmp_path: Path, path: str, names: list[str]
+) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", CONFIGS, config("a"))
+        await api.ok("POST", CONFIGS, config("b"))
+        watch = await api.watch(path)
+        seen = [(await watch.next())["object"]["metadata"]["name"] for _ in names]
+        assert seen == names
+        await api.call("DELETE", f"{CONFIGS}/{names[-1]}")
+        assert (await watch.next())["type"] == "DELETED"
+        await watch.close()
+        assert (await api.call("POST", path, config("c"))).code == 405
+
+    with_api(tmp_path, test)
+
+
 def test_initial_events_end_with_a_bookmark(tmp_path: Path) -> None:
     async def test(api: Api) -> None:
         await api.ok("POST", CONFIGS, config("a"))
