@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,14 @@ def discovery(groups: dict[str, dict[str, str]]) -> dict[str, Any]:
             ],
         }
     return answers
+
+
+@dataclass(frozen=True)
+class Raw:
+    """An answer that is not JSON."""
+
+    content_type: str
+    body: bytes
 
 
 class Recorder:
@@ -131,9 +140,10 @@ class Recorder:
                 self._answer(code, answer)
 
             def _answer(self, code: int, value: Any) -> None:
-                body = json.dumps(value).encode()
+                raw = isinstance(value, Raw)
+                body = value.body if raw else json.dumps(value).encode()
                 self.send_response(code)
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", value.content_type if raw else "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -1,4 +1,6 @@
+import asyncio
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 from onejob.api.kinds import KINDS
 from onejob.api.openapi import OpenApiDocuments
 from onejob.api.schema import load_schema
-from tests.api.recording_server import Recorder, discovery, needs_kubectl
+from tests.api.recording_server import Raw, Recorder, discovery, needs_kubectl
 
 DOCUMENTS = OpenApiDocuments(load_schema())
 BATCH = "apis/batch/v1"
@@ -72,7 +74,7 @@ def test_patches_say_that_fields_are_validated_and_how_they_merge(kind: Any) -> 
     [operation] = [
         operations["patch"]
         for place, operations in document(path)["paths"].items()
-        if place.endswith(f"/{kind.plural}/{{name}}")
+        if place.endswith(f"/{kind.plural}/{{name}}") and "/watch/" not in place
     ]
     assert operation["x-kubernetes-group-version-kind"] == gvk
     assert "fieldValidation" in [parameter["name"] for parameter in operation["parameters"]]
@@ -104,6 +106,133 @@ def test_extension_fields_are_documented() -> None:
     pod = schema("io.k8s.api.core.v1.PodSpec")["properties"]
     assert "onejob extension" in pod["ttlSecondsAfterFinished"]["description"]
     assert "x-onejob-alias-of" not in json.dumps(document(BATCH))
+
+
+def version_2(*, protobuf: bool = False) -> bytes:
+    return asyncio.run(OpenApiDocuments(load_schema()).version_2(protobuf=protobuf))[0]
+
+
+class TestVersion2:
+    def test_it_is_made_once_however_many_ask(self) -> None:
+        documents = OpenApiDocuments(load_schema())
+
+        async def ask() -> list[tuple[bytes, str]]:
+            return await asyncio.gather(*(documents.version_2(protobuf=False) for _ in range(3)))
+
+        first, *others = asyncio.run(ask())
+        assert all(other is first for other in others)
+
+    def test_every_reference_leads_somewhere(self) -> None:
+        content = json.loads(version_2())
+        found = set(re.findall(r'"\$ref":"([^"]+)"', version_2().decode()))
+        assert found
+        assert found <= {f"#/definitions/{name}" for name in content["definitions"]}
+
+    def test_it_has_the_paths_and_fields_of_all_groups(self) -> None:
+        content = json.loads(version_2())
+        described = {path: set(item) for path, item in content["paths"].items()}
+        assert described == {
+            path: set(item)
+            for group in all_paths()
+            for path, item in document(group)["paths"].items()
+        }
+        job = content["definitions"]["io.k8s.api.batch.v1.JobSpec"]["properties"]
+        assert job["template"]["$ref"] == "#/definitions/io.k8s.api.core.v1.PodTemplateSpec"
+        assert "onejob extension" in job["backoffSeconds"]["description"]
+
+    def test_it_says_of_which_kind_definitions_are_and_how_lists_merge(self) -> None:
+        definitions = json.loads(version_2())["definitions"]
+        assert definitions["io.k8s.api.batch.v1.Job"]["x-kubernetes-group-version-kind"] == [
+            {"group": "batch", "version": "v1", "kind": "Job"}
+        ]
+        containers = definitions["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
+        assert containers["x-kubernetes-patch-merge-key"] == "name"
+        assert definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] == {
+            "type": "string",
+            "format": "int-or-string",
+        }
+
+    def test_nothing_in_it_is_foreign_to_this_version(self) -> None:
+        text = version_2().decode()
+        for word in ("allOf", "oneOf", "requestBody", "components", "x-onejob-alias-of"):
+            assert f'"{word}"' not in text
+
+    def test_bodies_are_parameters(self) -> None:
+        item = json.loads(version_2())["paths"]["/apis/batch/v1/namespaces/{namespace}/jobs/{name}"]
+        patch = item["patch"]
+        assert "application/strategic-merge-patch+json" in patch["consumes"]
+        assert patch["parameters"][0] == {
+            "name": "body",
+            "in": "body",
+            "required": True,
+            "schema": {"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Patch"},
+        }
+        assert patch["operationId"] == "patchBatchV1NamespacedJob"
+        assert item["parameters"][0] == {
+            "name": "name",
+            "in": "path",
+            "required": True,
+            "type": "string",
+        }
+
+    def test_operations_have_names_of_their_own(self) -> None:
+        names = [
+            operation["operationId"]
+            for item in json.loads(version_2())["paths"].values()
+            for method, operation in item.items()
+            if method != "parameters"
+        ]
+        assert len(names) == len(set(names))
+        for name in (
+            "listCoreV1PodForAllNamespaces",
+            "readCoreV1NamespacedPodLog",
+            "connectCoreV1GetNamespacedPodExec",
+            "watchBatchV1NamespacedJobList",
+            "deleteBatchV1CollectionNamespacedCronJob",
+            "createAuthorizationV1SelfSubjectAccessReview",
+        ):
+            assert name in names
+
+
+class TestVersion2WithKubectl:
+    """kubectl takes the v2 document, in protobuf, from servers that have no v3."""
+
+    pytestmark = needs_kubectl
+
+    def answers(self) -> dict[str, Any]:
+        found = discovery({"v1": {"pods": "Pod"}, "batch/v1": {"jobs": "Job"}})
+        found["/openapi/v2"] = Raw(
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", version_2(protobuf=True)
+        )
+        return found
+
+    def test_explain(self, tmp_path: Path) -> None:
+        with Recorder(tmp_path, self.answers()).running() as server:
+            text = server.kubectl("explain", "job.spec.template.spec.containers")
+        for part in ("<[]Object>", "imagePullPolicy\t<string>", "-required-", "livenessProbe"):
+            assert part in text
+
+    def test_create_learns_that_the_server_validates(self, tmp_path: Path) -> None:
+        answers = self.answers()
+        answers["POST /apis/batch/v1/namespaces/default/jobs"] = _A_JOB
+        with Recorder(tmp_path, answers).running() as server:
+            server.kubectl("create", "-f", "-", stdin=json.dumps(_A_JOB | {"odd": 1}))
+        [(_, body)] = server.bodies("POST")
+        assert json.loads(body)["odd"] == 1
+
+    def test_apply_knows_the_merge_keys(self, tmp_path: Path) -> None:
+        """Of a field that this kubectl was built without: it must be in the document."""
+        live = _applied(_with(containers=[{"name": "a", "image": "1"}, {"name": "b"}]))
+        wanted = _with(containers=[{"name": "b"}], ttlSecondsAfterFinished=5)
+        answers = self.answers()
+        place = "/apis/batch/v1/namespaces/default/jobs/j"
+        answers[place] = answers[f"PATCH {place}"] = live
+        with Recorder(tmp_path, answers).running() as server:
+            server.kubectl("apply", "-f", "-", stdin=json.dumps(wanted))
+        [(_, body)] = server.bodies("PATCH")
+        assert json.loads(body)["spec"]["template"]["spec"]["containers"] == [
+            {"$patch": "delete", "name": "a"}
+        ]
 
 
 class TestWithKubectl:

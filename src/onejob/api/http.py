@@ -192,7 +192,7 @@ class ApiApp:
             case "metrics" if not place.rest:
                 return Answer(200, self._metrics.exposition().encode(), _PROMETHEUS)
             case "openapi":
-                return openapi_answer(place.rest, request, self._openapi)
+                return await openapi_answer(place.rest, request, self._openapi)
             case _:
                 raise PageNotFound(place.page)
 

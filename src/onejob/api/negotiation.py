@@ -15,6 +15,10 @@ Media = Literal["json", "yaml"]
 Form = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
 
 _JSON_RANGES: Final = frozenset(("application/json", "application/*", "*/*"))
+_OPENAPI_V2_PROTOBUF: Final = (
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+)
 _FORMS: Final = {
     form: form for form in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 }
@@ -62,6 +66,23 @@ def aggregated_discovery_version(accept: str) -> str:
         if parameters.get("g") == "apidiscovery.k8s.io" and version in ("v2", "v2beta1"):
             return version
     return ""
+
+
+@lru_cache(maxsize=64)
+def prefers_protobuf_openapi(accept: str) -> bool:
+    """Whether a client wants the OpenAPI v2 document as protobuf. Raises NotAcceptable if it
+    wants neither that nor JSON."""
+    for media, _ in _clauses(accept):
+        if media in _OPENAPI_V2_PROTOBUF:
+            return True
+        if media in _JSON_RANGES:
+            return False
+    if accept:
+        raise NotAcceptable(
+            "only the following media types are accepted: application/json, "
+            + ", ".join(_OPENAPI_V2_PROTOBUF)
+        )
+    return False
 
 
 def _representation(media: str, parameters: dict[str, str]) -> Representation | None:

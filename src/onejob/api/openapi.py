@@ -1,9 +1,11 @@
-"""The OpenAPI v3 documents, one per group version, put together from the schema when asked for.
+"""The OpenAPI documents, put together from the schema when somebody asks for them.
 
-kubectl reads them to explain fields, to learn that the server validates fields, and to know
-how lists merge when it computes a patch.
+There is a v3 document per group version, and one v2 document of everything. kubectl reads them to
+explain fields, to learn that the server validates fields, and to know how lists merge when it
+computes a patch; releases before 1.27 read v2 only.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -11,21 +13,16 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.kinds import KINDS, Kind, Subresource
-from onejob.api.schema import Schema, load_definitions
-
-_REFERENCE: Final = "#/components/schemas/"
-_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_DELETE_OPTIONS: Final = _META + "DeleteOptions"
-_STATUS: Final = _META + "Status"
-_PATCH: Final = _META + "Patch"
-
-_PATCH_TYPES: Final = (
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
+from onejob.api.kinds import KINDS, Kind
+from onejob.api.openapi_paths import (
+    PATCH,
+    REFERENCE,
+    WATCH_EVENT,
+    group_path,
+    names_by_kind,
+    paths_of,
 )
+from onejob.api.schema import Schema, load_definitions
 
 #: Beyond what the generated data says of these: how the wire writes them.
 _SPECIAL: Final[dict[str, dict[str, Any]]] = {
@@ -33,59 +30,25 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
         "format": "int-or-string",
         "oneOf": [{"type": "integer"}, {"type": "string"}],
     },
-    _PATCH: {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {
+        "oneOf": [{"type": "string"}, {"type": "number"}],
+    },
+    PATCH: {
         "description": "A patch of the object, in the form that the content type names.",
         "type": "object",
     },
-}
-
-_OPTIONS: Final = {
-    "dryRun": ("string", "`All` runs every step of the request but stores nothing."),
-    "fieldManager": ("string", "Who makes the changes; owner of the changed fields."),
-    "fieldValidation": (
-        "string",
-        "What to do with unknown and duplicate fields: Ignore drops them silently, Warn (the "
-        "default) drops them with a warning, Strict refuses the request.",
-    ),
-    "force": ("boolean", "Whether an apply takes over fields that others own."),
-    "gracePeriodSeconds": ("integer", "How long the object may take to end."),
-    "propagationPolicy": ("string", "What becomes of dependents: Orphan, Background, Foreground."),
-    "labelSelector": ("string", "Only objects whose labels match."),
-    "fieldSelector": ("string", "Only objects whose fields match."),
-    "limit": ("integer", "At most so many objects; `continue` in the answer leads on."),
-    "continue": ("string", "Where an earlier answer ended."),
-    "resourceVersion": ("string", "How new the answer must be; for a watch, where to start."),
-    "resourceVersionMatch": ("string", "How resourceVersion is meant: Exact or NotOlderThan."),
-    "allowWatchBookmarks": ("boolean", "Whether a watch may send BOOKMARK events."),
-    "sendInitialEvents": ("boolean", "Whether a watch begins with the objects that exist."),
-    "timeoutSeconds": ("integer", "How long a watch may last."),
-    "watch": ("boolean", "Answer with changes as they happen instead of a list."),
-}
-_WRITE: Final = ("dryRun", "fieldManager", "fieldValidation")
-_LIST: Final = (
-    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit",
-    "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch",
-)  # fmt: skip
-_DELETE: Final = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
-
-#: Verb -> (method, action, on a collection)
-_OPERATIONS: Final = {
-    "list": ("get", "list", True),
-    "create": ("post", "post", True),
-    "deletecollection": ("delete", "deletecollection", True),
-    "get": ("get", "get", False),
-    "update": ("put", "put", False),
-    "patch": ("patch", "patch", False),
-    "delete": ("delete", "delete", False),
-}
-_QUERIES: Final = {
-    "list": _LIST,
-    "create": _WRITE,
-    "deletecollection": (*_LIST, *_DELETE),
-    "get": (),
-    "update": _WRITE,
-    "patch": (*_WRITE, "force"),
-    "delete": _DELETE,
+    WATCH_EVENT: {
+        "description": "A change of an object that is watched.",
+        "type": "object",
+        "required": ["type", "object"],
+        "properties": {
+            "object": {"description": "The object, or a Status.", "type": "object"},
+            "type": {
+                "description": "ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.",
+                "type": "string",
+            },
+        },
+    },
 }
 
 
@@ -97,6 +60,8 @@ class OpenApiDocuments:
         self._made: dict[str, tuple[bytes, str]] = {}
         #: Groups share most definitions (Pods are everywhere), so each is encoded once.
         self._encoded: dict[str, msgspec.Raw] = {}
+        self._made_v2: dict[bool, tuple[bytes, str]] = {}
+        self._making_v2 = asyncio.Lock()
 
     def root(self) -> bytes:
         """`/openapi/v3`: where each group version's document is, with its hash."""
@@ -120,11 +85,23 @@ class OpenApiDocuments:
                 self._encoded.clear()
         return self._made[path]
 
+    async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
+        """The v2 document of everything and its hash. Made on another thread: it takes a tenth
+        of a second, and few clients ask for it."""
+        async with self._making_v2:
+            if protobuf not in self._made_v2:
+                from onejob.api.openapi_v2 import version_2_document
+
+                self._made_v2[protobuf] = await asyncio.to_thread(
+                    version_2_document, self._release, protobuf=protobuf
+                )
+            return self._made_v2[protobuf]
+
     @cached_property
     def _kinds_by_path(self) -> dict[str, list[Kind]]:
         found: dict[str, list[Kind]] = {}
         for kind in KINDS:
-            found.setdefault(_group_path(kind), []).append(kind)
+            found.setdefault(group_path(kind), []).append(kind)
         return found
 
     @cached_property
@@ -133,13 +110,13 @@ class OpenApiDocuments:
 
     def _group_document(self, path: str) -> dict[str, Any]:
         definitions, _ = self._sources
-        names = _names_by_kind(definitions)
+        names = names_by_kind(definitions)
         paths: dict[str, Any] = {}
         for kind in self._kinds_by_path[path]:
-            paths |= _paths_of(kind, names)
+            paths |= paths_of(kind, names)
         needed = _closure((name for name in _names_in(paths) if name in definitions), definitions)
         schemas: dict[str, Any] = {name: self._schema(name) for name in sorted(needed)}
-        schemas[_PATCH] = _SPECIAL[_PATCH]
+        schemas |= {name: _SPECIAL[name] for name in (PATCH, WATCH_EVENT)}
         return {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": self._release},
@@ -154,123 +131,6 @@ class OpenApiDocuments:
             described |= _SPECIAL.get(name, {})
             self._encoded[name] = msgspec.Raw(msgspec.json.encode(described))
         return self._encoded[name]
-
-
-def _group_path(kind: Kind) -> str:
-    return f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
-
-
-def _names_by_kind(definitions: dict[str, Any]) -> dict[tuple[str, str, str], str]:
-    return {
-        (gvk["group"], gvk["version"], gvk["kind"]): name
-        for name, definition in definitions.items()
-        for gvk in definition.get("x-kubernetes-group-version-kind", ())
-    }
-
-
-def _paths_of(kind: Kind, names: dict[tuple[str, str, str], str]) -> dict[str, Any]:
-    collection = f"/{_group_path(kind)}/{kind.plural}"
-    paths: dict[str, Any] = {}
-    if kind.namespaced:
-        namespaced = f"/{_group_path(kind)}/namespaces/{{namespace}}/{kind.plural}"
-        if "list" in kind.verbs:
-            paths[collection] = _operations(kind, ("list",), names, collection=True)
-        collection = namespaced
-    on_collection = _operations(kind, kind.verbs, names, collection=True)
-    on_object = _operations(kind, kind.verbs, names, collection=False)
-    if on_collection:
-        paths[collection] = on_collection | _path_parameters(kind, named=False)
-    if on_object:
-        paths[collection + "/{name}"] = on_object | _path_parameters(kind, named=True)
-    for sub in kind.subresources:
-        operations = _subresource_operations(kind, sub, names)
-        if operations:
-            path = f"{collection}/{{name}}/{sub.name}"
-            paths[path] = operations | _path_parameters(kind, named=True)
-    return paths
-
-
-def _path_parameters(kind: Kind, *, named: bool) -> dict[str, Any]:
-    names = (["name"] if named else []) + (["namespace"] if kind.namespaced else [])
-    parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in names
-    ]
-    return {"parameters": parameters} if parameters else {}
-
-
-def _operations(
-    kind: Kind, verbs: Iterable[str], names: dict[tuple[str, str, str], str], *, collection: bool
-) -> dict[str, Any]:
-    name = names[kind.group, kind.version, kind.kind]
-    list_name = names.get((kind.group, kind.version, kind.kind + "List"), name)
-    operations: dict[str, Any] = {}
-    for verb in verbs:
-        method, action, on_collection = _OPERATIONS.get(verb, ("", "", False))
-        if method and on_collection == collection:
-            answer = {"list": list_name, "delete": _STATUS, "deletecollection": _STATUS}
-            operations[method] = _operation(
-                verb, action, (kind.group, kind.version, kind.kind), name, answer.get(verb, name)
-            )
-    return operations
-
-
-def _subresource_operations(
-    kind: Kind, sub: Subresource, names: dict[tuple[str, str, str], str]
-) -> dict[str, Any]:
-    """Streams (log, exec, attach) have no documents to describe and are left out."""
-    gvk = (sub.group, sub.version or "v1", sub.kind) if sub.kind else (
-        kind.group, kind.version, kind.kind
-    )  # fmt: skip
-    if gvk not in names or sub.name == "log":
-        return {}
-    operations = {}
-    for verb in sub.verbs:
-        method, action, _ = _OPERATIONS[verb]
-        operations[method] = _operation(verb, action, gvk, names[gvk], names[gvk])
-    return operations
-
-
-def _operation(
-    verb: str, action: str, gvk: tuple[str, str, str], body: str, answer: str
-) -> dict[str, Any]:
-    operation: dict[str, Any] = {
-        "responses": {
-            "200": {
-                "description": "OK",
-                "content": {"application/json": {"schema": {"$ref": _REFERENCE + answer}}},
-            }
-        },
-        "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": dict(
-            zip(("group", "version", "kind"), gvk, strict=True)
-        ),
-    }
-    queries = _QUERIES[verb]
-    if queries:
-        operation["parameters"] = [_query(name) for name in queries]
-    if verb in ("create", "update"):
-        operation["requestBody"] = _body(body, ("application/json",))
-    elif verb == "patch":
-        operation["requestBody"] = _body(_PATCH, _PATCH_TYPES)
-    elif verb in ("delete", "deletecollection"):
-        operation["requestBody"] = _body(_DELETE_OPTIONS, ("application/json",))
-    return operation
-
-
-def _body(name: str, content_types: tuple[str, ...]) -> dict[str, Any]:
-    schema = {"schema": {"$ref": _REFERENCE + name}}
-    return {"content": dict.fromkeys(content_types, schema)}
-
-
-def _query(name: str) -> dict[str, Any]:
-    type_, description = _OPTIONS[name]
-    return {
-        "name": name,
-        "in": "query",
-        "description": description,
-        "schema": {"type": type_, "uniqueItems": True},
-    }
 
 
 def _definition(definition: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
@@ -289,7 +149,7 @@ def _described(schema: dict[str, Any], description: str = "") -> dict[str, Any]:
         match key:
             case "$ref":
                 # Beside a reference nothing else would count, so it is wrapped.
-                described["allOf"] = [{"$ref": _REFERENCE + value}]
+                described["allOf"] = [{"$ref": REFERENCE + value}]
             case "items" | "additionalProperties":
                 described[key] = _described(value)
             case "properties" | "x-onejob-alias-of":
@@ -315,7 +175,7 @@ def _names_in(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         reference = value.get("$ref")
         if isinstance(reference, str):
-            yield reference.removeprefix(_REFERENCE)
+            yield reference.removeprefix(REFERENCE)
         for item in value.values():
             yield from _names_in(item)
     elif isinstance(value, list):

@@ -18,23 +18,32 @@ from onejob.api.discovery import (
 )
 from onejob.api.errors import NotAcceptable
 from onejob.api.incoming import Request
-from onejob.api.negotiation import aggregated_discovery_version, negotiate
+from onejob.api.negotiation import (
+    aggregated_discovery_version,
+    negotiate,
+    prefers_protobuf_openapi,
+)
 from onejob.api.query import first
 from onejob.api.routing import GroupPath, PageNotFound
 
 #: A named condition of being healthy or ready: "" when it holds, else why it does not.
 Check = Callable[[], str]
 
+#: Named with an @ in Accept, which a Content-Type may not contain.
+_OPENAPI_V2_PROTOBUF: Final = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _IMMUTABLE: Final = (b"cache-control", b"public, immutable")
 
 
 class OpenApi(Protocol):
-    """The OpenAPI v3 documents."""
+    """The OpenAPI documents."""
 
     def root(self) -> bytes: ...
 
     def document(self, path: str) -> tuple[bytes, str] | None:
-        """The document of a group version (`api/v1`, `apis/batch/v1`) and its hash."""
+        """The v3 document of a group version (`api/v1`, `apis/batch/v1`) and its hash."""
+
+    async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
+        """The v2 document of everything and its hash."""
 
 
 def version_document(release: str) -> dict[str, str]:
@@ -92,7 +101,12 @@ def discovery_answer(place: GroupPath, request: Request, address: str) -> Answer
     return json_answer(api_resource_list(place.group, place.version))
 
 
-def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenApi) -> Answer:
+async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenApi) -> Answer:
+    if rest == ("v2",):
+        protobuf = prefers_protobuf_openapi(request.header(b"accept"))
+        body, tag = await openapi.version_2(protobuf=protobuf)
+        content_type = _OPENAPI_V2_PROTOBUF if protobuf else b"application/json"
+        return _cacheable(request, body, tag, content_type)
     if rest == ("v3",):
         root = openapi.root()
         return _cacheable(request, root, _tag(root), b"application/json")

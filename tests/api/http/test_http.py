@@ -124,7 +124,7 @@ def test_failures_are_statuses(
     with_server(ScriptedService(), tmp_path, test)
 
 
-@pytest.mark.parametrize("path", ["/", "/nope", "/apis/nope", "/apis/nope/v1/x", "/openapi/v2"])
+@pytest.mark.parametrize("path", ["/", "/nope", "/apis/nope", "/apis/nope/v1/x", "/openapi/v1"])
 def test_a_path_outside_every_group_is_plain_text(tmp_path: Path, path: str) -> None:
     async def test(wire: Wire) -> None:
         reply = await wire.call("GET", path)
@@ -544,6 +544,36 @@ def test_openapi_documents_are_cacheable(tmp_path: Path) -> None:
         reply = await wire.call("GET", "/openapi/v3/apis/batch/v1", if_none_match='"ABC"')
         assert reply.code == 304
         assert (await wire.call("GET", "/openapi/v3/apis/nope/v1")).code == 404
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "tag"),
+    [
+        ("", "application/json", "JS"),
+        ("application/json, */*", "application/json", "JS"),
+        ("*/*", "application/json", "JS"),
+        (OPENAPI_PROTOBUF, OPENAPI_PROTOBUF.replace("@", "."), "PB"),
+        (f"{OPENAPI_PROTOBUF},application/json", OPENAPI_PROTOBUF.replace("@", "."), "PB"),
+        (f"{OPENAPI_PROTOBUF};q=0.5,application/json", "application/json", "JS"),
+    ],
+)
+def test_the_older_openapi_document_has_two_forms(
+    tmp_path: Path, accept: str, content_type: str, tag: str
+) -> None:
+    async def test(wire: Wire) -> None:
+        reply = await wire.call("GET", "/openapi/v2", accept=accept)
+        assert reply.code == 200
+        assert reply.header("content-type") == content_type
+        assert (reply.header("etag"), reply.header("vary")) == (f'"{tag}"', "Accept")
+        again = await wire.call("GET", "/openapi/v2", accept=accept, if_none_match=f'"{tag}"')
+        assert (again.code, again.body) == (304, b"")
+        refused = await wire.call("GET", "/openapi/v2", accept="text/html")
+        assert (refused.code, refused.json()["reason"]) == (406, "NotAcceptable")
 
     with_server(ScriptedService(), tmp_path, test)
 

@@ -29,6 +29,9 @@ class NoOpenApi:
     def document(self, path: str) -> tuple[bytes, str] | None:
         return (b'{"openapi":"3.0.0"}', "ABC") if path == "apis/batch/v1" else None
 
+    async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
+        return (b"\n\x032.0", "PB") if protobuf else (b'{"swagger":"2.0"}', "JS")
+
 
 @dataclass
 class Reply:

@@ -1,0 +1,28 @@
+"""The few forms that protobuf has on the wire, written. Every function gives one whole field."""
+
+
+def varint(value: int) -> bytes:
+    """Negative numbers are written as their 64-bit two's complement."""
+    if value < 0:
+        value += 1 << 64
+    if value < 0x80:
+        return value.to_bytes(1, "little")
+    written = bytearray()
+    while value >= 0x80:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+def number_field(number: int, value: int) -> bytes:
+    return varint(number << 3) + varint(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """Text, raw bytes and messages look alike."""
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def text_field(number: int, value: str) -> bytes:
+    return bytes_field(number, value.encode())
