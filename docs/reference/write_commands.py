@@ -21,6 +21,11 @@ State is kept in `$XDG_STATE_HOME/onejob`, else `~/.local/state/onejob`, readabl
 alone: `kubeconfig` and `server/` of `onejob serve`, `runs/ID/` of each `onejob run`. Client
 commands use `--kubeconfig`, else the data dir's server, else the kept runs. They never read
 `$KUBECONFIG` or `~/.kube/config`.
+
+Whoever can write to the data dir can act as its admin. So it must belong to the user who runs
+onejob, nobody else may be able to write to it or to replace it (a folder above it that belongs to
+another user, or that all may write to without the sticky bit), and links inside of it are not
+followed. Otherwise every command, those that only read included, ends with exit code 2.
 """
 
 

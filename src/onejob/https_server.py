@@ -15,7 +15,7 @@ from onejob.api.schema import load_schema
 from onejob.api.serving import ApiServer
 from onejob.node.agent import NodeAgent
 from onejob.node.pod_sessions import PodSessions
-from onejob.server import ControlPlane, Settings, World
+from onejob.server import ControlPlane, Settings, World, prepare_data_dir
 
 
 class HttpsServer:
@@ -36,9 +36,10 @@ class HttpsServer:
         kubeconfig: Path,
         world: World | None = None,
     ) -> "HttpsServer":
-        """Listening when this returns. Raises CannotOpen or CannotListen with one clear line."""
+        """Listening when this returns. Raises CannotOpen, NotTrusted, RuntimeUnavailable or
+        CannotListen with one clear line."""
         world = world or World()
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        prepare_data_dir(settings.data_dir)
         certificates = ensure_certificates(
             settings.data_dir / "pki", server_names(host), world.clock.now()
         )

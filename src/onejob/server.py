@@ -44,6 +44,7 @@ from onejob.planning.placement import Amounts
 from onejob.planning.settings import Settings as JobSettings
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
+from onejob.trusted_paths import make_trusted_folder, require_own_files
 
 #: What Pods get of the server's environment; the manifest's own variables come on top.
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")
@@ -185,10 +186,10 @@ class ControlPlane:
     ) -> Self:
         """Everything is running when this returns.
 
-        Raises CannotOpen or RuntimeUnavailable with one clear line.
+        Raises CannotOpen, NotTrusted or RuntimeUnavailable with one clear line.
         """
         world = world or World()
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        prepare_data_dir(settings.data_dir)
         store = await LogStore.open(
             settings.data_dir / "onejob.db", clock=world.clock, committer=world.committer
         )
@@ -232,6 +233,13 @@ class ControlPlane:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.informers.stop()
         await self.store.close()
+
+
+def prepare_data_dir(folder: Path) -> None:
+    """Make it, or make sure that all that decides what this server does is its user's own. Raises
+    NotTrusted. What Pods have in there may belong to whom they run as."""
+    make_trusted_folder(folder)
+    require_own_files(folder, below=("pki", "supervisor"))
 
 
 def _capacity(settings: Settings) -> Amounts:

@@ -79,8 +79,9 @@ def test_pruning_keeps_nobody_waiting(tmp_path: Path) -> None:
 
 
 def test_folders_are_private(tmp_path: Path) -> None:
-    folder = keep(tmp_path / "state" / "runs", 0, "aaaa", "pi")
+    folder = keep(tmp_path / "runs", 0, "aaaa", "pi")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from onejob.api.errors import BadRequest, Unauthorized
 from onejob.api.private_files import write_private
 from onejob.api.requests import User
+from onejob.trusted_paths import read_own_file
 
 ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
 AUTHENTICATED_GROUP: Final = "system:authenticated"
@@ -131,9 +132,10 @@ def peer_subject(certificate: Mapping[str, Any] | None) -> tuple[tuple[str, str]
 
 
 def admin_token(path: Path) -> str:
-    """The token in the file, made on first use. Only the owner may read it."""
+    """The token in the file, made on first use. Only the owner may read it, and nobody else may
+    have written it: raises NotTrusted."""
     try:
-        token = path.read_text().strip()
+        token = read_own_file(path).decode("ascii", "replace").strip()
         if token:
             return token
     except FileNotFoundError:

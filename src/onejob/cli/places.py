@@ -6,11 +6,19 @@
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from onejob.cli.errors import CommandError
+from onejob.trusted_paths import (
+    NotTrusted,
+    make_own_folder,
+    make_trusted_folder,
+    read_own_file,
+    require_trusted_folder,
+)
 
 
 class DataDir(msgspec.Struct, frozen=True):
@@ -29,8 +37,26 @@ class DataDir(msgspec.Struct, frozen=True):
         return self.path / "runs"
 
     def prepare(self) -> None:
-        """Make sure that it is there and that nobody else may look inside."""
-        make_private(self.path)
+        """Make sure that it is there and that nobody else can have put anything into it."""
+        _keep_state_in(self.path, make_trusted_folder)
+
+    def require_trusted(self) -> None:
+        """For those who only read: what is there must be ours. Nothing there is fine."""
+        try:
+            if os.path.lexists(self.path):
+                require_trusted_folder(self.path)
+        except NotTrusted as error:
+            raise CommandError(str(error), "or name a server with --kubeconfig") from None
+
+    def has_kubeconfig(self) -> bool:
+        """Whether `serve` wrote one, and nobody else did."""
+        try:
+            read_own_file(self.kubeconfig)
+        except FileNotFoundError:
+            return False
+        except NotTrusted as error:
+            raise CommandError(str(error), "or name it with --kubeconfig") from None
+        return True
 
 
 def data_dir(chosen: str | None) -> DataDir:
@@ -44,12 +70,19 @@ def data_dir(chosen: str | None) -> DataDir:
 
 
 def make_private(folder: Path) -> None:
+    """A folder inside of a data dir that was prepared."""
+    _keep_state_in(folder, make_own_folder)
+
+
+def _keep_state_in(folder: Path, make: Callable[[Path], None]) -> None:
+    next_step = "choose another place with --data-dir"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied", str(folder))
+    except NotTrusted as error:
+        raise CommandError(str(error), next_step) from None
     except OSError as error:
         raise CommandError(
-            f"cannot keep state in {folder}: {error.strerror or error}",
-            "choose another place with --data-dir",
+            f"cannot keep state in {folder}: {error.strerror or error}", next_step
         ) from None

@@ -39,6 +39,8 @@ from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.server import ControlPlane, RuntimeName, Settings
+from onejob.store.base import CannotOpen
+from onejob.trusted_paths import NotTrusted
 
 _BROKEN_STOP_SECONDS: Final = 3.0
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -109,7 +111,7 @@ class _Session:
         _log_to(path / "onejob.log")
         try:
             plane = await ControlPlane.start(self._settings(path))
-        except RuntimeUnavailable as error:
+        except (CannotOpen, NotTrusted, RuntimeUnavailable) as error:
             raise CommandError(str(error)) from None
         own_process.settle()
         logs = _RuntimeLogs(plane.node.runtime, path)

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from onejob.cli.places import make_private
+from onejob.trusted_paths import NotTrusted, read_own_file, require_own_files
 
 KEPT_FOR: Final = timedelta(days=7)
 _RECORD: Final = "run.json"
@@ -62,27 +63,31 @@ def new_run_id(now: datetime, salt: str) -> str:
 
 
 def create_folder(path: Path) -> RunFolder:
+    make_private(path.parent)
     make_private(path)
-    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(path / _LOCK, flags, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return RunFolder(path, lock)
 
 
 def kept_runs(runs: Path) -> Iterator[tuple[Path, Run]]:
-    """Newest first. Folders without a readable record are skipped: they never ran a Job."""
+    """Newest first. Folders without a readable record are skipped: they never ran a Job. So are
+    those of other users, who may have been let in once."""
     try:
         names = sorted(os.listdir(runs), reverse=True)
     except OSError:
         return
     for name in names:
         try:
+            require_own_files(runs / name)
             yield runs / name, read_record(runs / name)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, NotTrusted):
             continue
 
 
 def read_record(folder: Path) -> Run:
-    return msgspec.json.decode((folder / _RECORD).read_bytes(), type=Run)
+    return msgspec.json.decode(read_own_file(folder / _RECORD), type=Run)
 
 
 def runs_of(runs: Path, name: str, namespace: str = "") -> Iterator[tuple[Path, Run]]:
@@ -97,7 +102,7 @@ def runs_of(runs: Path, name: str, namespace: str = "") -> Iterator[tuple[Path, 
 def is_under_way(folder: Path) -> bool:
     """Whether the process that runs it is still there."""
     try:
-        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob serve                                 # on 127.0.0.1:7443
-  onejob serve --listen 127.0.0.1:0 --data-dir /tmp/ci
+  onejob serve --listen 127.0.0.1:0 --data-dir ~/ci-state
   onejob serve --runtime simulated             # Pods end at once; for tests of clients
 \b
 It goes on where it was after any kind of end, kill -9 included; its Pods outlive it."""
@@ -116,6 +116,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
     from onejob.https_server import HttpsServer
     from onejob.node.runtime import RuntimeUnavailable
     from onejob.store.base import CannotOpen
+    from onejob.trusted_paths import NotTrusted
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -127,6 +128,8 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
         )
     except CannotListen as error:
         raise CommandError(str(error), "choose another with --listen") from None
+    except NotTrusted as error:
+        raise CommandError(str(error), "choose another place with --data-dir") from None
     except (CannotOpen, RuntimeUnavailable) as error:
         raise CommandError(str(error)) from None
     own_process.settle()

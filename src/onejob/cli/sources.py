@@ -51,7 +51,7 @@ class Sources(msgspec.Struct, frozen=True):
             return None
         if self.kubeconfig is not None:
             return self._keep(open_http_api(self.kubeconfig, "is it running?"))
-        if not self.data_dir.kubeconfig.exists():
+        if not self.data_dir.has_kubeconfig():
             return None
         api = open_http_api(self.data_dir.kubeconfig, "start one: onejob serve")
         return self._keep(api) if api.answers() else None
@@ -137,8 +137,11 @@ def sources(
     *,
     only_runs: bool = False,
 ) -> Sources:
+    place = find_data_dir(data_dir)
+    if not kubeconfig:
+        place.require_trusted()
     return Sources(
-        find_data_dir(data_dir),
+        place,
         Path(kubeconfig) if kubeconfig else None,
         namespace or "",
         only_runs,

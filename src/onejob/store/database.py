@@ -25,6 +25,7 @@ from onejob.store.migrations import migrate, refuse_foreign
 PAGE_BYTES = 8192
 #: Longer than any checkpoint of ours takes; only a person with a SQLite shell makes us wait.
 BUSY_MILLISECONDS = 5_000
+_CREATED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class LockFile:
 
     def __init__(self, path: Path) -> None:
         lock_path = f"{path}.lock"
-        self._file = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.open(lock_path, _CREATED, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -221,7 +222,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def _create_private(path: Path) -> None:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(path, _CREATED, 0o600)
     try:
         # SQLite gives its -wal and -shm files the mode of the main file.
         os.fchmod(file, 0o600)

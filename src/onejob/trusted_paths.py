@@ -1,0 +1,248 @@
+"""Whether a folder and the files in it are ours alone.
+
+The data dir decides who is admin (its token), which certificates are trusted and what runs (the
+supervisor's socket): whoever can write there can do all that the server can. So it is used only
+if nobody else can have put anything into it, as OpenSSH does with the files that it trusts.
+Imports nothing of onejob; `pwd` and `grp` only when a message or an exception needs them.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+#: As many symbolic links are followed on the way to a folder; the kernel's own limit.
+_MOST_LINKS: Final = 40
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_REACHABLE_BY_OTHERS: Final = stat.S_IXGRP | stat.S_IXOTH
+_OVERFLOW_USER: Final = Path("/proc/sys/kernel/overflowuid")
+
+
+class NotTrusted(Exception):
+    """The message is one line that names the path, what is wrong with it and the way out."""
+
+
+def require_trusted_folder(path: Path, user: int | None = None) -> None:
+    """Raise NotTrusted unless the folder belongs to `user` (us) and nobody else can write to it,
+    or put another one in its place. Links on the way must be ours or root's."""
+    user = os.geteuid() if user is None else user
+    with _walk(path, user) as folder:
+        _check_folder(path, os.fstat(folder), user)
+
+
+def make_trusted_folder(path: Path) -> None:
+    """The same, for a folder that is made (mode 0700) where there is none."""
+    missing = [path]
+    while not os.path.lexists(missing[-1].parent):
+        missing.append(missing[-1].parent)
+    place, user = missing[-1].parent, os.geteuid()
+    with _walk(place, user) as parent:
+        _check_parent(place, os.fstat(parent), user)
+    for folder in reversed(missing):
+        if not os.path.lexists(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+    require_trusted_folder(path)
+
+
+def make_own_folder(path: Path) -> None:
+    """A folder inside of a trusted one: made if it is missing, never a link. One of ours that a
+    generous umask left open to others is closed; `require_own_files` tells what they put there."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
+        found = os.fstat(folder)
+        _check_owner(path, found, os.geteuid())
+        if found.st_mode & _WRITABLE_BY_OTHERS:
+            os.fchmod(folder, stat.S_IMODE(found.st_mode) & ~0o077)
+
+
+def require_own_files(folder: Path, below: Iterable[str] = ()) -> None:
+    """Raise NotTrusted if anything right in `folder`, or in its folders named in `below`, is a
+    link, belongs to somebody else or can be changed by others."""
+    user = os.geteuid()
+    for place in (folder, *(folder / name for name in below)):
+        with _opened(place, os.O_RDONLY | os.O_DIRECTORY, absent_ok=True) as directory:
+            if directory is None:
+                continue
+            found = os.fstat(directory)
+            _check_owner(place, found, user)
+            reachable = bool(found.st_mode & _REACHABLE_BY_OTHERS)
+            for name in os.listdir(directory):
+                try:
+                    entry = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                _check_entry(place / name, entry, user, reachable=reachable)
+
+
+def read_own_file(path: Path) -> bytes:
+    """The content of a regular file of ours that others cannot have written. Raises NotTrusted,
+    or OSError as `open` does. Never follows a link, never waits for a FIFO."""
+    with _opened(path, os.O_RDONLY | os.O_NONBLOCK) as file:
+        _check_entry(path, os.fstat(file), os.geteuid(), reachable=True, regular=True)
+        pieces = []
+        while piece := os.read(file, 1 << 20):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+# --- the way to a folder ------------------------------------------------------------------
+
+
+@contextmanager
+def _walk(path: Path, user: int) -> Iterator[int]:
+    """A descriptor of the folder, reached by way of folders and links that can be trusted."""
+    components = list(reversed(path.absolute().parts[1:]))
+    shown = Path("/")
+    links = 0
+    current = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    try:
+        while components:
+            name = components.pop()
+            parent = os.fstat(current)
+            _check_parent(shown, parent, user)
+            step = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=current)
+            found = os.fstat(step)
+            if not stat.S_ISLNK(found.st_mode):
+                os.close(current)
+                current, shown = step, shown / name
+                continue
+            target = os.readlink(b"", dir_fd=step).decode(errors="surrogateescape")
+            os.close(step)
+            links += 1
+            if links > _MOST_LINKS:
+                raise NotTrusted(f"{path} leads through too many links; name the folder itself")
+            if parent.st_mode & stat.S_ISVTX and not _is_trusted_owner(found.st_uid, user):
+                raise NotTrusted(
+                    f"{shown / name} is a link that {_name_of(found.st_uid)} made; "
+                    "use a folder of your own"
+                )
+            parts = Path(target).parts
+            if target.startswith("/"):
+                os.close(current)
+                current, shown = os.open("/", os.O_PATH | os.O_DIRECTORY), Path("/")
+                parts = parts[1:]
+            components.extend(reversed(parts))
+        yield current
+    except NotADirectoryError:
+        raise NotTrusted(f"{shown} is not a folder; use another one") from None
+    finally:
+        os.close(current)
+
+
+def _check_parent(path: Path, found: os.stat_result, user: int) -> None:
+    if not _is_trusted_owner(found.st_uid, user):
+        raise NotTrusted(
+            f"{path} belongs to {_name_of(found.st_uid)}, who could replace what is in it; "
+            "use a folder of your own, in a place that belongs to you or to root"
+        )
+    if _others_may_write(found, user) and not found.st_mode & stat.S_ISVTX:
+        raise NotTrusted(
+            f"others may write to {path} and could replace what is in it; "
+            f"forbid it (chmod go-w {path}) or use another folder"
+        )
+
+
+def _check_folder(path: Path, found: os.stat_result, user: int) -> None:
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotTrusted(f"{path} is not a folder; use another one")
+    _check_owner(path, found, user)
+    if _others_may_write(found, user):
+        raise NotTrusted(
+            f"others may write to {path}, so its content cannot be trusted; use a new folder"
+        )
+
+
+# --- what is in it ------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path, flags: int, *, absent_ok: bool = False) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if not absent_ok:
+            raise
+        yield None  # type: ignore[misc]
+        return
+    except OSError:
+        if not path.is_symlink():
+            raise
+        raise NotTrusted(_link(path)) from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _check_entry(
+    path: Path, found: os.stat_result, user: int, *, reachable: bool, regular: bool = False
+) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise NotTrusted(_link(path))
+    if regular and not stat.S_ISREG(found.st_mode):
+        raise NotTrusted(f"{path} is not a regular file; remove it")
+    _check_owner(path, found, user)
+    if stat.S_ISREG(found.st_mode) and reachable and _others_may_write(found, user):
+        raise NotTrusted(f"others may write to {path}, so it cannot be trusted; remove it")
+
+
+def _check_owner(path: Path, found: os.stat_result, user: int) -> None:
+    if found.st_uid != user:
+        raise NotTrusted(
+            f"{path} belongs to {_name_of(found.st_uid)}, and we are {_name_of(user)}: whoever "
+            "made it could act as its admin; use a folder of your own"
+        )
+
+
+def _link(path: Path) -> str:
+    return f"{path} is a symbolic link, which is not followed here; replace it by what it names"
+
+
+# --- who may -------------------------------------------------------------------------------
+
+
+def _others_may_write(found: os.stat_result, user: int) -> bool:
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _is_group_of_one(found.st_gid, user)
+
+
+def _is_group_of_one(group: int, user: int) -> bool:
+    """Distributions give each user a group of that name, and let it write by default. A group
+    without an entry (those that container platforms make up) has no members to fear either."""
+    import grp
+    import pwd
+
+    try:
+        entry = grp.getgrgid(group)
+    except KeyError:
+        return True
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        return False
+    return entry.gr_name == name and set(entry.gr_mem) <= {name}
+
+
+def _is_trusted_owner(owner: int, user: int) -> bool:
+    return owner in (0, user) or _stands_for_root(owner)
+
+
+def _stands_for_root(owner: int) -> bool:
+    """In a user namespace without the machine's root, what is root's shows as nobody's."""
+    try:
+        mapped = Path("/proc/self/uid_map").read_text().split()
+        return mapped != ["0", "0", "4294967295"] and owner == int(_OVERFLOW_USER.read_text())
+    except (OSError, ValueError):
+        return False
+
+
+def _name_of(user: int) -> str:
+    import pwd
+
+    try:
+        return f"user {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"user {user}"
