@@ -6,7 +6,7 @@ from pathlib import Path
 
 import uvloop
 
-from onejob.node.supervisor.journal import Journal
+from onejob.node.supervisor.journal import Identity, Journal
 from tests.node.support import Document, Node, a_pod, a_process_node, shell, the_container
 
 
@@ -61,7 +61,7 @@ def test_a_node_that_leaves_at_once_clears_away_what_its_pods_had(tmp_path: Path
 
     play(tmp_path, scene)
     assert not list((tmp_path / "pods" / "scratch").iterdir())
-    assert not list(Journal(str(tmp_path / "supervisor" / "claims"), "").each())
+    assert not list(Journal(str(tmp_path / "supervisor" / "claims"), Identity("")).each())
 
 
 def test_a_pod_never_finds_what_another_wrote(tmp_path: Path) -> None:

@@ -19,14 +19,19 @@ class Scene:
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self.news = News(self._send, self._after, lambda: self.now)
 
-    def _send(self, events: list[list[Any]]) -> None:
-        self.sent.append([(kind, uid) for kind, uid, *_ in events])
+        #: Whether the journal is on disk: if not, nothing may be told.
+        self.recorded = True
+
+    def _send(self, events: list[list[Any]]) -> bool:
+        if self.recorded:
+            self.sent.append([(kind, uid) for kind, uid, *_ in events])
+        return self.recorded
 
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
         self._timers.append((self._passed + seconds, action))
 
     def begin(self, uid: str) -> Attempt:
-        attempt = Attempt(Claim(uid, "c", 0))
+        attempt = Attempt(Claim(uid, "c", 0), 1)
         attempt.started_at = self.now
         self.news.began(attempt)
         return attempt
@@ -108,3 +113,16 @@ def test_news_come_also_when_the_clock_was_set_back() -> None:
     assert scene.sent == [[("exited", "a")]]
     scene.wait(BRIEF_SECONDS)
     assert scene.sent[1:] == [[("started", "stays")]]
+
+
+def test_what_is_not_on_record_yet_is_told_once_it_is() -> None:
+    scene = Scene()
+    scene.recorded = False
+    scene.end(scene.begin("a"))
+    scene.wait(1.0)
+    scene.end(scene.begin("b"))
+    scene.wait(1.0)
+    assert scene.sent == []
+    scene.recorded = True
+    scene.news.tell()
+    assert scene.sent == [[("exited", "a"), ("exited", "b")]]

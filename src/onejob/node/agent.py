@@ -36,6 +36,7 @@ from onejob.node.runtime import (
     OpensSessions,
     Runtime,
     RuntimeEvent,
+    TellsConditions,
 )
 from onejob.node.short_track import Run, ShortTrack
 from onejob.node.sighting import Sighting
@@ -77,7 +78,11 @@ class NodeAgent:
         self._writer = Writer(client)
         self._recorder = EventRecorder(client, "kubelet", clock, host=node_name)
         self._scheduler_recorder = EventRecorder(client, "default-scheduler", clock)
-        self._node = NodeObject(client, clock, rng, node_name, ip, capacity, runtime.name)
+        self._node = NodeObject(
+            client, clock, rng, node_name, ip, capacity, runtime.name, self._recorder
+        )
+        if isinstance(runtime, TellsConditions):
+            runtime.report_to(self._node.conditions)
         self._binder = Binder(
             self._node.view,
             self._writer,

@@ -5,7 +5,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -15,10 +15,12 @@ from onejob import __version__
 from onejob.api.errors import AlreadyExists, ApiError, NotFound
 from onejob.api.schema import load_schema
 from onejob.client.base import Client, Create, Patch, Selection
+from onejob.client.events import About, EventRecorder
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.node.capacity import write_amounts
+from onejob.node.conditions import ConditionEvent, NodeConditions
 from onejob.objects.meta import NODES, Key, Meta, View
 from onejob.planning.placement import Amounts, NodeView, Taint
 
@@ -30,6 +32,8 @@ LEASES = "leases.coordination.k8s.io"
 _LEASE_SECONDS = 40
 _RENEW_SECONDS = 10.0
 _STATUS_EVERY = timedelta(minutes=5)
+#: How long a status that could not be written waits to be tried again.
+_RETRY_SECONDS = 1.0
 
 
 class _TaintView(View, frozen=True):
@@ -61,8 +65,13 @@ class NodeObject:
         ip: str,
         capacity: Amounts,
         runtime: str,
+        recorder: EventRecorder,
     ) -> None:
         self.name = name
+        #: Whoever sets one has it written, and an event made of it.
+        self.conditions = NodeConditions(clock.now, self._condition_changed)
+        self._recorder = recorder
+        self._status_due = asyncio.Event()
         self._client = client
         self._clock = clock
         self._rng = rng
@@ -73,7 +82,6 @@ class NodeObject:
         self._lease = Key(LEASES, _LEASE_NAMESPACE, name)
         self._view = NodeView(name, {"kubernetes.io/hostname": name}, allocatable=capacity)
         self._on_change: Callable[[], None] | None = None
-        self._ready_since = clock.now()
         self._informer: Informer[_Node] = Informer(
             client,
             Selection(NODES, fields=f"metadata.name={name}"),
@@ -101,7 +109,8 @@ class NodeObject:
             await self._client.write(Create(NODES, "", msgspec.json.encode(document)))
         except AlreadyExists:
             body = msgspec.json.encode({"metadata": {"labels": self._labels()}})
-            await self._client.write(Patch(self._key, body))
+            written = await self._client.write(Patch(self._key, body))
+            self.conditions.inherit(written.document)
         await self._write_status()
         await self._renew_lease()
 
@@ -110,6 +119,7 @@ class NodeObject:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
             group.create_task(self._beat())
+            group.create_task(self._report_changes())
 
     async def _beat(self) -> None:
         status_due = self._clock.now() + _STATUS_EVERY
@@ -125,6 +135,26 @@ class NodeObject:
                 await self._register_again()
             except (ApiError, OSError) as error:
                 log.warning("heartbeat: %s", error)
+
+    def _condition_changed(self, event: ConditionEvent | None) -> None:
+        self._status_due.set()
+        if event is not None:
+            log.log(logging.WARNING if event.type == "Warning" else logging.INFO, event.message)
+            # The kubelet, too, calls its Node by its name where a uid is asked for.
+            node = About("v1", "Node", "", self.name, self.name)
+            self._recorder.record(node, event.type, event.reason, event.message)
+
+    async def _report_changes(self) -> None:
+        """Write the status when a condition has changed: a heartbeat may be minutes away."""
+        while True:
+            await self._status_due.wait()
+            self._status_due.clear()
+            try:
+                await self._write_status()
+            except (ApiError, OSError) as error:
+                log.warning("the node's conditions are not written yet: %s", error)
+                self._status_due.set()
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _register_again(self) -> None:
         try:
@@ -164,7 +194,6 @@ class NodeObject:
         }
 
     def _status(self) -> dict[str, Any]:
-        now = self._clock.now()
         amounts = write_amounts(self._capacity)
         return {
             "capacity": amounts,
@@ -173,12 +202,7 @@ class NodeObject:
                 {"type": "InternalIP", "address": self._ip},
                 {"type": "Hostname", "address": self.name},
             ],
-            "conditions": [
-                self._condition("MemoryPressure", "False", "EnoughMemory", now),
-                self._condition("DiskPressure", "False", "EnoughDisk", now),
-                self._condition("PIDPressure", "False", "EnoughPIDs", now),
-                self._condition("Ready", "True", "AgentReady", now),
-            ],
+            "conditions": self.conditions.documents(),
             "nodeInfo": {
                 "machineID": "",
                 "systemUUID": "",
@@ -191,16 +215,6 @@ class NodeObject:
                 "operatingSystem": "linux",
                 "architecture": _architecture(),
             },
-        }
-
-    def _condition(self, kind: str, status: str, reason: str, now: datetime) -> dict[str, str]:
-        return {
-            "type": kind,
-            "status": status,
-            "reason": reason,
-            "message": "onejob's node agent says so",
-            "lastHeartbeatTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "lastTransitionTime": self._ready_since.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
 
     def _changed(self, deltas: Sequence[Delta[_Node]]) -> None:

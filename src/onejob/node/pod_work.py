@@ -17,6 +17,7 @@ from onejob.api.errors import ApiError, Conflict, NotFound
 from onejob.client.base import Delete, Patch, Result
 from onejob.node.runtime import AttemptRef, Ended, Hindered, Lost, Runtime, RuntimeEvent, Started
 from onejob.node.sighting import Sighting
+from onejob.node.supervisor.pressure import PRESSURES
 from onejob.node.writer import Change
 from onejob.objects.meta import Key, Meta
 from onejob.objects.pod_spec import Container, NodePod, ReportedContainer
@@ -88,6 +89,8 @@ class PodWork:
         #: How often in a row the API refused a status that it should have taken.
         self._refusals = 0
         self._finished = False
+        #: How often an attempt could not be made because the node was short of something.
+        self._hindrances = 0
         self._told_back_off: dict[str, int] = {}
         for condition in pod.status.conditions:
             self._conditions[condition.type] = ConditionReport(
@@ -171,17 +174,28 @@ class PodWork:
             case Lost(at=at):
                 self.seen[ref.container] = pod_lifecycle.lose(seen, at)
             case Hindered(reason=reason, message=message):
-                retry_at = self._around.now() + pod_lifecycle.RETRY_BLOCKED
+                retry_at = self._around.now() + self._patience(reason)
                 self.seen[ref.container] = pod_lifecycle.block(
                     seen, Blocked(reason, message, retry_at)
                 )
                 if reason == "ContainerCreating":
                     self._around.warn(self.pod, "FailedMount", message)
+                elif reason in PRESSURES:
+                    self._around.warn(self.pod, "NodeUnderPressure", f"{reason}: {message}")
                 else:
                     self._around.warn(self.pod, "Failed", f"Error: {message}")
 
+    def _patience(self, reason: str) -> timedelta:
+        """How long an attempt that was hindered waits: a pressure may pass at any moment."""
+        if reason not in PRESSURES:
+            return pod_lifecycle.RETRY_BLOCKED
+        delay = min(_FIRST_RETRY * (1 << min(self._hindrances, 16)), pod_lifecycle.RETRY_BLOCKED)
+        self._hindrances += 1
+        return delay
+
     def runs(self, container: Container, since: datetime) -> None:
         """It has started, and its postStart hook, if any, is done."""
+        self._hindrances = 0
         self.seen[container.name] = pod_lifecycle.run(
             self.seen[container.name],
             since,

@@ -17,12 +17,14 @@ from typing import Any
 
 from onejob.api.requests import LogOptions
 from onejob.clock import Clock
+from onejob.node.conditions import NodeConditions
 from onejob.node.descriptors import Sink
 from onejob.node.environment import ConfigProblem, environment, expand, settings_used
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.furnishing import Furnishing
 from onejob.node.images import NoStandIn
 from onejob.node.logs import log_name, log_path, read_logs
+from onejob.node.pressure import Pressures, short_of_space
 from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import (
     AttemptRef,
@@ -37,6 +39,7 @@ from onejob.node.runtime import (
     Started,
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
+from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.node.supervisor_client import SupervisorClient, SupervisorGone
 from onejob.node.volumes import VolumeProblem, settings_in_volumes
 from onejob.objects.pod_spec import Container, NodePod
@@ -80,7 +83,11 @@ class ProcessRuntime:
         self._command_number = 0
         self._longest_grace = 0
         self._closing = False
+        self._pressures = Pressures(self._short_of_space)
         self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
+
+    def report_to(self, conditions: NodeConditions) -> None:
+        self._pressures.report_to(conditions)
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
         self._deliver, self._fetch = deliver, fetch
@@ -186,6 +193,7 @@ class ProcessRuntime:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
         self._clear_away()
+        self._pressures.close()
         self._furnishing.close()
         self._flush()
         end = end_pods or self._settings.end_with_owner
@@ -235,6 +243,9 @@ class ProcessRuntime:
     def _request(
         self, pod: NodePod, container: Container, ref: AttemptRef, settings: FetchedSettings
     ) -> None:
+        if why := self._short_of_space():
+            self._deliver([self._hindered(ref, DISK, why)])
+            return
         now = self._clock.now()
         try:
             command = self._settings.images.command_line(container)
@@ -251,6 +262,9 @@ class ProcessRuntime:
             self._deliver([Hindered(ref, "ContainerCreating", problem.message)])
             return
         except OSError as error:
+            if pressure := pressure_of(error):
+                self._deliver([self._hindered(ref, pressure, str(error))])
+                return
             failed = Exit(128, now, reason="ContainerCannotRun", message=str(error))
             self._deliver([Ended(ref, failed)])
             return
@@ -330,6 +344,16 @@ class ProcessRuntime:
             paths, self._rubbish = self._rubbish, []
             self._cleaner.submit(_remove_trees, paths)
 
+    def _short_of_space(self) -> str:
+        try:
+            return short_of_space(self._data_dir)
+        except OSError as error:
+            return str(error)
+
+    def _hindered(self, ref: AttemptRef, pressure: str, message: str) -> Hindered:
+        self._pressures.hindered(pressure, message)
+        return Hindered(ref, pressure, message)
+
     def _hear(self, records: Sequence[list[Any]]) -> None:
         events = [event for record in records if (event := self._event(record)) is not None]
         if events:
@@ -348,6 +372,8 @@ class ProcessRuntime:
             self._running.add(ref)
             return Started(ref, _moment(record[4])) if record[4] else None
         self._running.discard(ref)
+        if kind == "hindered":
+            return self._hindered(ref, record[4], record[5])
         started_at, at, code, signal, reason, message, *alone = record[4:]
         if alone != [True]:
             self._furnishing.may_be_in_use(ref.uid)

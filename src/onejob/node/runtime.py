@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 from msgspec import Struct
 
 from onejob.api.requests import LogOptions
+from onejob.node.conditions import NodeConditions
 from onejob.node.descriptors import Sink
 from onejob.node.exec_session import ExecSession
 from onejob.objects.meta import Key
@@ -133,3 +134,11 @@ class KeepsStdin(Protocol):
         """The stdin or the terminal of a container that was started with one; `once` takes stdin
         for good, so that its end is the container's end of input. None if it is not there to be
         had."""
+
+
+@runtime_checkable
+class TellsConditions(Protocol):
+    """A runtime that notices what is wrong with the node itself."""
+
+    def report_to(self, conditions: NodeConditions) -> None:
+        """Where to say so; called before `start`."""

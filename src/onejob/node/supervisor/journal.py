@@ -1,20 +1,27 @@
 """What was started and how it ended, on disk before anybody acts on it.
 
 A claim is written before its process exists, so whatever happens to this process or to the
-server, an attempt is never made twice: a claim with neither exit nor living process is lost.
+server, an attempt is never made twice: a claim with neither end nor living process is lost.
 
-Claims are written at once, the rest by `flush`, before anybody is told. Lines are not synced:
-they survive the death of every process. Only the machine's own end can lose them, and that is
-noticed by the boot id in the first line: after a reboot nothing of this node can still run,
-whatever the journal says.
+Claims are written at once, the rest by `flush`, before anybody is told. With a claim, room is
+allocated for all that may have to be said of it, so a full disk can hinder new claims only. What
+cannot be written all the same is kept in memory, and `flush` tries again.
+
+The first record names the machine's boot, the PID namespace and the folder that the claims are
+about. Pids of another boot or namespace mean nothing here, and those in a copy of the folder
+belong to the original: such claims are lost, and nobody looks for their processes.
+
+Records are JSON objects: a field that is not known is passed over, one that is absent has its
+default, so fields can be added.
 """
 
 import json
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onejob.node.supervisor import linux
+from onejob.node.supervisor.record_file import Record, RecordFile, frame
 
 _json = json.JSONEncoder().encode
 
@@ -25,15 +32,26 @@ class Claim(NamedTuple):
     attempt: int
 
 
+class Identity(NamedTuple):
+    """What the pids in a journal are about."""
+
+    boot: str
+    #: The PID namespace.
+    namespace: int = 0
+    #: Device and inode: a copy has another, a folder that was moved the same.
+    folder: str = ""
+
+
 class Attempt:
     """One claim and what became of it. `outcome` is None while it runs or may run."""
 
-    __slots__ = ("claim", "folder", "mark", "named", "outcome", "pid", "start_ticks", "started_at")
+    __slots__ = ("claim", "folder", "foreign", "mark", "number", "outcome", "pid", "slot",
+                 "start_ticks", "started_at")  # fmt: skip
 
-    def __init__(self, claim: Claim, mark: int = 0, folder: str = "") -> None:
+    def __init__(self, claim: Claim, number: int, mark: int = 0, folder: str = "") -> None:
         self.claim = claim
-        #: The claim as every line about the attempt has it.
-        self.named = _named(claim)
+        #: How records name the claim.
+        self.number = number
         #: Where it starts.
         self.folder = folder
         #: How to recognise the process should its pid never be written down; 0 if it always is.
@@ -43,6 +61,10 @@ class Attempt:
         self.start_ticks = 0
         self.started_at = 0.0
         self.outcome: Outcome | None = None
+        #: Claimed by somebody whose processes are none of ours.
+        self.foreign = False
+        #: The offset where a child records its own start; 0 if there is none, or once it has.
+        self.slot = 0
 
 
 class Outcome(NamedTuple):
@@ -58,38 +80,110 @@ class Outcome(NamedTuple):
     alone: bool = False
 
 
-#: Rewrite the file once it has this many lines that no longer matter.
+#: Rewrite the file once it has this many records that no longer matter.
 _COMPACT_AFTER = 4096
+#: Room for all that is still to be recorded of an attempt without an outcome.
+_ROOM_PER_ATTEMPT = 640
+#: What of it an end may take; its message is cut to fit if there is no further room.
+_END_BYTES = 448
+_SLOT_BYTES = 192
 
 
 class Journal:
-    def __init__(self, path: str, boot_id: str) -> None:
-        self.path = path
-        self.boot_id = boot_id
+    def __init__(self, path: str, identity: Identity) -> None:
+        self.identity = identity
         self.attempts: dict[str, dict[str, dict[int, Attempt]]] = {}
-        #: The machine went down since these records were made.
+        #: The records are of another boot, another namespace or another folder.
         self.rebooted = False
-        self._lines = 0
+        #: Why the last attempt to write failed; None if it did not.
+        self.trouble: OSError | None = None
+        self._path = path
+        self._file = RecordFile(path)
+        self._by_number: dict[int, Attempt] = {}
+        self._last_number = 0
+        self._found_identity: Identity | None = None
+        #: Attempts without an outcome.
+        self._open = 0
+        self._records = 0
         self._unwritten: list[bytes] = []
-        self._replay()
-        self.fd = -1
-        self._rewrite()
+        self._unwritten_bytes = 0
+        #: Attempts that are being started by a child: its record goes to the present file.
+        self._starting: set[int] = set()
+        found = self._replay()
+        #: Records were lost to something other than an interrupted write.
+        self.damaged = self._file.damaged
+        if not self._rewrite(sync=found) and self._found_identity != identity:
+            self._append(_header_record(identity))
 
-    def claim(self, claim: Claim, mark: int, folder: str = "") -> Attempt:
-        attempt = self._add(Attempt(claim, mark, folder))
-        self._append(_claim_line(attempt))
-        self.flush()
-        return attempt
+    def claim(
+        self, claim: Claim, mark: int, folder: str = "", *, by_child: bool = False
+    ) -> Attempt:
+        """On record when this returns. Raises OSError, and then it was never made.
+
+        `by_child`: the process will record its own start, with `record_own_start`.
+        """
+        attempt = Attempt(claim, self._last_number + 1, mark, folder)
+        record = _claim_record(attempt, _SLOT_BYTES if by_child else 0)
+        try:
+            if not self.flush() or not (self._file.usable or self._rewrite(sync=True)):
+                assert self.trouble is not None, "what failed has said why"
+                raise self.trouble
+            self._file.reserve(len(record) + (self._open + 1) * _ROOM_PER_ATTEMPT)
+            offset = self._file.append(record)
+        except OSError as error:
+            self.trouble = error
+            raise
+        self.trouble = None
+        if by_child:
+            attempt.slot = offset + len(record) - _SLOT_BYTES
+            self._starting.add(attempt.number)
+        self._records += 1
+        return self._add(attempt)
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """It was claimed, but nothing was started, and it may be claimed again."""
+        self._close(attempt)
+        self._remove(attempt)
+        self._append(frame(b'{"k":"withdraw","n":%d}' % attempt.number))
 
     def began(self, attempt: Attempt) -> None:
+        """Its process, which does not record its own start, has `pid` and `started_at`."""
         attempt.start_ticks = linux.ticks_now()
-        self._append(_pid_line(attempt.named, attempt.pid, attempt.start_ticks, 0.0))
+        self._append(frame(_start_payload(attempt)))
 
-    def flush(self) -> None:
-        """Have everything that was said so far on record."""
-        if self._unwritten:
-            lines, self._unwritten = self._unwritten, []
-            os.write(self.fd, b"".join(lines))
+    def record_own_start(self, claim: Claim, pid: int, at: float) -> None:
+        """Called by a forked child, before it becomes the workload. Raises OSError."""
+        attempt = self.find(claim)
+        assert attempt is not None, "only what is claimed is started"
+        attempt.pid, attempt.start_ticks, attempt.started_at = pid, linux.ticks_now(), at
+        self._file.fill_slot(attempt.slot, _SLOT_BYTES, _start_payload(attempt))
+
+    def child_settled(self, attempt: Attempt) -> None:
+        """The child has begun, or never will: what it has recorded is there."""
+        if attempt.number in self._starting:
+            self._starting.discard(attempt.number)
+            try:
+                self._apply_slot(attempt, self._file.slot_at(attempt.slot, _SLOT_BYTES))
+            except OSError as error:
+                self.trouble = error
+            attempt.slot = 0
+
+    def flush(self) -> bool:
+        """Have everything that was said so far on record; False if that cannot be done now."""
+        if not self._unwritten:
+            return True
+        try:
+            if not self._file.usable:
+                # All that is unwritten is in memory, too, and so in the new file.
+                return self._rewrite(sync=True)
+            self._file.append(b"".join(self._unwritten))
+        except OSError as error:
+            self.trouble = error
+            return False
+        self.trouble = None
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        return True
 
     def find(self, claim: Claim) -> Attempt | None:
         return self.attempts.get(claim.uid, {}).get(claim.container, {}).get(claim.attempt)
@@ -102,113 +196,227 @@ class Journal:
         for attempts in self.attempts.get(uid, {}).values():
             yield from attempts.values()
 
-    def pid_line(self, claim: Claim, pid: int, ticks: int, at: float) -> bytes:
-        """Written to `fd` by a forked child itself, before it becomes the workload."""
-        return _pid_line(_named(claim), pid, ticks, at)
-
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._close(attempt)
         attempt.outcome = outcome
-        self._append(_end_line(attempt.named, outcome))
+        record = _end_record(attempt.number, outcome)
+        if len(record) > _END_BYTES and not self._has_spare(len(record)):
+            record = _end_record(attempt.number, _cut(outcome))
+        self._append(record)
 
     def forget(self, uid: str) -> None:
-        if self.attempts.pop(uid, None) is not None:
-            self._append(f'["forget",{_json(uid)}]\n'.encode())
-            if self._lines > _COMPACT_AFTER + 4 * len(self.attempts):
-                self._rewrite()
+        """Said to disk only if there is room to spare: whoever asked will ask again."""
+        if uid not in self.attempts:
+            return
+        self._drop(uid)
+        record = frame(f'{{"k":"forget","uid":{_json(uid)}}}'.encode())
+        if self._has_spare(len(record)):
+            self._append(record)
+        if self._records > _COMPACT_AFTER + 4 * len(self.attempts):
+            self._rewrite(sync=True)
+
+    # --- in memory
 
     def _add(self, attempt: Attempt) -> Attempt:
         uid, container, number = attempt.claim
         self.attempts.setdefault(uid, {}).setdefault(container, {})[number] = attempt
+        self._by_number[attempt.number] = attempt
+        self._last_number = max(self._last_number, attempt.number)
+        self._open += 1
         return attempt
 
-    def _append(self, line: bytes) -> None:
-        self._unwritten.append(line)
-        self._lines += 1
+    def _close(self, attempt: Attempt) -> None:
+        """Nothing more can happen to it."""
+        if attempt.outcome is None:
+            self._open -= 1
+        self._starting.discard(attempt.number)
 
-    def _replay(self) -> None:
+    def _remove(self, attempt: Attempt) -> None:
+        uid, container, number = attempt.claim
+        containers = self.attempts[uid]
+        del containers[container][number]
+        if not containers[container]:
+            del containers[container]
+        if not containers:
+            del self.attempts[uid]
+        del self._by_number[attempt.number]
+
+    def _drop(self, uid: str) -> None:
+        for attempt in list(self.of(uid)):
+            self._close(attempt)
+            self._remove(attempt)
+
+    # --- on disk
+
+    def _append(self, record: bytes) -> None:
+        self._unwritten.append(record)
+        self._unwritten_bytes += len(record)
+        self._records += 1
+
+    def _has_spare(self, size: int) -> bool:
+        """Whether so much can be written without touching the room of open attempts."""
+        wanted = self._unwritten_bytes + size + self._open * _ROOM_PER_ATTEMPT
+        if self._file.room() >= wanted:
+            return True
         try:
-            with open(self.path, "rb") as file:
-                lines = file.read().split(b"\n")
+            self._file.reserve(wanted)
+        except OSError:
+            return False
+        return True
+
+    def _replay(self) -> bool:
+        """Read what there is; whether there was anything."""
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read()
         except FileNotFoundError:
-            return
-        for line in lines:
+            return False
+        if data.startswith(b"["):
+            self._replay_lines(data)
+        else:
+            for record in self._file.load(data):
+                self._replay_record(record)
+        if self._found_identity is not None:
+            self.rebooted = self._found_identity != self.identity
+        return bool(data.strip(b"\0"))
+
+    def _replay_record(self, record: Record) -> None:
+        fields = json.loads(record.payload)
+        kind = fields["k"]
+        if kind == "header":
+            boot, namespace, folder = fields["boot"], fields["namespace"], fields["folder"]
+            self._found_identity = Identity(boot, namespace, folder)
+        elif kind == "forget":
+            self._drop(fields["uid"])
+        elif kind == "claim":
+            claim = Claim(fields["uid"], fields["container"], fields["attempt"])
+            mark, folder = fields.get("mark", 0), fields.get("folder", "")
+            attempt = self._found(Attempt(claim, fields["n"], mark, folder))
+            self._apply_slot(attempt, record.slot)
+        else:
+            found = self._by_number.get(fields["n"])
+            if found is not None:
+                self._replay_change(found, kind, fields)
+        self._records += 1
+
+    def _found(self, attempt: Attempt) -> Attempt:
+        attempt.foreign = self._found_identity != self.identity
+        return self._add(attempt)
+
+    def _replay_change(self, attempt: Attempt, kind: str, fields: dict[str, Any]) -> None:
+        if kind == "start":
+            _apply_start(attempt, fields)
+        elif kind == "end":
+            self._close(attempt)
+            attempt.outcome = Outcome(
+                **{name: fields[name] for name in Outcome._fields if name in fields}
+            )
+        elif kind == "withdraw":
+            self._close(attempt)
+            self._remove(attempt)
+
+    def _apply_slot(self, attempt: Attempt, text: bytes) -> None:
+        if text:
+            _apply_start(attempt, json.loads(text))
+
+    def _rewrite(self, *, sync: bool) -> bool:
+        """Replace the file by one that says the same in fewer records."""
+        if self._starting:
+            return False
+        records = [_header_record(self.identity)]
+        for attempt in self.each():
+            records.append(_claim_record(attempt, 0))
+            if attempt.pid:
+                records.append(frame(_start_payload(attempt)))
+            if attempt.outcome is not None:
+                records.append(_end_record(attempt.number, attempt.outcome))
+        try:
+            self._file.replace(b"".join(records), self._open * _ROOM_PER_ATTEMPT, sync=sync)
+        except OSError as error:
+            self.trouble = error
+            # Or every Pod that is forgotten would have it tried again.
+            self._records = 0
+            return False
+        self._records = len(records)
+        # All of it is in the records above.
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        self.trouble = None
+        return True
+
+    # --- the format of earlier versions
+
+    def _replay_lines(self, data: bytes) -> None:
+        """One JSON array per line; the last may be torn, and its write was never acted upon."""
+        for line in data.split(b"\n"):
             try:
                 record = json.loads(line)
-                self._apply(record[0], record[1:])
+                self._replay_line(record[0], record[1:])
             except (ValueError, IndexError, TypeError):
-                # A torn last line: its write was never acted upon.
                 continue
 
-    def _apply(self, kind: str, fields: list[object]) -> None:
+    def _replay_line(self, kind: str, fields: list[Any]) -> None:
         if kind == "boot":
-            self.rebooted = fields[0] != self.boot_id
-            return
-        if kind == "forget":
-            self.attempts.pop(str(fields[0]), None)
-            return
-        claim = Claim(str(fields[0]), str(fields[1]), int(str(fields[2])))
-        if kind == "claim":
-            # Earlier versions did not write the folder.
+            # Which folder it was about was not written.
+            self._found_identity = self.identity._replace(boot=fields[0])
+        elif kind == "forget":
+            self._drop(fields[0])
+        elif kind == "claim":
+            claim = Claim(str(fields[0]), str(fields[1]), int(fields[2]))
             folder = str(fields[4]) if len(fields) > 4 else ""
-            self._add(Attempt(claim, int(str(fields[3])), folder))
+            self._found(Attempt(claim, self._last_number + 1, int(fields[3]), folder))
+        elif (attempt := self.find(Claim(fields[0], fields[1], fields[2]))) is None:
             return
-        attempt = self.find(claim)
-        if attempt is None:
-            return
-        rest = fields[3:]
-        if kind == "pid":
-            attempt.pid, attempt.start_ticks = int(str(rest[0])), int(str(rest[1]))
-            attempt.started_at = float(str(rest[2]))
+        elif kind == "pid":
+            attempt.pid, attempt.start_ticks = int(fields[3]), int(fields[4])
+            attempt.started_at = float(fields[5])
         elif kind == "end":
+            how, at, code, signal, reason, message = fields[3:9]
+            self._close(attempt)
+            alone = fields[9:10] == [True]
             attempt.outcome = Outcome(
-                str(rest[0]),
-                float(str(rest[1])),
-                int(str(rest[2])),
-                int(str(rest[3])),
-                str(rest[4]),
-                str(rest[5]),
-                rest[6:7] == [True],
+                how, float(at), int(code), int(signal), reason, message, alone
             )
 
-    def _rewrite(self) -> None:
-        """Replace the file by one that says the same in fewer lines."""
-        lines = [f'["boot",{_json(self.boot_id)}]\n'.encode()]
-        for attempt in self.each():
-            lines.append(_claim_line(attempt))
-            if attempt.pid:
-                ticks, at = attempt.start_ticks, attempt.started_at
-                lines.append(_pid_line(attempt.named, attempt.pid, ticks, at))
-            if attempt.outcome is not None:
-                lines.append(_end_line(attempt.named, attempt.outcome))
-        fresh = self.path + ".new"
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        os.write(fd, b"".join(lines))
-        os.fsync(fd)
-        os.rename(fresh, self.path)
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = fd
-        self._lines = len(lines)
-        # All of it is in the lines above.
-        self._unwritten.clear()
+
+def identity_of(folder: str) -> Identity:
+    place = os.stat(folder)
+    namespace = os.stat("/proc/self/ns/pid").st_ino
+    return Identity(linux.boot_id(), namespace, f"{place.st_dev}:{place.st_ino}")
 
 
-# Put together by hand: four lines per container are a good part of what a short one costs.
+def _apply_start(attempt: Attempt, fields: dict[str, Any]) -> None:
+    attempt.pid, attempt.start_ticks = fields["pid"], fields["ticks"]
+    attempt.started_at = fields["at"]
 
 
-def _named(claim: Claim) -> str:
-    return f"{_json(claim.uid)},{_json(claim.container)},{claim.attempt}"
+def _cut(outcome: Outcome) -> Outcome:
+    # At worst each character takes six bytes.
+    return outcome._replace(reason=outcome.reason[:16], message=outcome.message[:24])
 
 
-def _claim_line(attempt: Attempt) -> bytes:
-    return f'["claim",{attempt.named},{attempt.mark},{_json(attempt.folder)}]\n'.encode()
+# Put together by hand: three records per container are a good part of what a short one costs.
 
 
-def _pid_line(named: str, pid: int, ticks: int, at: float) -> bytes:
-    return f'["pid",{named},{pid},{ticks},{at!r}]\n'.encode()
+def _header_record(identity: Identity) -> bytes:
+    return frame(_json({"k": "header", **identity._asdict()}).encode())
 
 
-def _end_line(named: str, outcome: Outcome) -> bytes:
+def _claim_record(attempt: Attempt, slot_bytes: int) -> bytes:
+    uid, container, number = attempt.claim
+    named = f'"uid":{_json(uid)},"container":{_json(container)},"attempt":{number}'
+    how = f'"mark":{attempt.mark},"folder":{_json(attempt.folder)}'
+    return frame(f'{{"k":"claim","n":{attempt.number},{named},{how}}}'.encode(), slot_bytes)
+
+
+def _start_payload(attempt: Attempt) -> bytes:
+    pid, ticks, at = attempt.pid, attempt.start_ticks, attempt.started_at
+    return f'{{"k":"start","n":{attempt.number},"pid":{pid},"ticks":{ticks},"at":{at!r}}}'.encode()
+
+
+def _end_record(number: int, outcome: Outcome) -> bytes:
     kind, at, code, signal, reason, message, alone = outcome
-    how = f"{_json(kind)},{at!r},{code},{signal},{_json(reason)},{_json(message)}"
-    return f'["end",{named},{how},{"true" if alone else "false"}]\n'.encode()
+    how = f'"kind":{_json(kind)},"at":{at!r},"code":{code},"signal":{signal}'
+    why = f'"reason":{_json(reason)},"message":{_json(message)}'
+    rest = f'"alone":{"true" if alone else "false"}'
+    return frame(f'{{"k":"end","n":{number},{how},{why},{rest}}}'.encode())

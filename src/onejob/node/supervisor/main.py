@@ -22,13 +22,16 @@ from onejob.node.supervisor import linux, spawn
 from onejob.node.supervisor.capture import Capture, Input, LogFile
 from onejob.node.supervisor.commands import Command, Commands
 from onejob.node.supervisor.connections import Connection, Connections
-from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome
+from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome, identity_of
 from onejob.node.supervisor.loop import Loop
 from onejob.node.supervisor.news import News, describe
+from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
 
 #: With nobody connected and nothing running there is nothing to stay for.
 _IDLE_SECONDS = 5.0
+#: How long what the disk refused waits to be tried again.
+_RETRY_SECONDS = 1.0
 
 
 class Child:
@@ -53,7 +56,7 @@ class Child:
 
 class Supervisor:
     def __init__(self, directory: str, listener: socket.socket) -> None:
-        self._journal = Journal(os.path.join(directory, "claims"), linux.boot_id())
+        self._journal = Journal(os.path.join(directory, "claims"), identity_of(directory))
         self._null = os.open(os.devnull, os.O_RDWR)
         self._loop = Loop()
         self._connections = Connections(self._loop, listener, self._requests, self._hung_up)
@@ -66,6 +69,7 @@ class Supervisor:
         self._ending = False
         self._done = False
         self._idle_timer = False
+        self._retry_timer = False
 
     def run(self) -> None:
         linux.become_subreaper()
@@ -79,7 +83,7 @@ class Supervisor:
         self._watch_for_idleness()
         while not self._done:
             self._loop.turn()
-            self._journal.flush()
+            self._write_down()
             self._news.tell()
 
     def _settle_past(self) -> None:
@@ -88,12 +92,12 @@ class Supervisor:
         for attempt in self._journal.each():
             if attempt.outcome is not None:
                 continue
-            pid = 0 if self._journal.rebooted else survivor(attempt)
+            pid = survivor(attempt)
             if pid:
                 survivors.append(pid)
                 kill_session(pid)
             self._journal.end(attempt, Outcome("lost", _now()))
-        self._journal.flush()
+        self._write_down()
         for pid in survivors:
             wait_until_gone(pid)
 
@@ -104,7 +108,7 @@ class Supervisor:
             case "hello":
                 connection.subscribed = True
                 connection.owner = bool(message.get("owner"))
-                self._journal.flush()
+                self._write_down()
                 attempts = list(self._journal.each())
                 greeting = {
                     "known": [describe(attempt) for attempt in attempts],
@@ -116,7 +120,7 @@ class Supervisor:
             case "spawn":
                 for request in message["items"]:
                     self._spawn(request)
-                self._journal.flush()
+                self._write_down()
             case "stop":
                 for uid, container, attempt, grace in message["items"]:
                     self._stop(Claim(uid, container, attempt), grace)
@@ -206,22 +210,21 @@ class Supervisor:
             return
         forks = spawn.needs_fork(request)
         mark = 0 if forks else spawn.mark(request)
-        attempt = self._journal.claim(claim, mark, request["cwd"])
-        stdin = Input(self._null, wanted="stdin" in request, terminal="tty" in request)
-        start = self._start_forked if forks else self._start_plain
         try:
-            child = start(request, attempt, stdin)
+            attempt = self._journal.claim(claim, mark, request["cwd"], by_child=forks)
         except OSError as error:
-            stdin.close()
+            self._hinder(claim, DISK, f"cannot be recorded: {error.strerror}")
+            return
+        try:
+            child = self._start(request, attempt, forks)
+        except OSError as error:
             why = f"cannot start a process: {error.strerror}"
-            self._refuse(attempt, "ContainerCannotRun", why)
+            self._not_started(attempt, "ContainerCannotRun", why, pressure_of(error))
             return
         except spawn.SetupFailed as failure:
-            stdin.close()
-            self._refuse(attempt, failure.reason, failure.message)
+            pressure = pressure_of(failure)
+            self._not_started(attempt, failure.reason, failure.message, pressure)
             return
-        finally:
-            stdin.let_go()
         child.grace = float(request.get("grace", 30))
         child.hostname = request["env"].get("HOSTNAME", "")
         child.isolated = "mounts" in request
@@ -229,44 +232,36 @@ class Supervisor:
         self._children[child.pid] = child
         self._running[claim] = child
         if not forks:
-            self._journal.began(attempt)
             self._began(child)
+            self._journal.began(attempt)
 
-    def _start_plain(self, request: spawn.Request, attempt: Attempt, stdin: Input) -> Child:
-        read, write = stdin.output()
-        try:
-            pid = spawn.spawn_plain(request, stdin=stdin.theirs, output=write)
-        except BaseException:
-            os.close(read)
-            raise
-        finally:
-            os.close(write)
-        return Child(pid, attempt, self._capture(read, request["log"]), stdin)
-
-    def _start_forked(self, request: spawn.Request, attempt: Attempt, stdin: Input) -> Child:
-        read, write = stdin.output()
-        report, report_write = os.pipe2(os.O_CLOEXEC)
-        try:
-            pid = spawn.fork(
-                request, stdin=stdin.theirs, output=write, report=report_write,
-                journal=self._journal,
-            )  # fmt: skip
-        except BaseException:
-            os.close(read)
-            os.close(report)
-            raise
-        finally:
-            os.close(write)
-            os.close(report_write)
-        child = Child(pid, attempt, self._capture(read, request["log"]), stdin)
-        child.report = report
-        self._loop.watch(report, lambda _: self._settle_beginning(child))
+    def _start(self, request: spawn.Request, attempt: Attempt, forks: bool) -> Child:
+        """The process is the last thing made: whatever fails, nothing runs that nobody knows."""
+        with contextlib.ExitStack() as if_it_fails, contextlib.ExitStack() as afterwards:
+            stdin = Input(self._null, wanted="stdin" in request, terminal="tty" in request)
+            if_it_fails.callback(stdin.close)
+            afterwards.callback(stdin.let_go)
+            read, write = stdin.output()
+            if_it_fails.callback(os.close, read)
+            afterwards.callback(os.close, write)
+            capture = Capture(read, LogFile(request["log"]))
+            child = Child(0, attempt, capture, stdin)
+            self._loop.watch(read, lambda _: self._drain(capture))
+            if_it_fails.callback(self._loop.unwatch, read)
+            if forks:
+                child.report, report_write = os.pipe2(os.O_CLOEXEC)
+                if_it_fails.callback(os.close, child.report)
+                afterwards.callback(os.close, report_write)
+                self._loop.watch(child.report, lambda _: self._settle_beginning(child))
+                if_it_fails.callback(self._loop.unwatch, child.report)
+                child.pid = spawn.fork(
+                    request, stdin=stdin.theirs, output=write, report=report_write,
+                    journal=self._journal,
+                )  # fmt: skip
+            else:
+                child.pid = spawn.spawn_plain(request, stdin=stdin.theirs, output=write)
+            if_it_fails.pop_all()
         return child
-
-    def _capture(self, fd: int, log: str) -> Capture:
-        capture = Capture(fd, LogFile(log))
-        self._loop.watch(fd, lambda _: self._drain(capture))
-        return capture
 
     def _drain(self, capture: Capture) -> None:
         if not capture.drain():
@@ -278,22 +273,32 @@ class Supervisor:
         self._loop.unwatch(child.report)
         os.close(child.report)
         child.report = -1
+        self._journal.child_settled(child.attempt)
         if not problem:
             self._began(child)
             return True
-        reason, message = json.loads(problem)
+        reason, message, pressure = json.loads(problem)
         self._release(child)
-        self._refuse(child.attempt, reason, message)
+        self._not_started(child.attempt, reason, message, pressure)
         return False
 
     def _began(self, child: Child) -> None:
         child.started_at = child.attempt.started_at = _now()
         self._news.began(child.attempt)
 
-    def _refuse(self, attempt: Attempt, reason: str, message: str) -> None:
+    def _not_started(self, attempt: Attempt, reason: str, message: str, pressure: str) -> None:
+        """It is the fault of the request, or of the node, if that is under a pressure: then it
+        can be asked for again."""
+        if pressure:
+            self._journal.withdraw(attempt)
+            self._hinder(attempt.claim, pressure, message)
+            return
         outcome = Outcome("refused", _now(), 128, 0, reason, message, alone=True)
         self._journal.end(attempt, outcome)
         self._news.add(attempt)
+
+    def _hinder(self, claim: Claim, pressure: str, message: str) -> None:
+        self._news.add_event(["hindered", *claim, pressure, message])
 
     # --- how it ends
 
@@ -353,8 +358,8 @@ class Supervisor:
         if child.report >= 0 and not self._settle_beginning(child):
             return
         attempt = child.attempt
-        if attempt.outcome is not None:
-            # Refused before.
+        if self._running.get(attempt.claim) is not child:
+            # It never began, and that was said before.
             return
         self._release(child)
         if self._commands.end_beside(child.pid):
@@ -373,10 +378,24 @@ class Supervisor:
 
     # --- what is told
 
-    def _tell(self, events: list[list[Any]]) -> None:
-        """First the journal: nobody may know more than it."""
-        self._journal.flush()
+    def _tell(self, events: list[list[Any]]) -> bool:
+        """First the journal: nobody may know more than it. False if that has to wait."""
+        if not self._write_down():
+            return False
         self._connections.tell_subscribers(events)
+        return True
+
+    def _write_down(self) -> bool:
+        """Have the journal up to date, or try again in a while."""
+        done = self._journal.flush()
+        if not done and not self._retry_timer:
+            self._retry_timer = True
+            self._loop.after(_RETRY_SECONDS, self._retry)
+        return done
+
+    def _retry(self) -> None:
+        self._retry_timer = False
+        self._write_down()
 
     def _watch_for_idleness(self) -> None:
         if not self._idle_timer and not self._connections and not self._running:

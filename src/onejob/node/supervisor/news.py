@@ -17,12 +17,12 @@ GATHERING_SECONDS = 0.001
 
 
 class News:
-    """`send` gets what is to be told, `after` calls back in so many seconds, `now` is the time by
-    which attempts are said to have started."""
+    """`send` gets what is to be told and says whether it was; if not, it gets it again. `after`
+    calls back in so many seconds, `now` is the time by which attempts are said to have started."""
 
     def __init__(
         self,
-        send: Callable[[list[list[Any]]], None],
+        send: Callable[[list[list[Any]]], bool],
         after: Callable[[float, Callable[[], None]], None],
         now: Callable[[], float],
     ) -> None:
@@ -37,6 +37,9 @@ class News:
     def add(self, attempt: Attempt) -> None:
         """Whatever there is to say of it, is to be said."""
         self._events.append(describe(attempt))
+
+    def add_event(self, event: list[Any]) -> None:
+        self._events.append(event)
 
     def began(self, attempt: Attempt) -> None:
         if not self._young:
@@ -55,9 +58,8 @@ class News:
 
     def _tell_at_once(self) -> None:
         self._gathering = False
-        if self._events:
-            events, self._events = self._events, []
-            self._send(events)
+        if self._events and self._send(self._events):
+            self._events = []
 
     def _others_may_end_now(self) -> bool:
         now = self._now()

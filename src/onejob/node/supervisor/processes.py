@@ -25,6 +25,8 @@ def kill(pids: Iterable[int]) -> None:
 
 def survivor(attempt: Attempt) -> int:
     """The living process of an attempt that another supervisor began; 0 if there is none."""
+    if attempt.foreign:
+        return 0
     if attempt.pid:
         return attempt.pid if linux.began_at(attempt.pid, attempt.start_ticks) else 0
     # Killed between starting the process and writing down its pid.

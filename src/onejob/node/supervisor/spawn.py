@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from onejob.node.supervisor import linux
 from onejob.node.supervisor.journal import Claim, Journal
+from onejob.node.supervisor.pressure import pressure_of
 
 Request = dict[str, Any]
 
@@ -144,12 +145,7 @@ def _become(
     try:
         os.setsid()
         if journal is not None:
-            uid, container, attempt = request["claim"]
-            mine = os.getpid()
-            line = journal.pid_line(
-                Claim(uid, container, attempt), mine, linux.ticks_now(), time.time_ns() / 1e9
-            )
-            os.write(journal.fd, line)
+            journal.record_own_start(Claim(*request["claim"]), os.getpid(), time.time_ns() / 1e9)
         for number in _RESET_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         os.dup2(stdin, 0)
@@ -173,11 +169,11 @@ def _become(
             _enter(request["cwd"])
         _find_and_start(os.execve, request)
     except SetupFailed as failure:
-        problem = [failure.reason, failure.message]
+        problem = [failure.reason, failure.message, pressure_of(failure)]
     except OSError as error:
-        problem = ["ContainerCannotRun", _text(error)]
+        problem = ["ContainerCannotRun", _text(error), pressure_of(error)]
     except BaseException as error:
-        problem = ["ContainerCannotRun", f"{type(error).__name__}: {error}"]
+        problem = ["ContainerCannotRun", f"{type(error).__name__}: {error}", ""]
     try:
         os.write(report, json.dumps(problem).encode())
     finally:

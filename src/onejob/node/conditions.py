@@ -1,0 +1,143 @@
+"""The conditions of the Node: what is set, since when, and the event that tells of a change."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from onejob.objects.meta import View
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+#: The names of the kubelet's events, where it has one: (now true, now false).
+_EVENTS = {
+    "MemoryPressure": ("NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
+    "DiskPressure": ("NodeHasDiskPressure", "NodeHasNoDiskPressure"),
+    "PIDPressure": ("NodeHasInsufficientPID", "NodeHasSufficientPID"),
+    "Ready": ("NodeReady", "NodeNotReady"),
+}
+
+
+class NodeCondition(msgspec.Struct, frozen=True):
+    """What somebody found out about the node."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionEvent:
+    """A condition has changed: what the event about the Node is to say."""
+
+    type: str
+    reason: str
+    message: str
+
+
+class _Reported(View, frozen=True):
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _ReportedStatus(View, frozen=True):
+    conditions: tuple[_Reported, ...] = ()
+
+
+class _ReportedNode(View, frozen=True):
+    status: _ReportedStatus = _ReportedStatus()
+
+
+_read_reported = msgspec.json.Decoder(_ReportedNode).decode
+
+
+@dataclass(slots=True)
+class _Entry:
+    condition: NodeCondition
+    since: datetime
+
+
+_SOUND = (
+    NodeCondition("MemoryPressure", False, "EnoughMemory", "onejob's node agent says so"),
+    NodeCondition("DiskPressure", False, "EnoughDisk", "onejob's node agent says so"),
+    NodeCondition("PIDPressure", False, "EnoughPIDs", "onejob's node agent says so"),
+    NodeCondition("Ready", True, "AgentReady", "onejob's node agent says so"),
+)
+
+
+class NodeConditions:
+    """`changed` is called when the Node's status has to be written; with an event, if the status
+    of a condition is another now."""
+
+    def __init__(
+        self, now: Callable[[], datetime], changed: Callable[[ConditionEvent | None], None]
+    ) -> None:
+        self._now = now
+        self._changed = changed
+        began = now()
+        self._entries = {condition.type: _Entry(condition, began) for condition in _SOUND}
+        #: Those that have their own default: what was set is taken back by `clear`.
+        self._defaults: Mapping[str, NodeCondition] = {c.type: c for c in _SOUND}
+
+    def inherit(self, node: bytes) -> None:
+        """Take over, from the Node as an earlier life left it, since when things are as they
+        are now."""
+        for found in _read_reported(node).status.conditions:
+            entry = self._entries.get(found.type)
+            if entry is None or found.last_transition_time is None:
+                continue
+            if found.status == _text(entry.condition.status):
+                entry.since = found.last_transition_time
+
+    def set(self, condition: NodeCondition) -> None:
+        entry = self._entries.get(condition.type)
+        if entry is not None and entry.condition == condition:
+            return
+        if entry is not None and entry.condition.status == condition.status:
+            entry.condition = condition
+            self._changed(None)
+            return
+        self._entries[condition.type] = _Entry(condition, self._now())
+        # One that begins as it is by default is nothing to tell of.
+        self._changed(_event(condition) if entry is not None or condition.status else None)
+
+    def clear(self, type_: str, message: str) -> None:
+        """What `set` said of a trouble is over."""
+        entry = self._entries.get(type_)
+        if entry is None or not entry.condition.status:
+            return
+        default = self._defaults.get(type_)
+        over = default or NodeCondition(type_, False, "NoPressure", message)
+        self.set(msgspec.structs.replace(over, message=message))
+
+    def is_set(self, type_: str) -> bool:
+        entry = self._entries.get(type_)
+        return entry is not None and entry.condition.status
+
+    def documents(self) -> list[dict[str, str]]:
+        heartbeat = self._now().strftime(_TIME)
+        return [
+            {
+                "type": entry.condition.type,
+                "status": _text(entry.condition.status),
+                "reason": entry.condition.reason,
+                "message": entry.condition.message,
+                "lastHeartbeatTime": heartbeat,
+                "lastTransitionTime": entry.since.strftime(_TIME),
+            }
+            for entry in self._entries.values()
+        ]
+
+
+def _event(condition: NodeCondition) -> ConditionEvent:
+    bad = condition.status != (condition.type == "Ready")
+    names = _EVENTS.get(condition.type)
+    reason = names[0 if condition.status else 1] if names is not None else condition.reason
+    text = f"{condition.type} is {_text(condition.status)}: {condition.message}"
+    return ConditionEvent("Warning" if bad else "Normal", reason, text)
+
+
+def _text(status: bool) -> str:
+    return "True" if status else "False"
