@@ -115,9 +115,7 @@ class JobController:
         return job.metadata.revision <= self._memories.of(job.metadata.uid).job_revision
 
     def _meet(self, job: Job) -> None:
-        """Its Pods may have been seen before it was."""
-        if not self._keeps_spent(job):
-            self._memories.drop_spent(job.metadata.uid)
+        self._memories.met(job, keep_spent=self._keeps_spent(job))
         manager = job.spec.managed_by
         if manager not in (None, BUILT_IN_MANAGER) and not is_ours(job, self._settings):
             self._metrics.count("job_controller_jobs_by_external_controller_total", manager or "")
@@ -136,10 +134,12 @@ class JobController:
                     busy[owner.uid] = self._busy(pod)
                 job = busy[owner.uid]
                 if job is not None and (old is None or old.metadata.controller_ref == owner):
-                    if is_spent(pod) and not job.keeps_spent:
-                        job.memory.drop(pod.metadata.uid)
-                        soon.add(job.key)
-                        continue
+                    if is_spent(pod):
+                        job.memory.note_spent(pod)
+                        if not job.keeps_spent:
+                            job.memory.drop(pod.metadata.uid)
+                            soon.add(job.key)
+                            continue
                     if new is not None:
                         if job.memory.put(new):
                             # One that is active calls for nothing: only numbers are shown of it.
@@ -288,8 +288,10 @@ class JobController:
             there.add(pod.metadata.uid)
             if _job_uid(pod) == job.metadata.uid:
                 memory.pod_revision = max(memory.pod_revision, pod.metadata.revision)
-                if is_spent(pod) and self._keeps_spent(job):
-                    memory.put(pod)
+                if is_spent(pod):
+                    memory.note_spent(pod)
+                    if self._keeps_spent(job):
+                        memory.put(pod)
         for pod in list(memory.census):
             if pod.metadata.uid not in there and pod.metadata.revision <= listing.revision:
                 memory.drop_unseen(pod.metadata.uid)
@@ -302,7 +304,9 @@ class JobController:
                 if claimed is None:
                     raise Retry(f"{job.key} went away while its Pods were claimed")
                 job = claimed
-        observed = Observed(backoff=memory.backoff, finish_pending=memory.finish_pending)
+        observed = Observed(
+            backoff=memory.recall_backoff(job), finish_pending=memory.finish_pending
+        )
         plan = plan_job(job, memory.census, observed, self._clock.now(), self._settings)
         if plan.deletions:
             # Which Pods go depends on how far they are, and they go only as they were judged.

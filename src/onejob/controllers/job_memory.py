@@ -6,10 +6,11 @@ Nothing here must survive a restart: it is rebuilt from the caches.
 
 from dataclasses import dataclass, field
 
+from onejob.objects.job import Job
 from onejob.objects.pod import Pod
-from onejob.planning.backoff import NO_FAILURES, BackoffRecord
+from onejob.planning.backoff import BackoffRecord, EarlierEnds
 from onejob.planning.counting import Census
-from onejob.planning.pod_facts import is_tracked
+from onejob.planning.pod_facts import finish_time, is_tracked
 from onejob.planning.pod_template import PodStamp
 
 
@@ -21,7 +22,9 @@ class Memory:
     gone: set[str] = field(default_factory=set)
     #: UIDs of Pods that are new or whose labels changed: they may have to be let go.
     unclaimed: set[str] = field(default_factory=set)
-    backoff: BackoffRecord = NO_FAILURES
+    #: None before the first sync: it is to be rebuilt from what ended earlier.
+    backoff: BackoffRecord | None = None
+    earlier: EarlierEnds = field(default_factory=EarlierEnds)
     #: A terminal status was written, and the cache does not show it yet.
     finish_pending: bool = False
     #: The newest revisions written for the Job and for its Pods: do not plan on older caches.
@@ -40,7 +43,7 @@ class Memory:
         """What was written last was not kept: nothing that rests on it is true."""
         self.job_revision = self.pod_revision = 0
         self.finish_pending = False
-        self.backoff = NO_FAILURES
+        self.backoff = None
         self.uncertain = True
 
     def put(self, pod: Pod) -> bool:
@@ -56,6 +59,25 @@ class Memory:
         census.put(pod)
         after = uid in census.ready, census.restarts_of(uid)
         return relabelled or not pod.active or before != after
+
+    def note_spent(self, pod: Pod) -> None:
+        """A Pod that has ended and is counted: needed for nothing but to tell how long the next
+        one has to wait, and that only as long as it is not known."""
+        if self.backoff is None:
+            succeeded = pod.status.phase == "Succeeded"
+            self.earlier.note(pod.metadata.uid, finish_time(pod), succeeded=succeeded)
+
+    def recall_backoff(self, job: Job) -> BackoffRecord:
+        """What is known of the Job's failures, from this life or an earlier one."""
+        if self.backoff is None:
+            uncounted = job.status.uncounted_terminated_pods
+            for uid in (*uncounted.succeeded, *uncounted.failed) if uncounted else ():
+                # Listed, so no news to the plan, but not spent either.
+                if (pod := self.census.get(uid)) is not None and is_tracked(pod):
+                    self.note_spent(pod)
+            self.backoff = self.earlier.record(job)
+            self.earlier = EarlierEnds()
+        return self.backoff
 
     def drop(self, uid: str) -> None:
         """The Pod was seen to go, or concerns the Job no longer."""
@@ -88,17 +110,25 @@ class Memories:
     def forget(self, uid: str) -> None:
         self._by_uid.pop(uid, None)
 
-    def drop_spent(self, uid: str) -> None:
-        """Ended Pods were kept only for as long as nothing was known of their Job."""
-        memory = self._by_uid.get(uid)
-        if memory is not None:
-            for spent in list(memory.census.spent):
-                memory.drop(spent)
+    def met(self, job: Job, *, keep_spent: bool) -> None:
+        """Its Pods may have been seen before it was. Ended ones were all kept for as long as
+        nothing was known of it."""
+        memory = self._by_uid.get(job.metadata.uid)
+        if memory is None:
+            return
+        for uid, pod in list(memory.census.spent.items()):
+            if not job.finished:
+                memory.note_spent(pod)
+            if not keep_spent:
+                memory.drop(uid)
 
     def pod_changed(self, uid: str, pod: Pod, *, keep_spent: bool) -> None:
         """Note a Pod of the Job with this UID. What has ended and is counted is kept only if
         the Job may still act upon it."""
-        if keep_spent or not is_spent(pod):
+        spent = is_spent(pod)
+        if spent:
+            self.of(uid).note_spent(pod)
+        if keep_spent or not spent:
             self.of(uid).put(pod)
         else:
             self.pod_gone(uid, pod, job_known=True)

@@ -17,8 +17,8 @@ _LONGEST_SECONDS = 100 * 365 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class BackoffRecord:
-    """What is remembered of a Job's failures. Kept in memory only: a restart forgets the delay
-    but not the count of failures, which is in the status."""
+    """What is remembered of a Job's failures. Kept in memory only: after a restart it is rebuilt
+    from the Pods that are still there (`EarlierEnds`)."""
 
     failures_since_success: int = 0
     last_failure_at: datetime | None = None
@@ -37,6 +37,37 @@ class BackoffRecord:
 
 
 NO_FAILURES = BackoffRecord()
+
+
+class EarlierEnds:
+    """How Pods ended that were counted before this process knew their Job, in any order."""
+
+    __slots__ = ("_failed_at", "_succeeded_at")
+
+    def __init__(self) -> None:
+        self._succeeded_at: datetime | None = None
+        #: By UID, for a Pod may be seen more than once; only those after the latest success.
+        self._failed_at: dict[str, datetime] = {}
+
+    def note(self, uid: str, finished_at: datetime, *, succeeded: bool) -> None:
+        latest = self._succeeded_at
+        if latest is not None and finished_at <= latest:
+            return
+        if not succeeded:
+            self._failed_at[uid] = finished_at
+            return
+        self._succeeded_at = finished_at
+        self._failed_at = {failed: at for failed, at in self._failed_at.items() if at > finished_at}
+
+    def record(self, job: Job) -> BackoffRecord:
+        """What would be remembered had this process been there."""
+        if not self._failed_at:
+            return NO_FAILURES
+        failures = len(self._failed_at)
+        if self._succeeded_at is None and not job.status.succeeded:
+            # Failed Pods may have been deleted, but the status counts them.
+            failures = max(failures, job.status.failed)
+        return BackoffRecord(failures, max(self._failed_at.values()))
 
 
 @dataclass(frozen=True, slots=True)
