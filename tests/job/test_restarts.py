@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,16 @@ def fails(pod: Pod) -> int:
     return 1
 
 
+def created(pod: Pod) -> datetime:
+    assert pod.metadata.creation_timestamp is not None
+    return pod.metadata.creation_timestamp
+
+
 def waits_between(pods: list[Pod]) -> list[float]:
     """Seconds from the end of each Pod to the creation of the next."""
-    pods = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or datetime.max)
     return [
-        (after.metadata.creation_timestamp - finish_time(before)).total_seconds()
-        for before, after in zip(pods, pods[1:], strict=False)
-        if after.metadata.creation_timestamp is not None
+        (created(after) - finish_time(before)).total_seconds()
+        for before, after in pairwise(sorted(pods, key=created))
     ]
 
 
@@ -113,11 +117,7 @@ def test_a_limit_of_kept_pods_does_not_shorten_the_wait_after_a_restart(tmp_path
             (last,) = [pod for pod in await term.pods_of("job") if pod.terminal]
         async with a_term(tmp_path, script=fails) as term:
             await asyncio.sleep(100)
-            newest = max(
-                pod.metadata.creation_timestamp
-                for pod in await term.pods_of("job")
-                if pod.metadata.creation_timestamp
-            )
+            newest = max(map(created, await term.pods_of("job")))
             return (newest - finish_time(last)).total_seconds()
 
     assert round(run_virtual(main()), -1) == 80

@@ -5,14 +5,13 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-import msgspec
-
 from onejob.api.errors import ApiError, Conflict, NotFound
 from onejob.api.quantity import BadQuantity
-from onejob.client.base import Bind, Patch, Result
-from onejob.client.events import EventRecorder, about
+from onejob.client.base import Bind, Result
+from onejob.client.events import EventRecorder
 from onejob.clock import Clock
 from onejob.node.capacity import demand_of
+from onejob.node.unplaced import UnplacedPods, Why
 from onejob.node.writer import Writer
 from onejob.objects.pod_spec import NodePod
 from onejob.planning.placement import (
@@ -23,6 +22,7 @@ from onejob.planning.placement import (
     fits,
     misfit,
     room_left,
+    shortage,
 )
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,7 @@ class Binder:
     ) -> None:
         self._node = node
         self._writer = writer
-        self._recorder = recorder
-        self._clock = clock
+        self._unplaced = UnplacedPods(writer, recorder, clock, self._reasons)
         self._bound = bound
         self._not_bound = not_bound
         self._room = WaitingRoom()
@@ -60,13 +59,13 @@ class Binder:
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
         self._binding: set[str] = set()
         self._used: dict[str, int] = {}
-        self._told_unfit: dict[str, str] = {}
         self._due = False
         self._closed = False
 
     def close(self) -> None:
         """The node leaves: take no more Pods."""
         self._closed = True
+        self._unplaced.close()
 
     def add(self, pod: NodePod) -> None:
         """A Pod without a node, new or changed."""
@@ -78,7 +77,7 @@ class Binder:
         try:
             candidate = _candidate(pod)
         except BadQuantity as error:
-            self._tell_unfit(pod, f"0/1 nodes are available: {error}.")
+            self._unplaced.tell(pod, f"0/1 nodes are available: {error}.")
             return
         self._waiting[pod.uid] = (pod, candidate)
         self._line_up(pod, candidate)
@@ -113,9 +112,9 @@ class Binder:
         return uid in self._binding
 
     def drop(self, uid: str) -> None:
-        self._waiting.pop(uid, None)
         self._room.drop(uid)
-        self._told_unfit.pop(uid, None)
+        if (waiting := self._waiting.pop(uid, None)) is not None:
+            self._unplaced.drop(waiting[0])
 
     def occupy(self, demand: Amounts) -> None:
         for name, amount in demand.items():
@@ -130,6 +129,7 @@ class Binder:
         """What did not fit before may now, and the other way round."""
         for pod, candidate in list(self._waiting.values()):
             self._line_up(pod, candidate)
+        self._unplaced.review_soon()
         self.consider_soon()
 
     def consider_soon(self) -> None:
@@ -143,16 +143,28 @@ class Binder:
             return
         for candidate in self._room.take(room_left(self._node(), self._used)):
             pod, _ = self._waiting.pop(candidate.uid)
-            self._told_unfit.pop(candidate.uid, None)
+            self._unplaced.drop(pod)
             self._bind(pod, candidate.demand)
 
     def _line_up(self, pod: NodePod, candidate: Candidate) -> None:
-        if why := misfit(candidate, self._node()):
+        why = misfit(candidate, self._node())
+        if why:
             self._room.drop(pod.uid)
-            if self._told_unfit.get(pod.uid) != why:
-                self._tell_unfit(pod, why)
         else:
             self._room.add(candidate)
+        self._unplaced.add(pod, why)
+
+    def _reasons(self) -> Why:
+        node = self._node()
+        free = room_left(node, self._used)
+
+        def why(uid: str) -> str:
+            if self._closed or (waiting := self._waiting.get(uid)) is None:
+                return ""
+            candidate = waiting[1]
+            return misfit(candidate, node) or shortage(candidate, free)
+
+        return why
 
     def _bind(self, pod: NodePod, demand: Amounts) -> None:
         self.occupy(demand)
@@ -172,21 +184,6 @@ class Binder:
         binding = Bind(pod.key, self._node().name, pod.uid)
         self._writer.submit(binding, answer, pod.metadata)
 
-    def _tell_unfit(self, pod: NodePod, why: str) -> None:
-        self._told_unfit[pod.uid] = why
-        what = about("v1", "Pod", pod.metadata)
-        self._recorder.record(what, "Warning", "FailedScheduling", why)
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": why,
-            "lastTransitionTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
-        patch = Patch(pod.key, msgspec.json.encode(body), subresource="status")
-        self._writer.submit(patch, _told, pod.metadata)
-
 
 def _may_be_placed(pod: NodePod) -> bool:
     spec = pod.spec
@@ -199,8 +196,3 @@ def _candidate(pod: NodePod) -> Candidate:
     """Raises BadQuantity."""
     created_at = pod.metadata.creation_timestamp or _LONG_AGO
     return Candidate(pod.uid, pod.spec, demand_of(pod.spec), created_at)
-
-
-def _told(result: Result) -> None:
-    if isinstance(result, ApiError):
-        log.info("%s", result)

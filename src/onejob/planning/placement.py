@@ -133,14 +133,17 @@ def misfit(candidate: Candidate, node: NodeView) -> str:
             return _none(f"1 node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}")
     if not _selected(spec, node):
         return _none("1 node(s) didn't match Pod's node affinity/selector")
-    lacking = [
-        name
-        for name, amount in sorted(candidate.demand.items())
-        if amount > node.allocatable.get(name, 0)
-    ]
-    if lacking:
-        return _none(", ".join(f"1 Insufficient {name}" for name in lacking))
-    return ""
+    return shortage(candidate, node.allocatable)
+
+
+def shortage(candidate: Candidate, free: Amounts) -> str:
+    """What there is too little of for this Pod, in the scheduler's words; "" if it fits."""
+    lacking = sorted(
+        "1 Too many pods" if name == "pods" else f"1 Insufficient {name}"
+        for name, amount in candidate.demand.items()
+        if amount > free.get(name, 0)
+    )
+    return _none(", ".join(lacking)) if lacking else ""
 
 
 def _none(why: str) -> str:
