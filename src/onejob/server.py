@@ -7,7 +7,7 @@ HTTPS server in front of one.
 import asyncio
 import os
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -114,8 +114,10 @@ class ControlPlane:
         #: Done, with the reason as its result, when this plane can no longer be trusted: the
         #: process should end, and start again from what is on disk.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._parts: list[Coroutine[Any, Any, None]] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._controllers: list[Coroutine[Any, Any, None]] = []
+        self._recorders: list[Coroutine[Any, Any, None]] = []
+        self._controller_tasks: list[asyncio.Task[None]] = []
+        self._recorder_tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._add_controllers(root_ca)
         self._export_store()
@@ -161,7 +163,7 @@ class ControlPlane:
                 for name, depth in controller.queue_depths.items()
             },
         )
-        self._parts += [
+        self._controllers += [
             part.run()
             for part in (
                 self.job_controller, cronjobs, ttl, garbage, pod_gc, namespaces, expiry,
@@ -177,7 +179,7 @@ class ControlPlane:
 
     def _around(self, component: str) -> Surroundings:
         recorder = EventRecorder(self.client, component, self.clock)
-        self._parts.append(recorder.run())
+        self._recorders.append(recorder.run())
         return Surroundings(self.client, self.informers, recorder, self.clock, self.metrics)
 
     @classmethod
@@ -196,7 +198,8 @@ class ControlPlane:
         plane = cls(settings, world, store, root_ca)
         await bootstrap(plane.client)
         await plane.informers.start()
-        plane._tasks = [asyncio.create_task(part) for part in plane._parts]
+        plane._controller_tasks = [asyncio.create_task(part) for part in plane._controllers]
+        plane._recorder_tasks = [asyncio.create_task(part) for part in plane._recorders]
         asyncio.get_running_loop().set_exception_handler(plane._callback_failed)
         store.failed.add_done_callback(lambda failed: plane._fail(str(failed.result())))
         try:
@@ -204,7 +207,8 @@ class ControlPlane:
         except RuntimeUnavailable:
             await plane.stop()
             raise
-        for task in (*plane.informers.tasks, *plane._tasks, *plane.node.tasks):
+        own = (*plane._controller_tasks, *plane._recorder_tasks)
+        for task in (*plane.informers.tasks, *own, *plane.node.tasks):
             task.add_done_callback(plane._part_ended)
         return plane
 
@@ -225,12 +229,15 @@ class ControlPlane:
             self.failed.set_result(why)
 
     async def stop(self) -> None:
-        """End in order: node agent (with its Pods, if they end with us), controllers, store."""
+        """End in order: node agent (with its Pods, if they end with us), controllers, store.
+
+        Pods that end with us do not end by themselves: controllers that saw it would count them
+        as failures and replace them, so these leave first."""
         self._stopping = True
+        if self.settings.pods_end_with_us:
+            await _cancel(self._controller_tasks)
         await self.node.stop(end_pods=self.settings.pods_end_with_us)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _cancel([*self._controller_tasks, *self._recorder_tasks])
         await self.informers.stop()
         await self.store.close()
 
@@ -240,6 +247,12 @@ def prepare_data_dir(folder: Path) -> None:
     NotTrusted. What Pods have in there may belong to whom they run as."""
     make_trusted_folder(folder)
     require_own_files(folder, below=("pki", "supervisor"))
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _capacity(settings: Settings) -> Amounts:

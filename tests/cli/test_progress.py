@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from onejob.cli.pod_waits import PodWait
 from onejob.cli.progress import KEPT_FAILURES, JobProgress, RunProgress
 from tests.cli.build import NOON, a_job, a_pod, after, finished
 
@@ -39,6 +40,15 @@ def test_a_replacement_of_a_failed_pod_is_a_retry() -> None:
     saw(job, "pi-b", "Running", at=20)
     assert (job.pods, job.retries) == (2, 1)
     assert job.failures[0].exit_code == 3
+
+
+def test_a_pod_of_another_index_is_no_retry() -> None:
+    job = follow(completions=2, completionMode="Indexed", backoffLimitPerIndex=1)
+    saw(job, "pi-0", "Running", "Failed", index=0)
+    saw(job, "pi-1", "Running", at=2, index=1)
+    assert job.retries == 0
+    saw(job, "pi-0b", "Running", at=12, index=0)
+    assert job.retries == 1
 
 
 def test_a_restart_in_place_is_a_retry_too() -> None:
@@ -146,3 +156,83 @@ def test_pods_of_others_are_nobodys() -> None:
     run.expect(a_job("pi"), NOON)
     assert run.of_pod(a_pod(job="other")) is None
     assert run.of_pod(a_pod(job="pi")) is not None
+
+
+NEVER_COMES = PodWait("CreateContainerConfigError", "no such ConfigMap", patience_seconds=1.5)
+ROOM = PodWait("Unschedulable", "it waits for room: cpu")
+
+
+def waits(job: JobProgress, name: str, wait: PodWait | None, at: float = 0.0) -> None:
+    saw(job, name, "Pending", at=at)
+    job.running[f"uid-of-{name}"].saw_wait(wait, after(at))
+
+
+def test_a_run_whose_only_pod_can_never_start_is_blocked_after_a_moment() -> None:
+    run = RunProgress()
+    waits(run.expect(a_job(), NOON), "pi-a", NEVER_COMES)
+    assert not run.blocked(after(1))
+    assert run.blocked(after(2))
+
+
+def test_the_moment_begins_anew_when_the_reason_changes() -> None:
+    run = RunProgress()
+    job = run.expect(a_job(), NOON)
+    waits(job, "pi-a", PodWait("ErrImagePull", "refused", patience_seconds=16))
+    waits(job, "pi-a", NEVER_COMES, at=20)
+    assert not run.blocked(after(21))
+    assert run.blocked(after(22))
+
+
+def test_a_run_goes_on_while_any_pod_of_it_runs_or_is_about_to() -> None:
+    run = RunProgress()
+    waits(run.expect(a_job("stuck"), NOON), "stuck-a", NEVER_COMES)
+    other = run.expect(a_job("busy"), NOON)
+    assert not run.blocked(after(60)), "a Pod of the other Job is still to come"
+    waits(other, "busy-a", None)
+    assert not run.blocked(after(60)), "it is about to start"
+    saw(other, "busy-a", "Running", at=60)
+    assert not run.blocked(after(120))
+    saw(other, "busy-a", "Succeeded", at=120)
+    other.saw_job(a_job("busy", status=finished("Complete", "")), after(120), deleted=False)
+    assert run.blocked(after(121))
+
+
+def test_room_that_is_held_by_a_pod_that_never_starts_is_not_waited_for() -> None:
+    run = RunProgress()
+    job = run.expect(a_job(spec={"completions": 2, "parallelism": 2}), NOON)
+    waits(job, "pi-a", NEVER_COMES)
+    waits(job, "pi-b", ROOM)
+    assert run.blocked(after(3))
+
+
+def test_pods_that_wait_for_room_alone_are_waited_for() -> None:
+    run = RunProgress()
+    waits(run.expect(a_job(), NOON), "pi-a", ROOM)
+    assert not run.blocked(after(3600))
+
+
+def test_a_pod_that_has_just_ended_may_make_room() -> None:
+    run = RunProgress()
+    waits(run.expect(a_job("stuck"), NOON), "stuck-a", NEVER_COMES)
+    job = run.expect(a_job(spec={"completions": 2, "parallelism": 2}), NOON)
+    saw(job, "pi-a", "Running")
+    waits(job, "pi-b", ROOM)
+    saw(job, "pi-a", "Succeeded", at=10)
+    assert not run.blocked(after(11))
+    assert run.blocked(after(13))
+
+
+def test_a_retry_that_is_due_is_waited_for() -> None:
+    run = RunProgress()
+    waits(run.expect(a_job("stuck"), NOON), "stuck-a", NEVER_COMES)
+    saw(run.expect(a_job(), NOON), "pi-a", "Running", "Failed")
+    assert not run.blocked(after(8))
+
+
+def test_a_pod_that_ends_because_the_run_does_has_not_failed() -> None:
+    run = RunProgress()
+    job = run.expect(a_job(), NOON)
+    saw(job, "pi-a", "Running")
+    run.stop()
+    assert saw(job, "pi-a", "Failed", at=1) == ["stopped"]
+    assert job.failed_pods == 0

@@ -222,6 +222,26 @@ def test_interrupting_stops_the_pods_gracefully(onejob: CommandLine) -> None:
     assert "saying goodbye" in onejob.run("logs", "job/long").stdout
 
 
+def test_interrupting_several_pods_is_no_failure_of_the_job(onejob: CommandLine) -> None:
+    spec = "parallelism: 4\ncompletions: 4\nbackoffLimit: 0"
+    file = write(onejob, "job.yaml", job_yaml("four", "echo up; exec sleep 60", spec=spec))
+    process = onejob.start("run", "-o", "json", file)
+    assert process.stderr is not None
+    for _ in range(4):
+        while "] up" not in process.stderr.readline():
+            pass
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "BackoffLimitExceeded" not in errors
+    result = json.loads(output)
+    assert result["outcome"] == "Interrupted"
+    (job,) = result["jobs"]
+    assert (job["outcome"], job["pods"], job["failed"]) == ("Stopped", 4, 0)
+    kept = json.loads(onejob.run("get", "job", "four", "-o", "json").stdout)
+    assert "conditions" not in kept["status"]
+
+
 def test_a_closed_terminal_ends_the_run_and_its_pods(onejob: CommandLine) -> None:
     word = f"3{os.getpid() % 10000:04}.25"
     file = write(onejob, "job.yaml", job_yaml("long", f"echo up; exec sleep {word}"))
@@ -283,6 +303,82 @@ def test_an_image_without_a_command_fails_with_a_way_out(onejob: CommandLine) ->
     mapped = onejob.run("run", "--image-map", "example.org/tool=echo mapped", "job.yaml")
     assert mapped.returncode == 0
     assert "] mapped" in mapped.stdout
+
+
+def test_a_command_that_fails_is_not_tried_again_unless_asked(onejob: CommandLine) -> None:
+    typo = onejob.run("run", "--", "./trian.py")
+    assert typo.returncode == 1
+    assert 'StartError: exec: "./trian.py": no such file or directory' in typo.stdout
+    assert f"hint: commands start in {onejob.home}: is ./trian.py there?" in typo.stdout
+    assert "retry" not in typo.stdout
+    (onejob.home / "plain.sh").write_text("echo hi\n")
+    forbidden = onejob.run("run", "--", "./plain.sh")
+    assert "hint: chmod +x ./plain.sh" in forbidden.stdout
+
+
+def test_one_index_that_fails_does_not_end_the_others(onejob: CommandLine) -> None:
+    script = "test $JOB_COMPLETION_INDEX != 0"
+    indexed = ("--indexed", "--completions", "3", "--parallelism", "1")
+    done = onejob.run("run", "-o", "json", *indexed, "--", "sh", "-c", script)
+    assert done.returncode == 1
+    (job,) = json.loads(done.stdout)["jobs"]
+    assert (job["completedIndexes"], job["failedIndexes"]) == ("1,2", "0")
+    assert (job["pods"], job["retries"]) == (3, 0)
+
+
+_NEEDS_CONFIG = "env: [{name: X, valueFrom: {configMapKeyRef: {name: settings, key: x}}}]"
+
+
+def needs_config(name: str) -> str:
+    return job_yaml(name, "echo it ran $X") + f"        {_NEEDS_CONFIG}\n"
+
+
+def test_a_run_ends_with_the_reason_when_its_pods_can_never_start(onejob: CommandLine) -> None:
+    write(onejob, "stuck.yaml", needs_config("stuck"))
+    write(onejob, "other.yaml", job_yaml("other", "sleep 3; echo other is done"))
+    done = onejob.run("run", "-o", "json", "stuck.yaml", "other.yaml")
+    assert done.returncode == 1
+    assert "other is done" in done.stderr, "the other Job is not cut short"
+    why = 'CreateContainerConfigError: configmap "settings" not found'
+    assert f"cannot start: {why}" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["outcome"] == "Blocked"
+    stuck, other = result["jobs"]
+    assert (stuck["outcome"], stuck["reason"], stuck["pods"]) == (
+        "Blocked", "CreateContainerConfigError", 1
+    )  # fmt: skip
+    assert other["outcome"] == "Complete"
+    kept = json.loads(onejob.run("get", "job", "stuck", "-o", "json").stdout)
+    assert "conditions" not in kept["status"]
+
+
+def test_what_a_file_brings_along_is_waited_for(onejob: CommandLine) -> None:
+    config = "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {x: word}\n"
+    write(onejob, "job.yaml", needs_config("fine") + config)
+    done = onejob.run("run", "job.yaml")
+    assert done.returncode == 0, done.stdout
+    assert "] it ran word" in done.stdout
+    assert "cannot start" not in done.stdout
+
+
+def test_a_run_waits_on_if_asked_to(onejob: CommandLine) -> None:
+    write(onejob, "stuck.yaml", needs_config("stuck"))
+    done = onejob.run("run", "--keep-waiting", "--timeout", "4s", "stuck.yaml")
+    assert done.returncode == 1
+    assert "cannot start" in done.stdout
+    assert "timed out after 4s" in done.stdout
+
+
+def test_a_container_that_is_restarted_in_vain_says_why_at_once(onejob: CommandLine) -> None:
+    text = (
+        job_yaml("again", "true")
+        .replace("Never", "OnFailure")
+        .replace("[sh, -c, 'true']", "[./no]")
+    )
+    write(onejob, "job.yaml", text)
+    done = onejob.run("run", "--timeout", "3s", "job.yaml")
+    assert 'main cannot start: exec: "./no": no such file or directory' in done.stdout
+    assert "is ./no there?" in done.stdout
 
 
 def test_a_kubeconfig_of_the_user_is_never_touched(onejob: CommandLine) -> None:

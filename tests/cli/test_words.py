@@ -85,6 +85,10 @@ def test_a_command_names_its_job(command: list[str], name: str) -> None:
         ({"retries": 0}, {"backoffLimit": 0}),
         ({"parallelism": 3}, {"parallelism": 3, "completions": 3}),
         ({"indexed": True}, {"completions": 1, "completionMode": "Indexed"}),
+        (
+            {"indexed": True, "completions": 4, "retries": 2},
+            {"completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 2},
+        ),
         ({"completions": 5, "parallelism": 2}, {"completions": 5, "parallelism": 2}),
         ({"deadline_seconds": 60}, {"activeDeadlineSeconds": 60}),
     ],

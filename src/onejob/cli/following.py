@@ -3,23 +3,33 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
 
 from onejob.api.errors import Expired
 from onejob.cli.plain_display import Display, LogLine
+from onejob.cli.pod_waits import find_wait, start_hint
 from onejob.cli.progress import EndedPod, JobProgress, RunProgress
 from onejob.client.base import Client, Selection, WatchEvent
 from onejob.clock import Clock
 from onejob.objects.job import read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
-from onejob.objects.pod import Pod, read_pod
+from onejob.objects.pod import Pod, Terminated, read_pod
+from onejob.planning.placement import NodeView
 
 _TICK_SECONDS: Final = 0.1
 #: How long to wait, once a Job is finished, for what its last Pods still have to say.
 _LAST_WORDS_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 0.005
+#: Pods that start within this time need no look at what keeps them from it.
+_LOOK_AFTER: Final = timedelta(seconds=0.3)
+_LOOKS_PER_TICK: Final = 200
+#: Of events that the Pod's own status says as well, in `pod_failed` or `pod_waits`.
+_SAID_OTHERWISE: Final = frozenset({"Failed", "FailedMount", "FailedScheduling"})
+_START_FAILURES: Final = ("StartError", "ContainerCannotRun")
 
 
 class LogSource(Protocol):
@@ -43,12 +53,26 @@ class Follower:
         display: Display,
         clock: Clock,
         logs: LogSource | None,
+        *,
+        node: Callable[[], NodeView],
+        folder: str,
+        keep_waiting: bool = False,
     ) -> None:
+        """`folder` is where commands start; with `keep_waiting`, what can never start is waited
+        for nevertheless."""
         self._client = client
         self._run = run
         self._display = display
         self._clock = clock
         self._logs = logs
+        self._node = node
+        self._folder = folder
+        self._keep_waiting = keep_waiting
+        #: Pods that have not started, by UID, with their newest document while nobody looked at
+        #: it.
+        self._unread_waits: dict[str, tuple[JobProgress, bytes]] = {}
+        self._told_waits: set[tuple[str, str]] = set()
+        self._told_start_failures: set[tuple[str, str]] = set()
         self._done = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -61,7 +85,8 @@ class Follower:
 
     async def until_done(self, revision: int) -> None:
         """Follow all that happened after `revision`; returns when every Job is finished or
-        gone and its last log lines were shown. Raises whatever breaks a watch."""
+        gone and its last log lines were shown, or when none of the others can ever go on: they
+        have a `blocked_by` then. Raises whatever breaks a watch."""
         self._tasks = [
             asyncio.create_task(self._watch(Selection(JOBS), revision, self._job_event)),
             asyncio.create_task(self._watch(Selection(PODS), revision, self._pod_event)),
@@ -78,7 +103,8 @@ class Follower:
                     task.result()
             if self._failure is not None:
                 raise self._failure
-            await self._settle()
+            if self._run.done:
+                await self._settle()
         finally:
             done.cancel()
 
@@ -132,8 +158,34 @@ class Follower:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
+            now = self._clock.now()
             self._tell_ended()
-            self._display.tick(self._run, self._clock.now())
+            self._read_waits(now)
+            if not self._keep_waiting and self._run.blocked(now):
+                for job in self._run:
+                    if not job.done:
+                        job.blocked_by = job.lasting_wait or job.any_wait
+                self._done.set()
+            self._display.tick(self._run, now)
+
+    def _read_waits(self, now: datetime) -> None:
+        """What keeps Pods from starting; each of their documents is read once."""
+        for uid, (job, document) in list(islice(self._unread_waits.items(), _LOOKS_PER_TICK)):
+            pod = job.running.get(uid)
+            if pod is not None and now - pod.since < _LOOK_AFTER:
+                continue
+            del self._unread_waits[uid]
+            if pod is None:
+                continue
+            wait = find_wait(document, self._node())
+            pod.saw_wait(wait, now)
+            if wait is None:
+                continue
+            # Pods of one Job mostly wait for the same.
+            told = (job.job.metadata.uid, wait.text.replace(pod.name, ""))
+            if told not in self._told_waits:
+                self._told_waits.add(told)
+                self._display.pod_waits(job, pod.name, wait)
 
     def _job_event(self, event: WatchEvent) -> None:
         job = read_job(event.document)
@@ -152,6 +204,13 @@ class Follower:
             return
         change = progress.saw_pod(pod, self._clock.now(), deleted=event.type == "DELETED")
         self._follow_logs(progress, event.document, pod)
+        uid = pod.metadata.uid
+        if uid in progress.running and (pod.phase == "Pending" or b'"waiting"' in event.document):
+            self._unread_waits[uid] = (progress, event.document)
+        else:
+            self._unread_waits.pop(uid, None)
+        if pod.spec.restart_policy != "Never" and not pod.terminal:
+            self._tell_restarting(progress, event.document, pod)
         if change == "failed":
             self._untold[pod.metadata.uid] = (progress, progress.failures[-1])
             self._tell_failed(pod.metadata.uid)
@@ -160,11 +219,34 @@ class Follower:
         """After the Pod's own last words, which mostly say why."""
         speaking = {pod for _, pod in self._log_tasks.values()}
         if uid in self._untold and uid not in speaking:
-            self._display.pod_failed(*self._untold.pop(uid))
+            job, pod = self._untold.pop(uid)
+            self._display.pod_failed(job, pod)
+            if pod.reason in _START_FAILURES:
+                self._hint_at_start(job, pod.message)
+
+    def _tell_restarting(self, job: JobProgress, document: bytes, pod: Pod) -> None:
+        """A container that cannot be started, in a Pod that goes on trying."""
+        statuses = _statuses_decoder.decode(document).status
+        for status in (*statuses.init_container_statuses, *statuses.container_statuses):
+            end = status.last_end
+            if end is None or end.reason not in _START_FAILURES:
+                continue
+            if (job.job.metadata.uid, end.message) not in self._told_start_failures:
+                name = pod.metadata.name
+                self._display.notice(f"pod {name}: {status.name} cannot start: {end.message}")
+                self._hint_at_start(job, end.message)
+
+    def _hint_at_start(self, job: JobProgress, message: str) -> None:
+        """Once for each Job and reason."""
+        told = (job.job.metadata.uid, message)
+        if told not in self._told_start_failures:
+            self._told_start_failures.add(told)
+            self._display.hint(start_hint(message, self._folder))
 
     def _warning(self, event: WatchEvent) -> None:
         told = _event_decoder.decode(event.document)
-        if event.type == "ADDED" and told.involved_object.kind == "Pod":
+        about_pod = told.involved_object.kind == "Pod" and told.reason not in _SAID_OTHERWISE
+        if event.type == "ADDED" and about_pod:
             self._display.notice(f"pod {told.involved_object.name}: {told.message}")
 
     def _follow_logs(self, job: JobProgress, document: bytes, pod: Pod) -> None:
@@ -210,11 +292,16 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
+class _LastState(View, frozen=True):
+    terminated: Terminated | None = None
+
+
 class _ContainerStatus(View, frozen=True):
     name: str = ""
     restart_count: int = 0
     #: waiting, running or terminated.
     state: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    last_state: _LastState = _LastState()
 
     @property
     def has_started(self) -> bool:
@@ -223,6 +310,12 @@ class _ContainerStatus(View, frozen=True):
     @property
     def has_ended(self) -> bool:
         return "terminated" in self.state
+
+    @property
+    def last_end(self) -> Terminated | None:
+        if self.has_ended:
+            return msgspec.json.decode(self.state["terminated"], type=Terminated)
+        return self.last_state.terminated
 
 
 class _PodStatus(View, frozen=True):

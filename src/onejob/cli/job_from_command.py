@@ -21,6 +21,8 @@ class CommandJob(msgspec.Struct, frozen=True):
     completions: int | None = None
     parallelism: int | None = None
     indexed: bool = False
+    #: Failures that are made good by another Pod: of the Job, or of each index if it has indexes.
+    #: None leaves it to the API's default.
     retries: int | None = None
     deadline_seconds: int | None = None
     #: `NAME=VALUE`, or `NAME` to take the value from this environment.
@@ -42,7 +44,8 @@ def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]
         "completions": completions,
         "parallelism": job.parallelism,
         "completionMode": "Indexed" if job.indexed else None,
-        "backoffLimit": job.retries,
+        # One index that fails must not end the others.
+        "backoffLimitPerIndex" if job.indexed else "backoffLimit": job.retries,
         "activeDeadlineSeconds": job.deadline_seconds,
         "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
     }

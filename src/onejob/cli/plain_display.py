@@ -8,6 +8,7 @@ from typing import Final, Protocol, TextIO
 import msgspec
 
 from onejob.cli.durations import short_seconds
+from onejob.cli.pod_waits import PodWait
 from onejob.cli.progress import EndedPod, JobProgress, RunProgress
 from onejob.cli.terminal import Terminal
 
@@ -32,6 +33,11 @@ class Display(Protocol):
 
     def pod_failed(self, job: JobProgress, pod: EndedPod) -> None: ...
 
+    def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None: ...
+
+    def hint(self, text: str) -> None:
+        """What helps against what was shown last."""
+
     def job_ended(self, job: JobProgress, now: datetime) -> None: ...
 
     def wrote(self, lines: Sequence[LogLine]) -> None: ...
@@ -51,6 +57,10 @@ class Silence:
     def job_started(self, job: JobProgress) -> None: ...
 
     def pod_failed(self, job: JobProgress, pod: EndedPod) -> None: ...
+
+    def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None: ...
+
+    def hint(self, text: str) -> None: ...
 
     def job_ended(self, job: JobProgress, now: datetime) -> None: ...
 
@@ -87,6 +97,18 @@ class PlainDisplay:
             self.write(f"{self._title(job)}: {what}: {how_it_ended(pod)}\n")
         if told == _FAILURES_TOLD:
             self.write(f"{self._title(job)}: further failures are counted in the summary\n")
+
+    def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None:
+        if wait.lasting:
+            what = self._terminal.paint(f"pod {pod} cannot start", "red")
+            self.write(f"{self._title(job)}: {what}: {wait.text}\n")
+            self.hint(wait.next_step)
+        else:
+            self.write(f"{self._title(job)}: pod {pod}: {wait.message}\n")
+
+    def hint(self, text: str) -> None:
+        if text:
+            self.write(f"{self._terminal.paint('hint', 'yellow')}: {text}\n")
 
     def job_ended(self, job: JobProgress, now: datetime) -> None:
         colour = "green" if job.complete else "red"

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from onejob.cli.pod_waits import PodWait
 from onejob.objects.job import Job
 from onejob.objects.meta import Key
 from onejob.objects.pod import ContainerStatus, Pod
@@ -21,6 +22,9 @@ from onejob.planning.settings import Settings
 
 KEPT_FAILURES: Final = 10
 KEPT_SLOWEST: Final = 3
+#: A run that seems unable to go on is looked at for this long: a Pod that has just ended may make
+#: room for the next one.
+_STANDSTILL: Final = timedelta(seconds=2)
 #: A rate is measured over about this long, so that it follows what happens now.
 _RATE_WINDOW: Final = timedelta(seconds=20)
 
@@ -49,6 +53,22 @@ class RunningPod(msgspec.Struct):
     since: datetime
     running: bool = False
     restarts: int = 0
+    #: What keeps it from starting, and since when.
+    wait: PodWait | None = None
+    wait_since: datetime | None = None
+
+    def saw_wait(self, wait: PodWait | None, now: datetime) -> None:
+        if wait is None:
+            self.wait_since = None
+        elif self.wait is None or self.wait.text != wait.text:
+            self.wait_since = now
+        self.wait = wait
+
+    def stands_still(self, now: datetime) -> bool:
+        """It neither runs nor is about to: it waits for room, or for what never comes."""
+        if self.running or self.wait is None or self.wait_since is None:
+            return False
+        return now - self.wait_since >= timedelta(seconds=self.wait.patience_seconds or 0)
 
 
 class JobProgress(msgspec.Struct):
@@ -65,9 +85,17 @@ class JobProgress(msgspec.Struct):
     pod_seconds: float = 0.0
     exit_codes: list[int] = msgspec.field(default_factory=list)
     gone: bool = False
+    #: What ended the run before this Job could end: its Pods could never have started.
+    blocked_by: PodWait | None = None
+    #: The run is being ended, and its Pods with it: how they end says nothing of the Job.
+    stopping: bool = False
+    #: When a Pod last began, ran or ended.
+    moved_at: datetime | None = None
     finished_at: datetime | None = None
     _slowest: list[tuple[float, str, EndedPod]] = msgspec.field(default_factory=list)
     _unanswered_failures: int = 0
+    #: Indexes that failed at least once.
+    _failed: set[str] = msgspec.field(default_factory=set)
     _backoff: BackoffRecord = NO_FAILURES
     _index_backoff: dict[str, tuple[int, datetime]] = msgspec.field(default_factory=dict)
     _ended: set[str] = msgspec.field(default_factory=set)
@@ -94,11 +122,13 @@ class JobProgress(msgspec.Struct):
 
     @property
     def outcome(self) -> str:
-        """Complete, Failed or Deleted; Stopped if the run ends before that."""
+        """Complete, Failed or Deleted; Blocked or Stopped if the run ends before that."""
         condition = self.job.finished_condition
         if condition is not None:
             return condition.type
-        return "Deleted" if self.gone else "Stopped"
+        if self.gone:
+            return "Deleted"
+        return "Stopped" if self.blocked_by is None else "Blocked"
 
     @property
     def goal(self) -> int | None:
@@ -144,6 +174,23 @@ class JobProgress(msgspec.Struct):
             return len(self.running) < parallelism and not self.job.status.succeeded
         return len(self.running) < min(parallelism, spec.completions - self.job.status.succeeded)
 
+    def standstill(self, now: datetime) -> bool:
+        """Whether no Pod of it runs or is about to, and none is about to be made."""
+        if self.done or not self.running or self.retry_at(now) is not None:
+            return False
+        if self.moved_at is not None and now - self.moved_at < _STANDSTILL:
+            return False
+        return all(pod.stands_still(now) for pod in self.running.values())
+
+    @property
+    def lasting_wait(self) -> PodWait | None:
+        waits = (pod.wait for pod in self.running.values())
+        return next((wait for wait in waits if wait is not None and wait.lasting), None)
+
+    @property
+    def any_wait(self) -> PodWait | None:
+        return next((pod.wait for pod in self.running.values() if pod.wait is not None), None)
+
     def wall_seconds(self, now: datetime) -> float:
         return ((self.finished_at or now) - self.created_at).total_seconds()
 
@@ -167,10 +214,9 @@ class JobProgress(msgspec.Struct):
         known = self.running.get(uid)
         if known is None and not deleted:
             self.pods += 1
-            if self._unanswered_failures:
-                self._unanswered_failures -= 1
-                self.retries += 1
+            self._count_retry(pod)
             known = self.running[uid] = RunningPod(pod.metadata.name, now)
+            self.moved_at = now
             if not pod.terminal:
                 return "started"
         if known is None:
@@ -179,6 +225,8 @@ class JobProgress(msgspec.Struct):
             return self._ended_pod(pod, now)
         if pod.phase == "Running" and not known.running:
             known.running, known.since = True, now
+            known.saw_wait(None, now)
+            self.moved_at = now
         restarts = sum(status.restart_count for status in pod.status.container_statuses)
         if restarts > known.restarts:
             self.retries += restarts - known.restarts
@@ -186,11 +234,20 @@ class JobProgress(msgspec.Struct):
             return "restarted"
         return None
 
+    def _count_retry(self, pod: Pod) -> None:
+        """A new Pod makes good a failure: of its own index, or of any Pod if it has none."""
+        if self.job.indexed:
+            self.retries += pod.metadata.annotations.get(INDEX_ANNOTATION, "") in self._failed
+        elif self._unanswered_failures:
+            self._unanswered_failures -= 1
+            self.retries += 1
+
     def _ended_pod(self, pod: Pod, now: datetime) -> PodChange:
         uid = pod.metadata.uid
         since = self.running.pop(uid).since
         self._ended.add(uid)
-        ended = _describe_end(pod, (now - since).total_seconds())
+        self.moved_at = now
+        ended = _describe_end(pod, (now - since).total_seconds(), stopping=self.stopping)
         self.ended_pods += 1
         self.pod_seconds += ended.seconds
         if len(self.exit_codes) < 2 and ended.exit_code is not None:
@@ -210,6 +267,7 @@ class JobProgress(msgspec.Struct):
             return "stopped"
         self.failed_pods += 1
         self._unanswered_failures += 1
+        self._failed.add(ended.index)
         self._backoff = self._backoff.after([], [at])
         count, _ = self._index_backoff.get(ended.index, (0, at))
         self._index_backoff[ended.index] = (count + 1, at)
@@ -233,6 +291,20 @@ class RunProgress(msgspec.Struct):
     def done(self) -> bool:
         return all(job.done for job in self.jobs.values())
 
+    def stop(self) -> None:
+        for job in self:
+            job.stopping = True
+
+    def blocked(self, now: datetime) -> bool:
+        """Whether no Job can ever go on. Pods that wait for room do not help: who has the room
+        waits for what never comes."""
+        unfinished = [job for job in self if not job.done]
+        return (
+            bool(unfinished)
+            and all(job.standstill(now) for job in unfinished)
+            and any(job.lasting_wait is not None for job in unfinished)
+        )
+
     @property
     def all_complete(self) -> bool:
         return all(job.complete for job in self.jobs.values())
@@ -241,7 +313,7 @@ class RunProgress(msgspec.Struct):
         return iter(self.jobs.values())
 
 
-def _describe_end(pod: Pod, seconds: float) -> EndedPod:
+def _describe_end(pod: Pod, seconds: float, *, stopping: bool) -> EndedPod:
     statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
     ended = [status for status in statuses if status.state.terminated is not None]
     bad = [s for s in ended if s.state.terminated and s.state.terminated.exit_code != 0]
@@ -257,5 +329,5 @@ def _describe_end(pod: Pod, seconds: float) -> EndedPod:
         exit_code=end.exit_code if end else None,
         reason=pod.status.reason or (end.reason if end else ""),
         message=end.message if end else "",
-        stopped=pod.metadata.deleting and pod.phase != "Succeeded",
+        stopped=(stopping or pod.metadata.deleting) and pod.phase != "Succeeded",
     )

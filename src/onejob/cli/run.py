@@ -30,8 +30,12 @@ Examples:
   onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
   onejob run -o json job.yaml | jq .outcome   # for scripts
 \b
-Exit code: 0 every Job is Complete, 1 one Failed, 2 bad input (nothing was started),
-130 interrupted (its Pods were stopped); with --exit-code that of the only container."""
+A run ends at once, with the reason, when its Pods can never start: a missing ConfigMap, Secret
+or key, a request larger than this machine, an image that cannot be had. --keep-waiting waits.
+\b
+Exit code: 0 every Job is Complete, 1 one Failed, could not start or took longer than --timeout,
+2 bad input (nothing was started), 130 interrupted (its Pods were stopped); with --exit-code
+that of the only container."""
 
 
 @click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Run Jobs to the end")
@@ -51,11 +55,20 @@ Exit code: 0 every Job is Complete, 1 one Failed, 2 bad input (nothing was start
 )
 @click.option("--indexed", is_flag=True, help="Give each Pod JOB_COMPLETION_INDEX.")
 @click.option(
-    "--retries", type=click.IntRange(0), metavar="N", help="Failed Pods before the Job fails."
+    "--retries",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Try again after N failures (of each index, with --indexed), with -- COMMAND. "
+    "[default: 0]",
 )
 @click.option("--deadline", type=duration, metavar="DURATION", help="The Job's, e.g. 10m.")
 @click.option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="With -- COMMAND.")
 @click.option("--timeout", type=duration, metavar="DURATION", help="Of the whole run.")
+@click.option(
+    "--keep-waiting",
+    is_flag=True,
+    help="Wait on for what Pods need and nobody will bring: a ConfigMap, room, an image.",
+)
 @click.option("--ephemeral", is_flag=True, help="Keep nothing for later commands.")
 @click.option("--exit-code", is_flag=True, help="Exit as the container of the only Pod did.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print a result.")
@@ -122,6 +135,7 @@ def command(
             engine_options=engine_option,
             host_read_only=host_fs == "ro",
             timeout_seconds=timeout,
+            keep_waiting=options["keep_waiting"],
             output=output,
             plain=options["plain"],
             quiet=options["quiet"],
@@ -160,7 +174,7 @@ def _manifests(
             completions=options["completions"],
             parallelism=options["parallelism"],
             indexed=options["indexed"],
-            retries=options["retries"],
+            retries=options["retries"] or 0,
             deadline_seconds=None if deadline is None else max(1, round(deadline)),
             env=options["env"],
         ),

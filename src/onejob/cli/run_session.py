@@ -58,6 +58,8 @@ class SessionOptions(msgspec.Struct, frozen=True):
     engine_options: tuple[str, ...] = ()
     host_read_only: bool = False
     timeout_seconds: float | None = None
+    #: Wait on for what Pods of this run can never get.
+    keep_waiting: bool = False
     #: "json" or "yaml": a result on stdout, and everything else on stderr.
     output: str | None = None
     plain: bool = False
@@ -116,7 +118,16 @@ class _Session:
         own_process.settle()
         logs = _RuntimeLogs(plane.node.runtime, path)
         shown = None if self._options.quiet else logs
-        follower = Follower(plane.client, self._progress, self._display, self._clock, shown)
+        follower = Follower(
+            plane.client,
+            self._progress,
+            self._display,
+            self._clock,
+            shown,
+            node=plane.node.node_view,
+            folder=str(Path.cwd()),
+            keep_waiting=self._options.keep_waiting,
+        )
         try:
             self._warn()
             revision = await self._create(plane)
@@ -196,7 +207,7 @@ class _Session:
     async def _follow(
         self, plane: ControlPlane, follower: Follower, revision: int
     ) -> tuple[int, str]:
-        """Exit code and outcome: Complete, Failed, TimedOut or Interrupted."""
+        """Exit code and outcome: Complete, Failed, Blocked, TimedOut or Interrupted."""
         following = asyncio.create_task(follower.until_done(revision))
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -208,6 +219,11 @@ class _Session:
             )
             if following.done():
                 following.result()
+                if not self._progress.done:
+                    self._display.notice(
+                        "no Pod can start any more: the run ends (--keep-waiting would wait on)"
+                    )
+                    return EXIT_FAILED, "Blocked"
                 if self._progress.all_complete:
                     return EXIT_OK, "Complete"
                 return self._failed_exit_code(), "Failed"
@@ -223,6 +239,7 @@ class _Session:
             self._display.notice(f"timed out after {self._options.timeout_seconds:g}s: stopping")
             return EXIT_FAILED, "TimedOut"
         finally:
+            self._progress.stop()
             following.cancel()
             stopping.cancel()
             await asyncio.gather(following, stopping, return_exceptions=True)

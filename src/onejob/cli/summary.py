@@ -38,6 +38,7 @@ def render_summary(
     if len(run.jobs) > 1 and cpu_seconds is not None:
         lines.append(f"CPU time of all Jobs: {short_seconds(cpu_seconds)}")
     for job in run:
+        lines.extend(_blocked(job, terminal))
         lines.extend(_failures(job, last_lines, terminal))
         lines.extend(_slowest(job))
     return "\n".join(lines) + "\n"
@@ -63,7 +64,7 @@ def result_document(
 
 
 def _job_result(job: JobProgress, now: datetime) -> dict[str, Any]:
-    condition = job.job.finished_condition
+    condition = job.job.finished_condition or job.blocked_by
     return {
         "namespace": job.job.metadata.namespace,
         "name": job.job.metadata.name,
@@ -111,16 +112,26 @@ def _coloured(row: str, job: JobProgress, terminal: Terminal) -> str:
     return row.replace(f" {job.outcome}", f" {terminal.paint(job.outcome, colour)}", 1)
 
 
+def _blocked(job: JobProgress, terminal: Terminal) -> list[str]:
+    if job.done or job.blocked_by is None:
+        return []
+    what = terminal.paint("cannot start", "red")
+    lines = ["", f"{job.title} {what}: {job.blocked_by.text}"]
+    return [*lines, f"  {job.blocked_by.next_step}"] if job.blocked_by.next_step else lines
+
+
 def _failures(
     job: JobProgress, last_lines: Mapping[str, Sequence[str]], terminal: Terminal
 ) -> list[str]:
-    # What was stopped because the Job is Complete has nothing to tell.
-    told = [pod for pod in job.failures if not (pod.stopped and job.complete)]
+    # What was stopped because the Job is Complete, or could not start, has nothing to tell.
+    quiet = job.complete or job.blocked_by is not None
+    told = [pod for pod in job.failures if not (pod.stopped and quiet)]
     if not told:
         return []
     shown = told[-SHOWN_FAILURES:]
     count = f", the last {len(shown)} of {job.failed_pods}" if job.failed_pods > len(shown) else ""
-    lines = ["", f"Failed pods of {job.title}{count}:"]
+    title = "Stopped" if all(pod.stopped for pod in shown) else "Failed"
+    lines = ["", f"{title} pods of {job.title}{count}:"]
     for pod in shown:
         index = f" (index {pod.index})" if pod.index else ""
         name = terminal.paint(pod.name, "red")

@@ -44,7 +44,7 @@ from onejob.node.writer import Change, Writer
 from onejob.objects.meta import PODS, Key, Meta
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import Container, NodePod, read_node_pod
-from onejob.planning.placement import Amounts
+from onejob.planning.placement import Amounts, NodeView
 from onejob.planning.pod_status import NodeFacts
 
 log = logging.getLogger(__name__)
@@ -178,6 +178,10 @@ class NodeAgent:
         )
         if self._work or self._track:
             log.warning("leaving, though not all Pods were heard to end")
+
+    def node_view(self) -> NodeView:
+        """This node as the scheduler sees it."""
+        return self._node.view()
 
     def logs(
         self, namespace: str, pod: str, container: str, options: LogOptions

@@ -1,0 +1,145 @@
+"""What keeps Pods from starting, read from their documents."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.cli.pod_waits import PodWait, find_wait, short_resources, start_hint
+from onejob.planning.placement import NodeView, Taint
+from tests.cli.build import pod_document
+
+NODE = NodeView("here", allocatable={"cpu": 2000, "memory": 2**30, "pods": 110})
+
+
+def wait_of(
+    spec: dict[str, Any] | None = None,
+    waiting: dict[str, str] | None = None,
+    node: NodeView = NODE,
+    **status: Any,
+) -> PodWait | None:
+    pod = pod_document(phase="Pending")
+    pod["spec"] |= {"nodeName": "here"} if waiting is not None else {}
+    pod["spec"] |= spec or {}
+    pod["status"] = {"phase": "Pending", **status}
+    if waiting is not None:
+        pod["status"]["containerStatuses"] = [{"name": "main", "state": {"waiting": waiting}}]
+    return find_wait(msgspec.json.encode(pod), node)
+
+
+def asks(**requests: str) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "resources": {"requests": requests}}]}
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "step"),
+    [
+        ("CreateContainerConfigError", 'configmap "x" not found', "give onejob run the file"),
+        ("CreateContainerConfigError", "couldn't find key c in Secret a/b", "add the key"),
+        ("ErrImageNeverPull", "not present", "imagePullPolicy: Never"),
+        ("InvalidImageName", "invalid reference format", "correct the container's image"),
+    ],
+)
+def test_what_never_comes_in_a_run(reason: str, message: str, step: str) -> None:
+    wait = wait_of(waiting={"reason": reason, "message": message})
+    assert wait is not None
+    assert (wait.reason, wait.message) == (reason, message)
+    assert wait.patience_seconds == 1.5
+    assert step in wait.next_step
+
+
+@pytest.mark.parametrize(
+    ("message", "patience"),
+    [
+        ('MountVolume.SetUp failed for volume "v" : configmap "x" not found', 1.5),
+        ('MountVolume.SetUp failed for volume "v" : /x: No space left on device', 16.0),
+    ],
+)
+def test_mounts_that_fail(message: str, patience: float) -> None:
+    wait = wait_of(waiting={"reason": "ContainerCreating", "message": message})
+    assert wait is not None
+    assert (wait.reason, wait.patience_seconds) == ("FailedMount", patience)
+
+
+def test_an_image_is_tried_again_before_the_run_gives_up() -> None:
+    wait = wait_of(waiting={"reason": "ImagePullBackOff", "message": "Back-off pulling"})
+    assert wait is not None
+    assert wait.patience_seconds == 16.0
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        {"reason": "ContainerCreating"},
+        {"reason": "PodInitializing"},
+        {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"},
+        {
+            "reason": "CreateContainerConfigError",
+            "message": 'configmap "kube-root-ca.crt" not found',
+        },
+    ],
+)
+def test_what_passes_by_itself(waiting: dict[str, str]) -> None:
+    assert wait_of(waiting=waiting) is None
+
+
+def test_a_request_larger_than_the_node_names_both_amounts() -> None:
+    wait = wait_of(asks(cpu="3", memory="1Gi"))
+    assert wait is not None
+    assert wait.lasting
+    assert wait.text == (
+        "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu: it asks for cpu 3 of 2"
+    )
+    assert "--capacity cpu=3" in wait.next_step
+
+
+@pytest.mark.parametrize(
+    ("spec", "node", "expected"),
+    [
+        ({"nodeSelector": {"disk": "ssd"}}, NODE, "node affinity/selector"),
+        ({}, NodeView("here", taints=(Taint("a", "b"),)), "untolerated taint"),
+        ({"schedulingGates": [{"name": "example.org/hold"}]}, NODE, "example.org/hold"),
+        ({"schedulerName": "mine"}, NODE, 'the scheduler "mine"'),
+    ],
+)
+def test_a_pod_that_fits_no_node(spec: dict[str, Any], node: NodeView, expected: str) -> None:
+    wait = wait_of(spec, node=node)
+    assert wait is not None
+    assert wait.lasting
+    assert expected in wait.text
+    assert wait.next_step
+
+
+def test_a_pod_that_waits_for_room_names_what_is_short() -> None:
+    said = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory.",
+    }
+    wait = wait_of(asks(cpu="1"), conditions=[said])
+    assert wait is not None
+    assert not wait.lasting
+    assert wait.message == "it waits for room: cpu, memory"
+
+
+def test_names_of_short_resources() -> None:
+    text = "0/1 nodes are available: 1 Insufficient example.com/gpu, 1 Insufficient pods."
+    assert short_resources(text) == ["example.com/gpu", "pods"]
+    assert short_resources("0/1 nodes are available: 1 node(s) were unschedulable.") == []
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ('exec: "./x": no such file or directory', "commands start in /home/me: is ./x there?"),
+        ('exec: "x": executable file not found in $PATH', "is x installed?"),
+        ('exec: "./x": permission denied', "chmod +x ./x"),
+        ('exec: "./x": exec format error', "#!/bin/sh"),
+        ('exec: "./x": its interpreter was not found', "the first line of ./x"),
+        ("something else", ""),
+    ],
+)
+def test_hints_for_programs_that_cannot_be_started(message: str, expected: str) -> None:
+    hint = start_hint(message, "/home/me")
+    assert hint.startswith(expected) if expected.startswith("commands") else expected in hint
