@@ -110,7 +110,7 @@ def test_the_environment_is_small_and_known(tmp_path: Path) -> None:
             "1400\nx\n",
         ),
         ({"configMap": {"name": "no", "optional": True}}, "ls /data", ""),
-        ({"secret": {"secretName": "s", "defaultMode": 0o440}}, "cd /data; cat k; stat -c %a k",
+        ({"secret": {"secretName": "s", "defaultMode": 0o440}}, "cd /data; cat k; stat -Lc %a k",
          "hidden440\n"),
         (
             {"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}},

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from onejob.node.environment import ConfigProblem
+from onejob.node.last_message import last_message, make_message_file
 from onejob.node.links import LinkRefused, Links
-from onejob.node.logs import last_words, log_path
+from onejob.node.logs import log_path
 from onejob.node.mounts import Mount, plan_mounts
 from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import AttemptRef
 from onejob.node.scratch import ScratchFolders
 from onejob.node.settings import FetchedSettings
-from onejob.node.volumes import VolumeProblem, mount_source, provide_volumes
+from onejob.node.volumes import VolumeProblem, container_mounts
 from onejob.objects.pod_spec import Container, NodePod
-
-_MESSAGE_BYTES = 4096
-_FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
 
 
 class Furnishing:
@@ -41,7 +39,7 @@ class Furnishing:
         self._remove = remove
         self._links: Links
         self._scratch = ScratchFolders(f"{self._pods}/scratch", remove)
-        self._messages: dict[AttemptRef, tuple[Path, Container]] = {}
+        self._messages: dict[AttemptRef, Container] = {}
         #: Pods that got directories of their own, apart from logs.
         self._furnished: set[str] = set()
 
@@ -63,7 +61,7 @@ class Furnishing:
         """Let a Pod that runs as another user start in its folder, and write there. That lies
         below folders which are root's alone, so it is entered before the user is changed."""
         if self._settings.working_dir is None and user is not None:
-            os.chown(self._scratch.of(uid), user, -1)
+            os.chown(self._scratch.of(uid), user, -1, follow_symlinks=False)
             request["enter_first"] = True
 
     def furnish(
@@ -83,25 +81,19 @@ class Furnishing:
             return
         self._furnished.add(pod.uid)
         folder = self._pods / pod.uid
-        mounts = []
-        if container.volume_mounts:
-            paths = provide_volumes(pod, container, folder, settings, self._settings.node)
-            for mount in container.volume_mounts:
-                source = mount_source(mount, paths[mount.name], request["env"])
-                mounts.append(Mount(str(source), mount.mount_path, mount.read_only))
+        mounts = container_mounts(
+            pod, container, folder, settings, self._settings.node, request["env"]
+        )
         isolates = self._isolates()
         if names_message_file:
-            message = folder / "messages" / f"{ref.container}-{ref.attempt}"
-            message.parent.mkdir(parents=True, exist_ok=True)
-            message.touch(mode=0o666)
-            message.chmod(0o666)
-            self._messages[ref] = (message, container)
+            message = make_message_file(self._pods, ref)
+            self._messages[ref] = container
             if isolates:
                 mounts.append(Mount(str(message), container.termination_message_path))
             else:
                 _rename(container.termination_message_path, str(message), request)
         elif falls_back:
-            self._messages[ref] = (folder / "messages" / "none", container)
+            self._messages[ref] = container
         if isolates:
             self._mount(request, folder, mounts)
         else:
@@ -109,17 +101,16 @@ class Furnishing:
 
     def last_message(self, ref: AttemptRef, code: int) -> str:
         """What an attempt that ended with `code` left to be told."""
-        path, container = self._messages.pop(ref, (None, None))
-        if path is None or container is None:
+        container = self._messages.pop(ref, None)
+        if container is None:
             return ""
-        try:
-            with open(path, "rb") as file:
-                text = file.read(_MESSAGE_BYTES).decode("utf-8", "replace")
-        except OSError:
-            text = ""
-        if not text and code and container.termination_message_policy == "FallbackToLogsOnError":
-            return last_words(log_path(self._data_dir, *ref), _FALLBACK_LINES, _FALLBACK_BYTES)
-        return text
+        return last_message(
+            self._pods,
+            ref,
+            code,
+            policy=container.termination_message_policy,
+            log=log_path(self._data_dir, *ref),
+        )
 
     def may_be_in_use(self, uid: str) -> None:
         """Something that the Pod started may live longer than its containers."""

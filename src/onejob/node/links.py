@@ -2,36 +2,49 @@
 
 A link is there for the whole host, so only one Pod at a time can have one at a path, and only
 where nothing is yet. Links are written down next to the Pod's other files, so that those of a
-node that died are found and removed.
+node that died are found and removed. Folders on the way may be anybody's: they are not followed
+through links of other users, and only what is still our link is removed.
 """
 
+import json
 import os
 from pathlib import Path
+from typing import NamedTuple
+
+from onejob.node.supervisor.paths import open_trusted
 
 
 class LinkRefused(Exception):
     """The mountPath cannot be had now; the text says why."""
 
 
+class _Link(NamedTuple):
+    uid: str
+    #: What the link says; "" if a version that did not write this down made it.
+    source: str
+
+
 class Links:
     def __init__(self, pods: Path) -> None:
         self._pods = pods
-        self._owners: dict[str, str] = {}
+        self._links: dict[str, _Link] = {}
         for record in pods.glob("*/links"):
-            for target in record.read_text().splitlines():
-                self._owners[target] = record.parent.name
+            for line in record.read_text().splitlines():
+                # Earlier versions wrote the path alone.
+                target, source = (line, "") if line.startswith("/") else json.loads(line)
+                self._links[target] = _Link(record.parent.name, source)
 
     def take(self, uid: str, source: str, target: str) -> None:
-        owner = self._owners.get(target)
-        if owner not in (None, uid):
+        link = self._links.get(target)
+        if link is not None and link.uid != uid:
             raise LinkRefused(
                 f"{target} is in use by another Pod, and this machine has no mount namespaces "
                 "to give each its own"
             )
-        if os.path.islink(target) and owner == uid:
+        if os.path.islink(target) and link is not None:
             if os.readlink(target) == source:
                 return
-            os.unlink(target)
+            _unlink(target, link.source)
         if os.path.lexists(target):
             raise LinkRefused(
                 f"{target} exists on this host, and without mount namespaces a volume cannot "
@@ -40,20 +53,40 @@ class Links:
         record = self._pods / uid / "links"
         record.parent.mkdir(parents=True, exist_ok=True)
         with open(record, "a") as file:
-            file.write(target + "\n")
-        self._owners[target] = uid
+            file.write(json.dumps([target, source]) + "\n")
+        self._links[target] = _Link(uid, source)
         try:
-            os.symlink(source, target)
+            parent = open_trusted(os.path.dirname(target))
+            try:
+                os.symlink(source, os.path.basename(target), dir_fd=parent)
+            finally:
+                os.close(parent)
         except OSError as error:
             raise LinkRefused(f"{target} cannot be made: {error.strerror}") from error
 
     def give_back(self, uid: str) -> None:
         """Remove the links of a Pod that is over."""
-        targets = [target for target, owner in self._owners.items() if owner == uid]
+        targets = [target for target, link in self._links.items() if link.uid == uid]
         if not targets:
             return
         for target in targets:
-            del self._owners[target]
-            if os.path.islink(target):
-                os.unlink(target)
+            _unlink(target, self._links.pop(target).source)
         (self._pods / uid / "links").unlink(missing_ok=True)
+
+
+def _unlink(target: str, source: str) -> None:
+    """Remove a link if it still is the one that we made."""
+    try:
+        parent = open_trusted(os.path.dirname(target))
+    except OSError:
+        # Its folder is gone, or somebody else's link is in its place.
+        return
+    name = os.path.basename(target)
+    try:
+        if os.readlink(name, dir_fd=parent) == source or not source:
+            os.unlink(name, dir_fd=parent)
+    except OSError:
+        # It is gone, or something else is in its place.
+        return
+    finally:
+        os.close(parent)

@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 from onejob.api.requests import LogOptions
+from onejob.node.supervisor.paths import open_regular
 
 _POLL_SECONDS = 0.1
 #: At first and after each line: who has just begun or spoken may soon speak again, or end.
@@ -129,7 +132,7 @@ class _Reader:
             self._close()
 
     def _read_file(self, file: Path) -> Iterator[bytes]:
-        with open(file, "rb") as stream:
+        with _opened(file) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
                 text = self._render(self._records(chunk))
                 if text:
@@ -159,8 +162,9 @@ class _Reader:
 
     def _open(self) -> bool:
         try:
-            self._fd = os.open(self._path, os.O_RDONLY)
-        except FileNotFoundError:
+            self._fd = open_regular(str(self._path), os.O_RDONLY)
+        except OSError:
+            # Not there yet, or the container put something else in its place.
             return False
         self._inode = os.fstat(self._fd).st_ino
         return True
@@ -185,11 +189,22 @@ def _files(path: Path) -> list[Path]:
         if suffix.isdigit():
             numbered.append((int(suffix), file))
     files = [file for _, file in sorted(numbered, reverse=True)]
-    return [*files, path] if path.exists() else files
+    return [file for file in (*files, path) if _is_regular(file)]
+
+
+def _is_regular(file: Path) -> bool:
+    try:
+        return stat.S_ISREG(file.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _opened(file: Path) -> BinaryIO:
+    return open(open_regular(str(file), os.O_RDONLY), "rb")
 
 
 def _last_records(file: Path, lines: int) -> list[bytes]:
-    with open(file, "rb") as stream:
+    with _opened(file) as stream:
         position = stream.seek(0, os.SEEK_END)
         data = b""
         # One more than asked for: the first found may be the end of a longer line.

@@ -7,13 +7,17 @@ into which the host's directories are bound, opened up along the way to the miss
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 #: What, source, target, read-only; see `onejob.node.supervisor.spawn`. `host` is a bind of
-#: something of the host's that may be gone by then.
+#: something of the host's that may be gone by then. The source of a `directory` or `file` is the
+#: folder that it must not leave; that of a part of a volume is the volume and the part.
 Step: TypeAlias = tuple[
-    Literal["tmpfs", "directory", "file", "symlink", "host", "bind"], str, str, bool
+    Literal["tmpfs", "directory", "file", "symlink", "host", "bind"],
+    str | tuple[str, str],
+    str,
+    bool,
 ]
 
 
@@ -22,6 +26,8 @@ class Mount:
     source: str
     target: str
     read_only: bool = False
+    #: The volume that `source` is a part of; "" if it is all of it.
+    volume: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +47,13 @@ def plan_mounts(
     """`root` is an empty directory for the new root. `writable` paths stay so on a host that
     is otherwise shown read-only."""
     resolved = sorted(
-        (Mount(m.source, os.path.realpath(m.target), m.read_only) for m in mounts),
+        (replace(mount, target=os.path.realpath(mount.target)) for mount in mounts),
         # A directory's path is shorter than that of anything in it.
         key=lambda mount: len(mount.target),
     )
-    if not host_read_only and all(_fits(mount) for mount in resolved):
+    around = {mount.target: _around(mount, resolved) for mount in resolved}
+    fits = all(_fits(mount) and not around[mount.target] for mount in resolved)
+    if not host_read_only and fits:
         return MountPlan(tuple(_bind(mount, "") for mount in resolved))
     steps: list[Step] = [("tmpfs", "", root, False)]
     opened = _opened(resolved)
@@ -54,7 +62,7 @@ def plan_mounts(
     if host_read_only:
         steps.extend(_bind(Mount(path, path), root) for path in writable)
     for mount in resolved:
-        steps.append(_place(mount, root))
+        steps.append(_place(mount, root, root + around[mount.target]))
         steps.append(_bind(mount, root))
     return MountPlan(tuple(steps), root)
 
@@ -65,16 +73,19 @@ def _fits(mount: Mount) -> bool:
     return os.path.exists(mount.target) and not os.path.isdir(mount.target)
 
 
+def _around(mount: Mount, mounts: Sequence[Mount]) -> str:
+    """The innermost mountPath that a mountPath lies in; "" if there is none."""
+    others = (other.target for other in mounts if mount.target.startswith(other.target + "/"))
+    return max(others, key=len, default="")
+
+
 def _opened(mounts: Sequence[Mount]) -> set[str]:
     """Host directories that the new root cannot take over whole, because something is missing
     below them."""
     opened = {"/"}
-    inside = tuple(mount.target + "/" for mount in mounts)
     for mount in mounts:
-        if os.path.exists(mount.target):
-            continue
         # A mountPath inside another volume is created there.
-        if any(mount.target.startswith(other) for other in inside):
+        if os.path.exists(mount.target) or _around(mount, mounts):
             continue
         folder = os.path.dirname(mount.target)
         while not os.path.isdir(folder):
@@ -99,18 +110,20 @@ def _open(folder: str, root: str, opened: set[str], read_only: bool) -> list[Ste
         if os.path.islink(path):
             steps.append(("symlink", os.readlink(path), target, False))
         elif path in opened:
-            steps.append(("directory", "", target, False))
+            steps.append(("directory", root, target, False))
         elif os.path.exists(path):
-            steps.append(("directory" if os.path.isdir(path) else "file", "", target, False))
+            steps.append(("directory" if os.path.isdir(path) else "file", root, target, False))
             steps.append(("host", path, target, read_only and path not in _NEVER_READ_ONLY))
     return steps
 
 
-def _place(mount: Mount, root: str) -> Step:
-    if os.path.isdir(mount.source):
-        return ("directory", "", root + mount.target, False)
-    return ("file", "", root + mount.target, False)
+def _place(mount: Mount, root: str, inside: str) -> Step:
+    kind: Literal["directory", "file"] = "directory" if os.path.isdir(mount.source) else "file"
+    return (kind, inside, root + mount.target, False)
 
 
 def _bind(mount: Mount, root: str) -> Step:
-    return ("bind", mount.source, root + mount.target, mount.read_only)
+    source: str | tuple[str, str] = mount.source
+    if mount.volume:
+        source = (mount.volume, os.path.relpath(mount.source, mount.volume))
+    return ("bind", source, root + mount.target, mount.read_only)

@@ -7,7 +7,7 @@ makes sure that an attempt is made once, and it stays after its end until that i
 import asyncio
 import contextlib
 import logging
-import shutil
+import os
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,7 +20,8 @@ from onejob.api.requests import LogOptions
 from onejob.clock import Clock
 from onejob.node.environment import ConfigProblem, NodeContext, environment, settings_used
 from onejob.node.exec_session import ExecSession, Finished
-from onejob.node.logs import last_words, log_path, read_logs
+from onejob.node.last_message import last_message, make_message_file
+from onejob.node.logs import log_path, read_logs
 from onejob.node.mounts import Mount
 from onejob.node.podman_command import RunRequest, Surrounding, container_name, run_request
 from onejob.node.podman_engine import (
@@ -34,6 +35,7 @@ from onejob.node.podman_engine import (
 from onejob.node.podman_images import ImageFacts, ImageProblem, Images
 from onejob.node.podman_logs import LogKeeper
 from onejob.node.podman_records import DATA_DIR, Boot, Found, judge
+from onejob.node.removal import remove_trees
 from onejob.node.runtime import (
     AttemptRef,
     CommandResult,
@@ -49,14 +51,12 @@ from onejob.node.runtime import (
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.supervisor import linux
-from onejob.node.volumes import VolumeProblem, mount_source, provide_volumes, settings_in_volumes
+from onejob.node.volumes import VolumeProblem, container_mounts, settings_in_volumes
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod_lifecycle import Exit
 
 log = logging.getLogger(__name__)
 
-_MESSAGE_BYTES = 4096
-_FALLBACK_LINES, _FALLBACK_BYTES = 80, 2048
 _COMMAND_OUTPUT_BYTES = 10 * 1024
 #: Events tell of ends as they happen; now and then it is checked that none was missed.
 _CHECK_SECONDS = 60.0
@@ -320,17 +320,11 @@ class PodmanRuntime:
     ) -> RunRequest:
         folder = self._pods / pod.uid
         env = environment(pod, container, self._settings.base_env, settings, self._settings.node)
-        mounts = []
-        if container.volume_mounts:
-            paths = provide_volumes(pod, container, folder, settings, self._settings.node)
-            for mount in container.volume_mounts:
-                source = mount_source(mount, paths[mount.name], env)
-                mounts.append(Mount(str(source), mount.mount_path, mount.read_only))
+        mounts = container_mounts(pod, container, folder, settings, self._settings.node, env)
+        # The engine looks sources up again: what links lead to now is what was checked.
+        mounts = [replace(mount, source=os.path.realpath(mount.source)) for mount in mounts]
         if container.termination_message_path:
-            message = self._message_file(ref)
-            message.parent.mkdir(parents=True, exist_ok=True)
-            message.touch()
-            message.chmod(0o666)
+            message = make_message_file(self._pods, ref)
             mounts.append(Mount(str(message), container.termination_message_path))
         log_file = self._engine_log(ref)
         log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -450,14 +444,13 @@ class PodmanRuntime:
         return Ended(event.ref, exit)
 
     def _last_message(self, attempt: _Attempt, code: int) -> str:
-        try:
-            with open(self._message_file(attempt.ref), "rb") as file:
-                text = file.read(_MESSAGE_BYTES).decode("utf-8", "replace")
-        except OSError:
-            text = ""
-        if not text and code and attempt.message_policy == "FallbackToLogsOnError":
-            return last_words(self._log_path(attempt.ref), _FALLBACK_LINES, _FALLBACK_BYTES)
-        return text
+        return last_message(
+            self._pods,
+            attempt.ref,
+            code,
+            policy=attempt.message_policy,
+            log=self._log_path(attempt.ref),
+        )
 
     # --- what is kept and what goes
 
@@ -523,7 +516,9 @@ class PodmanRuntime:
             while not self._removals.empty():
                 batch.append(self._removals.get_nowait())
             await self._engine.remove(name for names, _ in batch for name in names)
-            await asyncio.to_thread(_remove_trees, [f for _, folders in batch for f in folders])
+            await asyncio.to_thread(
+                remove_trees, [str(folder) for _, folders in batch for folder in folders]
+            )
             for _ in batch:
                 self._removals.task_done()
 
@@ -554,9 +549,6 @@ class PodmanRuntime:
     def _engine_folder(self, ref: AttemptRef) -> Path:
         return self._pods / ref.uid / "engine" / f"{ref.container}-{ref.attempt}"
 
-    def _message_file(self, ref: AttemptRef) -> Path:
-        return self._pods / ref.uid / "messages" / f"{ref.container}-{ref.attempt}"
-
 
 def _never_began(now: datetime) -> Exit:
     """As the kubelet has it for a container that was not there when its Pod was ended."""
@@ -572,8 +564,3 @@ def _this_boot(clock: Clock) -> Boot:
     with open("/proc/uptime") as file:
         uptime = float(file.read().split()[0])
     return Boot(linux.boot_id(), clock.now() - timedelta(seconds=uptime))
-
-
-def _remove_trees(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)

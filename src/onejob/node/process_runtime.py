@@ -8,7 +8,6 @@ import asyncio
 import logging
 import math
 import os
-import shutil
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from onejob.node.images import NoStandIn
 from onejob.node.logs import log_name, log_path, read_logs
 from onejob.node.pressure import Pressures, short_of_space
 from onejob.node.process_settings import ProcessSettings
+from onejob.node.removal import remove_trees
 from onejob.node.runtime import (
     AttemptRef,
     CommandResult,
@@ -342,7 +342,7 @@ class ProcessRuntime:
         if self._rubbish:
             # In a thread of its own: removing waits for the disk, and may have much to remove.
             paths, self._rubbish = self._rubbish, []
-            self._cleaner.submit(_remove_trees, paths)
+            self._cleaner.submit(remove_trees, paths)
 
     def _short_of_space(self) -> str:
         try:
@@ -423,16 +423,6 @@ class ProcessRuntime:
 def _give_terminal(request: dict[str, Any]) -> None:
     request["tty"] = True
     request["env"].setdefault("TERM", "xterm")
-
-
-def _remove_trees(folders: Sequence[str]) -> None:
-    for folder in folders:
-        try:
-            os.rmdir(folder)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _moment(seconds: float) -> datetime:

@@ -2,9 +2,12 @@
 
 import os
 import stat
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from onejob.node.atomic_files import File, give_folder, write_files
 from onejob.node.environment import (
     CONFIG_MAPS,
     SECRETS,
@@ -14,6 +17,15 @@ from onejob.node.environment import (
     expand,
     field_value,
     resource_value,
+)
+from onejob.node.mounts import Mount
+from onejob.node.supervisor.paths import (
+    beneath,
+    folder_of,
+    open_beneath,
+    open_regular,
+    open_trusted,
+    part_inside,
 )
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import (
@@ -50,51 +62,106 @@ def settings_in_volumes(pod: NodePod) -> Iterator[Key]:
                 yield Key(SECRETS, namespace, source.secret.name)
 
 
-def provide_volumes(
-    pod: NodePod, container: Container, folder: Path, settings: Settings, node: NodeContext
-) -> dict[str, Path]:
-    """Make the volumes that a container mounts; the path of each by name.
-
-    What is there already (an emptyDir after a restart) stays. Raises VolumeProblem.
-    """
+def container_mounts(
+    pod: NodePod,
+    container: Container,
+    folder: Path,
+    settings: Settings,
+    node: NodeContext,
+    env: Mapping[str, str],
+) -> list[Mount]:
+    """Make the volumes that a container mounts, and say what to mount where. `folder` is the
+    Pod's own. What is there already (an emptyDir after a restart) stays. Raises ConfigProblem,
+    VolumeProblem."""
     by_name = {volume.name: volume for volume in pod.spec.volumes}
     paths: dict[str, Path] = {}
+    mounts = []
     for mount in container.volume_mounts:
         volume = by_name.get(mount.name)
         if volume is None:
             raise VolumeProblem(mount.name, "the Pod has no such volume")
-        if mount.name in paths:
-            continue
-        try:
-            paths[mount.name] = _provide(pod, volume, folder / "volumes", settings, node)
-        except ConfigProblem as problem:
-            raise VolumeProblem(mount.name, problem.message) from problem
-        except OSError as error:
-            raise VolumeProblem(mount.name, f"{error.filename}: {error.strerror}") from error
-    return paths
+        if mount.name not in paths:
+            with _problems_of(volume):
+                paths[mount.name] = _provide(pod, volume, folder, settings, node)
+        path = paths[mount.name]
+        read_only = mount.read_only or _is_written_by_node(volume)
+        if part := _sub_path(mount, env):
+            _prepare_part(mount, str(path), part)
+            source = f"{path}/{part}"
+            mounts.append(Mount(source, mount.mount_path, read_only, volume=str(path)))
+        else:
+            mounts.append(Mount(str(path), mount.mount_path, read_only))
+    return mounts
 
 
-def mount_source(
-    mount: VolumeMount, path: Path, env: Mapping[str, str], *, create: bool = True
-) -> Path:
-    """Where a mount leads: the volume or a part of it. Raises ConfigProblem."""
+def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeContext) -> None:
+    """Bring the files that were written for a Pod up to date. Raises VolumeProblem for the first
+    volume that cannot be, after all others."""
+    problems = []
+    for volume in pod.spec.volumes:
+        if _is_written_by_node(volume) and (folder / "volumes" / volume.name).is_dir():
+            try:
+                with _problems_of(volume):
+                    _provide(pod, volume, folder, settings, node)
+            except VolumeProblem as problem:
+                problems.append(problem)
+    if problems:
+        raise problems[0]
+
+
+def is_refreshed(pod: NodePod) -> bool:
+    """Whether the Pod has files that follow the objects that they come from."""
+    return any(_is_written_by_node(volume) for volume in pod.spec.volumes)
+
+
+def _is_written_by_node(volume: Volume) -> bool:
+    """Read only for the Pod: what it changed there would be lost with the next refresh."""
+    return (
+        volume.config_map is not None
+        or volume.secret is not None
+        or volume.downward_api is not None
+        or volume.projected is not None
+    )
+
+
+@contextmanager
+def _problems_of(volume: Volume) -> Iterator[None]:
+    try:
+        yield
+    except ConfigProblem as problem:
+        raise VolumeProblem(volume.name, problem.message) from problem
+    except OSError as error:
+        raise VolumeProblem(volume.name, _text(error)) from error
+
+
+def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
+    """The part of the volume that is mounted; "" for all of it. Raises ConfigProblem."""
     part = expand(mount.sub_path_expr, env) if mount.sub_path_expr else mount.sub_path
-    if not part:
-        return path
-    if not _safe(part):
+    if part and not _safe(part):
         raise ConfigProblem(
             f'failed to prepare subPath for volumeMount "{mount.name}" of container: '
             f'"{part}" must be a relative path without ".."'
         )
-    source = path / part
-    if not source.resolve().is_relative_to(path.resolve()):
-        raise ConfigProblem(f'subPath "{part}" of volume "{mount.name}" leads out of the volume')
-    if create and not source.exists():
-        try:
-            source.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigProblem(f'subPath "{part}": {error.strerror}') from error
-    return source
+    return part
+
+
+def _prepare_part(mount: VolumeMount, volume: str, part: str) -> None:
+    """Make the part if it is missing, with the mode of the volume, as the kubelet does. Links are
+    followed if they stay in the volume. Raises ConfigProblem."""
+    try:
+        inside = part_inside(volume, part)
+        with folder_of(volume) as top:
+            try:
+                os.close(open_beneath(top, inside))
+            except FileNotFoundError:
+                mode = stat.S_IMODE(os.fstat(top).st_mode)
+                os.close(open_beneath(top, inside, make=mode))
+    except OSError as error:
+        raise ConfigProblem(f'subPath "{part}" of volume "{mount.name}": {_text(error)}') from error
+
+
+#: A container that starts and a refresh may write the same volume at a time.
+_writing = threading.Lock()
 
 
 def _provide(
@@ -102,18 +169,43 @@ def _provide(
 ) -> Path:
     if volume.host_path is not None:
         return _host_path(volume.host_path)
-    path = folder / volume.name
+    fs_group = pod.spec.security_context.fs_group if os.geteuid() == 0 else None
+    path = folder / "volumes" / volume.name
     if volume.empty_dir is not None:
-        _make_open_directory(path, pod.spec.security_context.fs_group)
+        with _own_folder(folder, volume) as fd:
+            give_folder(fd, 0o777, fs_group)
         return path
-    if volume.config_map is not None:
-        source = volume.config_map
+    files = _contents(pod, volume, settings, node)
+    with _writing, _own_folder(folder, volume) as fd:
+        give_folder(fd, 0o755, fs_group)
+        write_files(fd, files, fs_group)
+    return path
+
+
+@contextmanager
+def _own_folder(folder: Path, volume: Volume) -> Iterator[int]:
+    """The folder of a volume below that of its Pod; nothing planted there leads out of it."""
+    part = f"{folder.name}/volumes/{volume.name}"
+    with (
+        folder_of(str(folder.parent)) as pods,
+        beneath(pods, part, make=0o755) as place,
+    ):
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _contents(
+    pod: NodePod, volume: Volume, settings: Settings, node: NodeContext
+) -> dict[str, File]:
+    if (config := volume.config_map) is not None:
         files = _selected(
-            pod, CONFIG_MAPS, source.name, source.items, settings, optional=source.optional
+            pod, CONFIG_MAPS, config.name, config.items, settings, optional=config.optional
         )
-        mode = source.default_mode
-    elif volume.secret is not None:
-        secret = volume.secret
+        mode = config.default_mode
+    elif (secret := volume.secret) is not None:
         files = _selected(
             pod, SECRETS, secret.secret_name, secret.items, settings, optional=secret.optional
         )
@@ -126,10 +218,14 @@ def _provide(
         mode = volume.projected.default_mode
     else:
         raise ConfigProblem("this node does not provide volumes of this kind")
-    path.mkdir(parents=True, exist_ok=True)
-    for name, (content, own_mode) in files.items():
-        _write(path, name, content, mode if own_mode is None else own_mode)
-    return path
+    for name in files:
+        # As the kubelet: names that begin so are its own, for `..data` and what that leads to.
+        if not _safe(name) or name.startswith(".."):
+            raise ConfigProblem(f'"{name}" must be a relative path that does not begin with ".."')
+    return {
+        os.path.normpath(name): File(content, mode if own_mode is None else own_mode)
+        for name, (content, own_mode) in files.items()
+    }
 
 
 _Files = dict[str, tuple[bytes, int | None]]
@@ -196,28 +292,6 @@ def _projected(
     return files
 
 
-def _write(folder: Path, name: str, content: bytes, mode: int) -> None:
-    if not _safe(name):
-        raise ConfigProblem(f'"{name}" must be a relative path without ".."')
-    target = folder / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and target.read_bytes() == content:
-        return
-    # Replaced, not rewritten: a reader sees the old file or the new one, never half of it.
-    fresh = target.with_name(f"..{target.name}.new")
-    fresh.write_bytes(content)
-    fresh.chmod(mode)
-    fresh.rename(target)
-
-
-def _make_open_directory(path: Path, group: int | None) -> None:
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o777)
-    if group is not None and os.geteuid() == 0:
-        os.chown(path, -1, group)
-        path.chmod(0o2777)
-
-
 _CHECKS = {
     "Directory": (stat.S_ISDIR, "directory"),
     "File": (stat.S_ISREG, "file"),
@@ -231,13 +305,22 @@ def _host_path(volume: HostPathVolume) -> Path:
     path = Path(volume.path)
     kind = volume.type
     if kind in ("", "DirectoryOrCreate") and not path.exists():
-        path.mkdir(parents=True, exist_ok=True, mode=0o755)
+        os.close(open_trusted(volume.path, make=0o755))
     elif kind == "FileOrCreate" and not path.exists():
-        path.touch(mode=0o644)
+        parent = open_trusted(str(path.parent))
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            os.close(open_regular(path.name, flags, 0o644, dir_fd=parent))
+        finally:
+            os.close(parent)
     check, noun = _CHECKS.get(kind.removesuffix("OrCreate"), (None, ""))
     if check is not None and not (path.exists() and check(path.stat().st_mode)):
         raise ConfigProblem(f"hostPath type check failed: {path} is not a {noun}")
     return path
+
+
+def _text(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
 def _safe(part: str) -> bool:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable
 from functools import lru_cache
 
+from onejob.node.supervisor.paths import open_regular
+
 #: The kubelet's defaults.
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_FILES = 5
@@ -118,7 +120,7 @@ class LogFile:
 
     def _open(self) -> None:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._fd = open_regular(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._size = os.fstat(self._fd).st_size
 
     def _rotate(self) -> None:

@@ -8,6 +8,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
 MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 0x20, 0x1000, 0x4000, 0x80000
 MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 0x400, 0x800, 0x200000
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
 _PR_SET_CHILD_SUBREAPER = 36
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -37,6 +38,12 @@ def mount(source: str, target: str, flags: int, filesystem: str = "", data: str 
         data.encode() or None,
     )
     _check(result, f"mount {source} at {target}")
+
+
+def detach(target: str) -> None:
+    """Unmount, if need be once nobody uses it any longer."""
+    result = _libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+    _check(result, f"unmount {target}")
 
 
 def ticks_now() -> int:

@@ -5,6 +5,7 @@ it so, in the child, and reports the first thing that fails.
 """
 
 import binascii
+import contextlib
 import errno
 import fcntl
 import json
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from onejob.node.supervisor import linux
+from onejob.node.supervisor import linux, paths
 from onejob.node.supervisor.journal import Claim, Journal
 from onejob.node.supervisor.pressure import pressure_of
 
@@ -251,21 +252,19 @@ def _limit(limits: dict[str, int]) -> None:
 
 def _mount_all(steps: list[list[Any]], root: str) -> None:
     """Carry out the steps of `onejob.node.mounts` in a mount namespace of our own."""
+    inside: dict[str, str] = {}
     try:
         _private_namespace()
         for kind, source, target, read_only in steps:
             if kind == "tmpfs":
                 linux.mount("onejob", target, linux.MS_NOSUID | linux.MS_NODEV, "tmpfs", "mode=755")
-            elif kind == "directory":
-                os.makedirs(target, exist_ok=True)
-            elif kind == "file":
-                _touch(target)
+            elif kind in ("directory", "file"):
+                inside[target] = source
+                os.close(_place(kind, source, target, root))
             elif kind == "symlink":
                 os.symlink(source, target)
             elif kind == "bind" or os.path.exists(source):
-                linux.mount(source, target, linux.MS_BIND | linux.MS_REC)
-                if read_only:
-                    _remount_read_only(target)
+                _bind(source, target, inside.get(target, ""), root, read_only=read_only)
         if root:
             os.chroot(root)
             os.chdir("/")
@@ -273,10 +272,31 @@ def _mount_all(steps: list[list[Any]], root: str) -> None:
         raise SetupFailed("ContainerCannotRun", f"volumes: {_text(error)}") from error
 
 
-def _touch(path: str) -> None:
-    if not os.path.exists(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
+def _bind(source: str | list[str], target: str, inside: str, root: str, *, read_only: bool) -> None:
+    """Mount `source` over `target`, which must be found inside that folder if one is given."""
+    with contextlib.ExitStack() as opened:
+
+        def found() -> str:
+            if not inside:
+                return target
+            fd = _place("", inside, target, root)
+            opened.callback(os.close, fd)
+            return f"/proc/self/fd/{fd}"
+
+        if not isinstance(source, str):
+            # A part of a volume: what it leads to may have changed since it was looked at.
+            fd = paths.open_inside(*source)
+            opened.callback(os.close, fd)
+            source = f"/proc/self/fd/{fd}"
+        linux.mount(source, found(), linux.MS_BIND | linux.MS_REC)
+        if read_only:
+            _remount_read_only(found())
+
+
+def _place(kind: str, inside: str, target: str, root: str) -> int:
+    """What is to be mounted over: links of the workload's never lead out of `inside`."""
+    part = os.path.relpath(target, inside)
+    return paths.place(inside, part, make=kind, links_inside=inside != root)
 
 
 def _private_namespace() -> None:

@@ -1,0 +1,151 @@
+"""Removing what a workload left behind: whatever it put there, nothing outside is touched.
+
+Links are removed, never followed. What is mounted below is detached first, and only emptied if we
+mounted it. A tree may be of any depth: its folders are moved up one by one, so that two
+descriptors are enough.
+"""
+
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from onejob.node.supervisor import linux
+
+log = logging.getLogger(__name__)
+
+#: How the kernel's list of mounts names the tmpfs of a volume.
+MEMORY_VOLUME = "onejob-volume"
+_MOVED = "..removing-"
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Mounted(NamedTuple):
+    path: str
+    #: Whether it is a volume's and goes with its files.
+    ours: bool
+
+
+def remove_trees(paths: Iterable[str]) -> None:
+    """Remove folders with all that is in them; what cannot be removed is logged."""
+    mounts: Sequence[_Mounted] | None = None
+    for path in paths:
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            if mounts is None:
+                mounts = _mounts()
+            try:
+                _remove_tree(path, mounts)
+            except OSError as error:
+                log.warning("%s could not be removed: %s", path, error)
+
+
+def remove_beneath(folder: int, name: str) -> None:
+    """Remove a file, a link or a tree from the folder. Raises OSError."""
+    pending = [name]
+    number = 0
+    while pending:
+        name = pending.pop()
+        if _remove_single(folder, name):
+            continue
+        with _listed(folder, name) as tree:
+            for entry in os.listdir(tree):
+                if not _remove_single(tree, entry):
+                    while _exists(folder, moved := f"{_MOVED}{number}"):
+                        number += 1
+                    _let_us_in(tree, entry)
+                    os.rename(entry, moved, src_dir_fd=tree, dst_dir_fd=folder)
+                    pending.append(moved)
+        os.rmdir(name, dir_fd=folder)
+
+
+def _remove_tree(path: str, mounts: Sequence[_Mounted]) -> None:
+    real = os.path.realpath(os.path.dirname(path)) + "/" + os.path.basename(path)
+    # What was mounted last is listed last, and may lie on top of others.
+    for mounted in reversed(mounts):
+        if mounted.path == real or mounted.path.startswith(real + "/"):
+            if mounted.ours:
+                # Other mount namespaces may keep it for as long as they live, but not its files.
+                _empty(mounted.path)
+            linux.detach(mounted.path)
+    parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        remove_beneath(parent, os.path.basename(path))
+    finally:
+        os.close(parent)
+
+
+def _empty(path: str) -> None:
+    folder = os.open(path, _LIST)
+    try:
+        for name in os.listdir(folder):
+            remove_beneath(folder, name)
+    finally:
+        os.close(folder)
+
+
+def _remove_single(folder: int, name: str) -> bool:
+    """Whether it was no more than a file, a link or an empty folder; then it is gone."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    if not stat.S_ISDIR(found.st_mode):
+        os.unlink(name, dir_fd=folder)
+        return True
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _listed(folder: int, name: str) -> Iterator[int]:
+    _let_us_in(folder, name)
+    fd = os.open(name, _LIST, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _let_us_in(folder: int, name: str) -> None:
+    """A folder that its owner closed even to himself can neither be listed nor moved."""
+    if os.geteuid() == 0:
+        return
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.chmod(f"/proc/self/fd/{fd}", 0o700)
+    finally:
+        os.close(fd)
+
+
+def _exists(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+
+def _mounts() -> list[_Mounted]:
+    """All that is mounted, in the order in which it was."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        lines = file.read().splitlines()
+    found = []
+    for line in lines:
+        front, _, back = line.partition(b" - ")
+        path = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), front.split(b" ")[4])
+        found.append(_Mounted(os.fsdecode(path), back.split(b" ")[1] == MEMORY_VOLUME.encode()))
+    return found
