@@ -109,7 +109,8 @@ class Invalid(ApiError):
 
     def __init__(self, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> None:
         """`kind` is the Kind (`Job`); `group` is empty for core kinds."""
-        texts = [str(error) for error in errors]
+        # A name that is also two labels is bad three times; the text says everything once.
+        texts = list(dict.fromkeys(str(error) for error in errors))
         qualified = f"{kind}.{group}" if group else kind
         joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
         details: dict[str, Any] = {"name": name}

@@ -77,6 +77,12 @@ def test_edge_03_the_job_template_of_a_cronjob_is_not_defaulted_like_a_job() -> 
     assert spec["template"]["spec"]["dnsPolicy"] == "ClusterFirst"
 
 
+def test_edge_03_the_templates_of_a_cronjob_have_metadata_even_if_it_is_empty() -> None:
+    spec = created(CRONJOB, a_cronjob())["spec"]
+    assert spec["jobTemplate"]["metadata"] == {}
+    assert spec["jobTemplate"]["spec"]["template"]["metadata"] == {}
+
+
 def test_edge_04_a_bad_label_of_the_template_is_told_at_two_places_but_a_long_name_at_one() -> None:
     template = {"metadata": {"labels": {"a": "not ok"}}, **a_template()}
     _, errors = create(JOB, a_job(template=template))

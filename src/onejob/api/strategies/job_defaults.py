@@ -38,7 +38,9 @@ def default_cronjob(doc: Document) -> None:
     spec.setdefault("successfulJobsHistoryLimit", 3)
     spec.setdefault("failedJobsHistoryLimit", 1)
     # The rest of a Job's defaults wait until a Job is made of the template.
-    default_job_template_spec(spec.setdefault("jobTemplate", {}).setdefault("spec", {}))
+    template = spec.setdefault("jobTemplate", {})
+    template.setdefault("metadata", {})
+    default_job_template_spec(template.setdefault("spec", {}))
 
 
 def default_job_template_spec(spec: dict[str, Any]) -> None:

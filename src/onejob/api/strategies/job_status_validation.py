@@ -281,8 +281,8 @@ def _overlapping_indexes(write: Write) -> Iterator[FieldError]:
 
 
 def _more_ready_than_active(write: Write) -> Iterator[FieldError]:
-    ready = write.status.get("ready", 0)
-    if ready > write.status.get("active", 0):
+    ready = write.status.get("ready")
+    if ready is not None and ready > write.status.get("active", 0):
         yield invalid("status.ready", ready, "cannot set more ready pods than active")
 
 

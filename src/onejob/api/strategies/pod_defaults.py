@@ -20,6 +20,7 @@ _TOKEN_SECONDS: Final = 3600
 def default_pod_template(owner: Spec) -> None:
     """The `template` of a Job's spec, which is there even if nobody wrote it."""
     template = owner.setdefault("template", {})
+    template.setdefault("metadata", {})
     default_pod_spec(template.setdefault("spec", {}))
 
 
