@@ -83,7 +83,7 @@ class Endpoints:
 
     async def answer(self, request: Request, target: Target, verb: str) -> Answer:
         if verb not in ("get", "list", "watch"):
-            _require_answerable(request, target.kind, is_list=verb == "deletecollection")
+            _require_answerable(request, target, is_list=verb == "deletecollection")
         match verb:
             case "get":
                 return await self._get(request, target)
@@ -278,7 +278,7 @@ class Endpoints:
         *,
         extra_warnings: Sequence[str] = (),
     ) -> Answer:
-        representation = negotiate(request.header(b"accept"))
+        representation = negotiate(request.header(b"accept"), tables="get" in kind.verbs)
         document = outcome.document
         as_stored = self._service.strategies[kind.resource].shows_as_stored
         if (representation.form or not as_stored) and not is_status(document):
@@ -326,10 +326,11 @@ class Endpoints:
         return Answer(200, in_turns(start + following, pieces), headers=headers)
 
 
-def _require_answerable(request: Request, kind: Kind, *, is_list: bool) -> None:
+def _require_answerable(request: Request, target: Target, *, is_list: bool) -> None:
     """Asked before anything is written: a write is either answered or not done."""
-    representation = negotiate(request.header(b"accept"))
-    require_form(representation, kind, is_list=is_list)
+    tables = "get" in target.kind.verbs and target.subresource not in ("binding", "eviction")
+    representation = negotiate(request.header(b"accept"), tables=tables)
+    require_form(representation, target.kind, is_list=is_list)
     if representation.form == "Table":
         parse_include_object(first(request.query, "includeObject"))
 

@@ -39,7 +39,7 @@ from onejob.api.pod_streams import (
     LogSource,
     session_request,
 )
-from onejob.api.query import flag, parse_query
+from onejob.api.query import check_timeout, flag, parse_query
 from onejob.api.requests import User
 from onejob.api.routing import (
     GroupPath,
@@ -70,6 +70,8 @@ _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _LOGGED: Final = "an error on the server was logged"
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
+#: Subresources that are open for as long as somebody reads.
+_STREAMS: Final = frozenset(("log", "exec", "attach", "portforward"))
 #: Pages that say nothing about anybody, and are needed before one can log in.
 _PUBLIC_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz"))
 
@@ -155,6 +157,7 @@ class ApiApp:
                 case Target():
                     return await self._resource(request, place, started)
                 case GroupPath():
+                    check_timeout(query)
                     self._authorize_path(user, scope, method)
                     return discovery_answer(
                         place, request, headers.get(b"host", b"").decode("latin-1")
@@ -175,6 +178,8 @@ class ApiApp:
         verb = verb_for(request.method, target)
         if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
             verb = "watch"
+        if verb != "watch" and target.subresource not in _STREAMS:
+            check_timeout(request.query)
         started.verb, started.target = verb, target
         self._authorize(request.user, target, verb)
         return await self._endpoints.answer(request, target, verb)
@@ -182,6 +187,7 @@ class ApiApp:
     async def _page(self, request: Request, place: ServerPath, scope: Scope) -> Answer:
         if request.method not in ("GET", "HEAD"):
             return text_answer("405 method not allowed\n", 405)
+        check_timeout(request.query)
         if place.page not in _PUBLIC_PAGES:
             self._authorize_path(request.user, scope, request.method)
         match place.page:

@@ -38,14 +38,17 @@ JSON: Final = Representation()
 
 
 @lru_cache(maxsize=256)
-def negotiate(accept: str, *, watch: bool = False) -> Representation:
-    """The best representation we have. Raises NotAcceptable."""
+def negotiate(accept: str, *, watch: bool = False, tables: bool = True) -> Representation:
+    """The best representation we have. Raises NotAcceptable. What is never read again, such as a
+    review, has no `tables`."""
     if not accept:
         return JSON
     for media, parameters in _clauses(accept):
         wanted = _representation(media, parameters)
+        if wanted is None or (wanted.form == "Table" and not tables):
+            continue
         # YAML cannot be cut into events, so nobody streams it.
-        if wanted is not None and not (watch and wanted.media == "yaml"):
+        if not (watch and wanted.media == "yaml"):
             return wanted
     raise NotAcceptable(
         "only the following media types are accepted: application/json, application/yaml"

@@ -1,5 +1,6 @@
 """Query parameters and DELETE bodies as options of the verbs, refused in upstream's words. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs
@@ -18,6 +19,9 @@ from onejob.api.field_errors import (
 from onejob.api.requests import DeleteOptions, ListOptions, User, WatchOptions, WriteOptions
 
 Query: TypeAlias = Mapping[str, Sequence[str]]
+
+_AMOUNT: Final = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_duration: Final = re.compile(rf"[+-]?(?:{_AMOUNT}(?:ns|us|µs|μs|ms|s|m|h))+").fullmatch
 
 _MAX_PARAMETERS: Final = 200
 _MAX_MANAGER_BYTES: Final = 128
@@ -60,6 +64,17 @@ def whole_number(query: Query, name: str) -> int | None:
     if not -(2**63) <= number < 2**63:
         raise BadRequest(f'strconv.ParseInt: parsing "{text}": value out of range')
     return number
+
+
+def check_timeout(query: Query) -> None:
+    """`timeout` is how long the client will wait. Nothing here takes that long, so it is only
+    checked to be a duration as Go writes them: `1m30s`. Raises BadRequest."""
+    text = first(query, "timeout")
+    if not text or text.lstrip("+-") == "0" or _duration(text):
+        return
+    raise BadRequest(
+        f'invalid timeout specified in the request URL - time: invalid duration "{text[:100]}"'
+    )
 
 
 def write_options(

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -544,6 +545,40 @@ def test_openapi_documents_are_cacheable(tmp_path: Path) -> None:
         reply = await wire.call("GET", "/openapi/v3/apis/batch/v1", if_none_match='"ABC"')
         assert reply.code == 304
         assert (await wire.call("GET", "/openapi/v3/apis/nope/v1")).code == 404
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+@pytest.mark.parametrize("path", [JOBS, f"{JOBS}/a", "/version", "/apis", "/openapi/v3"])
+@pytest.mark.parametrize("timeout", ["invalid", "5", "1d", "-", "1.s1", "٣s"])
+def test_a_timeout_that_is_no_duration_is_refused(tmp_path: Path, path: str, timeout: str) -> None:
+    async def test(wire: Wire) -> None:
+        reply = await wire.call("GET", f"{path}?timeout={quote(timeout)}")
+        assert reply.code == 400
+        assert reply.json()["message"] == (
+            f'invalid timeout specified in the request URL - time: invalid duration "{timeout}"'
+        )
+
+    with_server(ScriptedService({"a": job("a")}), tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "timeout", ["", "0", "32s", "6m52s", "1.5h", "%2B.5s", "100ms", "1%C2%B5s"]
+)
+def test_a_timeout_that_is_a_duration_changes_nothing(tmp_path: Path, timeout: str) -> None:
+    async def test(wire: Wire) -> None:
+        assert (await wire.call("GET", f"{JOBS}/a?timeout={timeout}")).code == 200
+
+    with_server(ScriptedService({"a": job("a")}), tmp_path, test)
+
+
+def test_a_watch_is_not_refused_for_its_timeout(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(request_bytes("GET", f"{JOBS}?watch=true&timeout=invalid"))
+        assert (await read_head(reader))[0] == 200
+        writer.close()
+        await closed(writer)
 
     with_server(ScriptedService(), tmp_path, test)
 

@@ -51,6 +51,14 @@ def test_anything_else_is_not_acceptable(accept: str) -> None:
         negotiate(accept)
 
 
+def test_what_has_no_tables_is_served_in_the_next_form() -> None:
+    with pytest.raises(NotAcceptable):
+        negotiate(TABLE, tables=False)
+    assert negotiate(f"{TABLE},application/json", tables=False) == Representation()
+    partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    assert negotiate(partial, tables=False).form == "PartialObjectMetadata"
+
+
 def test_yaml_is_not_streamed() -> None:
     with pytest.raises(NotAcceptable):
         negotiate("application/yaml", watch=True)

@@ -213,6 +213,61 @@ def test_every_kind_has_a_table(tmp_path: Path, path: str) -> None:
     with_api(tmp_path, test)
 
 
+@pytest.mark.parametrize("name", ["a" * 64, "a" * 254, "-a"])
+def test_what_is_wrong_with_a_name_is_said_once_although_it_is_in_two_labels(
+    tmp_path: Path, name: str
+) -> None:
+    """As upstream: every cause is listed, but the message has each text once."""
+
+    async def test(api: Api) -> None:
+        status = (await api.call("POST", JOBS, job(name))).json()
+        causes = [f"{cause['field']}: {cause['message']}" for cause in status["details"]["causes"]]
+        assert causes[-1] == causes[-2]
+        texts = list(dict.fromkeys(causes))
+        assert len(texts) == len(causes) - 1
+        listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        assert status["message"] == f'Job.batch "{name}" is invalid: {listed}'
+
+    with_api(tmp_path, test)
+
+
+def test_a_negative_count_is_refused_for_one_reason(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", JOBS, job("a"))
+        reply = await api.call(
+            "PATCH", f"{JOBS}/a/status", {"status": {"active": -1}}, content_type=MERGE
+        )
+        [cause] = reply.json()["details"]["causes"]
+        assert (cause["field"], cause["reason"]) == ("status.active", "FieldValueInvalid")
+
+    with_api(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            {"spec": {"nonResourceAttributes": {"verb": "get", "path": "/"}}},
+        ),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}),
+        (f"{PODS}/p/eviction", {"metadata": {"name": "p"}}),
+        (f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n"}}),
+    ],
+)
+def test_what_is_never_read_again_has_no_table(
+    tmp_path: Path, path: str, body: dict[str, Any]
+) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", PODS, pod("p"))
+        only_table = TABLE.partition(",")[0]
+        reply = await api.call("POST", path, body, accept=only_table)
+        assert (reply.code, reply.json()["reason"]) == (406, "NotAcceptable")
+        assert (await api.call("POST", path, body, accept=TABLE)).code == 201
+
+    with_api(tmp_path, test)
+
+
 # --- watches ------------------------------------------------------------------------------
 
 
