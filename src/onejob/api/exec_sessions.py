@@ -1,10 +1,14 @@
-"""exec and attach over a WebSocket: the channel protocols v5 and v4 of Kubernetes.
+"""exec and attach over a WebSocket: the channel protocols of Kubernetes.
 
-Each message's first byte names its channel. v5 adds a way to say that stdin has ended.
+Each message's first byte names its channel. v5 adds a way to say that stdin has ended. v4 and
+later end with a status; the first protocol, which has no number, sends nothing but the text of a
+failure. In their base64 forms the channel is a digit and the data are text.
 """
 
 import asyncio
+import binascii
 import logging
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Sequence
 from enum import IntEnum
@@ -18,7 +22,17 @@ from onejob.api.pod_streams import ExecRequest, ExecSource, TerminalSize
 
 log = logging.getLogger(__name__)
 
-PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+#: Best first. A client that names none means the first of all, in binary.
+_UNNAMED: Final = ""
+PROTOCOLS: Final = (
+    "v5.channel.k8s.io",
+    "v4.channel.k8s.io",
+    "v4.base64.channel.k8s.io",
+    "channel.k8s.io",
+    "base64.channel.k8s.io",
+)
+_WITHOUT_STATUS: Final = ("channel.k8s.io", "base64.channel.k8s.io", _UNNAMED)
+_BASE64: Final = ("v4.base64.channel.k8s.io", "base64.channel.k8s.io")
 
 
 class _Channel(IntEnum):
@@ -41,6 +55,8 @@ _SETTLING_SECONDS: Final = 0.05
 
 
 def choose_protocol(offered: Sequence[str]) -> str:
+    if not offered:
+        return _UNNAMED
     for protocol in PROTOCOLS:
         if protocol in offered:
             return protocol
@@ -48,10 +64,14 @@ def choose_protocol(offered: Sequence[str]) -> str:
 
 
 async def run_session(
-    source: ExecSource, request: ExecRequest, receive: Receive, send: Send
+    source: ExecSource,
+    request: ExecRequest,
+    receive: Receive,
+    send: Send,
+    protocol: str = PROTOCOLS[0],
 ) -> None:
     """Carry an accepted WebSocket until the command ends or the caller goes away."""
-    streams = _Streams(send)
+    streams = _Streams(send, protocol)
     # kubectl reads from the moment it is connected, but makes its streams a little later, and
     # throws away what comes for a stream it has not made yet.
     await asyncio.sleep(_SETTLING_SECONDS)
@@ -92,8 +112,10 @@ def _exit_status(code: int) -> dict[str, Any]:
 class _Streams:
     """Implements `ExecStreams` on the channels of a WebSocket."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, protocol: str) -> None:
         self._send = send
+        self._base64 = protocol in _BASE64
+        self._has_status = protocol not in _WITHOUT_STATUS
         self._typed: deque[bytes] = deque()
         self._typed_bytes = 0
         self._stdin_ended = False
@@ -127,7 +149,10 @@ class _Streams:
         return self._size
 
     async def finish(self, status: dict[str, Any]) -> None:
-        await self._write(_Channel.STATUS, msgspec.json.encode(status))
+        if self._has_status:
+            await self._write(_Channel.STATUS, msgspec.json.encode(status))
+        elif status["status"] != "Success":
+            await self._write(_Channel.STATUS, str(status["message"]).encode())
         await self._send({"type": "websocket.close", "code": 1000})
 
     async def read_messages(self, receive: Receive) -> None:
@@ -138,7 +163,9 @@ class _Streams:
             if message["type"] != "websocket.receive":
                 return
             data = message.get("bytes") or (message.get("text") or "").encode()
-            if data:
+            if data and self._base64:
+                self._take_base64(data)
+            elif data:
                 self._take(data[0], data[1:])
             while self._typed_bytes > limit:
                 if not await self._room_within(_STALLED_SECONDS):
@@ -152,6 +179,12 @@ class _Streams:
         except TimeoutError:
             return False
         return True
+
+    def _take_base64(self, data: bytes) -> None:
+        try:
+            self._take(data[0] - ord("0"), b64decode(data[1:], validate=True))
+        except binascii.Error:
+            log.debug("a session sent what is no base64: %r", data[:100])
 
     def _take(self, channel: int, data: bytes) -> None:
         match channel:
@@ -177,4 +210,8 @@ class _Streams:
         self._resized.set()
 
     async def _write(self, channel: int, data: bytes) -> None:
-        await self._send({"type": "websocket.send", "bytes": bytes([channel]) + data})
+        if self._base64:
+            text = f"{channel}{b64encode(data).decode()}"
+            await self._send({"type": "websocket.send", "text": text})
+        else:
+            await self._send({"type": "websocket.send", "bytes": bytes([channel]) + data})

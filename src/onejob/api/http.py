@@ -252,11 +252,11 @@ class ApiApp:
             log.exception("a session on %s failed", scope["raw_path"])
             await _refuse_upgrade(send, error_answer(InternalError(_LOGGED)))
         else:
-            await send({"type": "websocket.accept", "subprotocol": protocol})
+            await send({"type": "websocket.accept", "subprotocol": protocol or None})
             labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
             self._metrics.count(*labels)
             try:
-                await run_session(source, request, receive, send)
+                await run_session(source, request, receive, send, protocol)
             finally:
                 self._metrics.count(*labels, by=-1)
 

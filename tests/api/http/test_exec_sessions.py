@@ -3,6 +3,7 @@
 import asyncio
 import json
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,6 +38,9 @@ class Programs:
                 while data := await streams.read_stdin():
                     await streams.write_stdout(data)
                 return 0
+            case ("line",):
+                await streams.write_stdout(await streams.read_stdin())
+                return 0
             case ("fail", code):
                 await streams.write_stderr(b"no\n")
                 return int(code)
@@ -66,14 +70,15 @@ def pod(node: str = "n", phase: str = "Running") -> bytes:
 
 @asynccontextmanager
 async def session(
-    wire: Wire, target: str, protocol: str = V5, token: str = TOKEN
+    wire: Wire, target: str, protocol: str | None = V5, token: str = TOKEN
 ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     tls = ssl.create_default_context(cafile=str(wire.certificates.authority))
     connector = aiohttp.TCPConnector(ssl=tls)
     async with aiohttp.ClientSession(connector=connector) as http:
         headers = {"Authorization": f"Bearer {token}"}
         url = wire.server.url + target
-        async with http.ws_connect(url, protocols=[protocol], headers=headers) as socket:
+        protocols = [protocol] if protocol else []
+        async with http.ws_connect(url, protocols=protocols, headers=headers) as socket:
             assert socket.protocol == protocol
             yield socket
 
@@ -111,6 +116,60 @@ def test_a_command_gets_its_input_and_its_end(tmp_path: Path, protocol: str) -> 
     assert programs.requests == [
         ExecRequest("default", "p", "c", ("cat",), stdin=True, stdout=True, stderr=True)
     ]
+
+
+FIRST = ["channel.k8s.io", None]
+
+
+@pytest.mark.parametrize("protocol", FIRST)
+def test_the_first_protocol_ends_without_a_status(tmp_path: Path, protocol: str | None) -> None:
+    """Clients of it take everything that is not empty for output."""
+
+    async def test(wire: Wire) -> None:
+        target = f"{EXEC}?command=cat&stdin=true&stdout=true"
+        async with session(wire, target, protocol) as socket:
+            await socket.send_bytes(b"\x00hello")
+            await socket.send_bytes(b"\xff\x00")
+            assert await to_the_end(socket) == ({1: b"hello"}, None)
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
+
+
+@pytest.mark.parametrize("protocol", FIRST)
+def test_the_first_protocol_has_the_text_of_a_failure(tmp_path: Path, protocol: str | None) -> None:
+    async def test(wire: Wire) -> None:
+        async with session(wire, f"{EXEC}?command=fail&command=3&stderr=true", protocol) as socket:
+            messages = [message.data async for message in socket]
+        assert messages == [
+            b"\x02no\n",
+            b"\x03command terminated with non-zero exit code: exit status 3",
+        ]
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "end"),
+    [
+        ("base64.channel.k8s.io", []),
+        (
+            "v4.base64.channel.k8s.io",
+            ["3" + b64encode(b'{"metadata":{},"status":"Success"}').decode()],
+        ),
+    ],
+)
+def test_base64_protocols_speak_in_text(tmp_path: Path, protocol: str, end: list[str]) -> None:
+    programs = Programs()
+
+    async def test(wire: Wire) -> None:
+        target = f"{EXEC}?command=line&stdin=true&stdout=true"
+        async with session(wire, target, protocol) as socket:
+            await socket.send_str("0not base64!")
+            await socket.send_str("0" + b64encode(b"hello").decode())
+            messages = [message.data async for message in socket]
+        assert messages == ["1" + b64encode(b"hello").decode(), *end]
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=programs)
 
 
 def test_a_failing_command_tells_its_exit_code(tmp_path: Path) -> None:
@@ -201,7 +260,7 @@ def test_sessions_end_with_the_server(tmp_path: Path) -> None:
     ("target", "protocol", "token", "code"),
     [
         (f"{EXEC}?command=cat&stdout=true", V5, "wrong", 401),
-        (f"{EXEC}?command=cat&stdout=true", "v1.channel.k8s.io", TOKEN, 400),
+        (f"{EXEC}?command=cat&stdout=true", "v9.channel.k8s.io", TOKEN, 400),
         (f"{EXEC}?stdout=true", V5, TOKEN, 400),
         (f"{EXEC}?command=cat", V5, TOKEN, 400),
         (f"{EXEC}?command=cat&stdout=true&container=x", V5, TOKEN, 400),
