@@ -199,6 +199,21 @@ def test_a_busybox_image_takes_args_as_its_command(tmp_path: Path) -> None:
     assert output_of(tmp_path, a_pod(image="busybox", args=["sh", "-c", "echo hi"])) == "hi\n"
 
 
+@pytest.mark.parametrize(
+    "image", ["prefecthq/prefect:3.4.7-python3.12", "docker.io/prefecthq/prefect-dev:sha-1"]
+)
+def test_the_image_of_prefect_executes_its_args(tmp_path: Path, image: str) -> None:
+    """Its workers send `prefect flow-run execute` as args, without a command."""
+    pod = a_pod(image=image, args=["echo", "flow-run", "execute"])
+    assert output_of(tmp_path, pod) == "flow-run execute\n"
+
+
+def test_an_image_map_comes_before_what_is_known(tmp_path: Path) -> None:
+    images = Images({"prefecthq/prefect": ["echo", "mapped"]})
+    pod = a_pod(image="prefecthq/prefect:3", args=["x"])
+    assert output_of(tmp_path, pod, images=images) == "mapped x\n"
+
+
 @needs_namespaces
 def test_scripts_that_ask_for_bin_sh_get_a_capable_one_inside_a_namespace(tmp_path: Path) -> None:
     script = tmp_path / "script"

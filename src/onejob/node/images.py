@@ -23,6 +23,9 @@ class StandIn:
 #: Waits for SIGTERM as the pause image does; the sleeper ends with its session.
 _PAUSE = ("bash", "-c", "trap 'exit 0' TERM INT; sleep infinity & wait")
 _SHELL_IMAGES = frozenset({"busybox", "alpine", "debian", "ubuntu"})
+#: Their entrypoint executes its arguments, which is all that Prefect's workers give; without
+#: arguments it is a login shell.
+_PREFECT_IMAGES = ("prefecthq/prefect", "prefecthq/prefect-dev")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Images:
             return StandIn(entrypoint=_PAUSE)
         if untagged.rpartition("/")[2] in _SHELL_IMAGES:
             return StandIn(arguments=("sh",))
+        if "/".join(untagged.split("/")[-2:]) in _PREFECT_IMAGES:
+            return StandIn(arguments=("bash", "--login"))
         return None
 
 
