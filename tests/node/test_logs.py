@@ -1,6 +1,7 @@
 """What a container wrote can be read back, in part, in time and while it grows."""
 
 import asyncio
+import errno
 import os
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -117,7 +118,8 @@ def test_a_record_cut_by_a_full_disk_does_not_swallow_the_next(
         log.write(b"second\nthird is cut\n", START_NS)
     log.write(b"fourth\n", START_NS)
     log.close()
-    assert read(tmp_path / "c.log") == b"first\nsecond\nfourth\n"
+    note = b"[onejob: 1 lines of output are lost: No space left on device]\n"
+    assert read(tmp_path / "c.log") == b"first\nsecond\n" + note + b"fourth\n"
 
 
 @pytest.mark.parametrize(
@@ -195,3 +197,61 @@ def test_timestamps_sort_as_text() -> None:
     stamps = [timestamp(moment) for moment in moments]
     assert stamps == sorted(stamps)
     assert datetime.fromisoformat(stamps[0].decode()[:19]).replace(tzinfo=UTC) == NOON
+
+
+class _Disk:
+    """Takes so many bytes and no more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room = 0
+        self._write = os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, fd: int, data: bytes) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = self._write(fd, data[: self.room])
+        self.room -= written
+        return written
+
+
+def test_what_a_full_disk_does_not_take_is_noted_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = _Disk(monkeypatch)
+    log = LogFile(str(tmp_path / "log"))
+    lines = _written_to(log, disk, [(1000, b"one\n"), (40, b"two\nthree\n"), (0, b"four\nfi")])
+    assert lines == ["one", "two"]
+    assert not log.note_losses()
+    lines = _written_to(log, disk, [(1000, b"ve\nsix\n")])
+    note = "[onejob: 3 lines of output are lost: No space left on device]"
+    assert lines == ["one", "two", note, "ve", "six"]
+    disk.room = 1000
+    assert log.note_losses()
+    records = (tmp_path / "log").read_text().splitlines()
+    times = [record.split()[0] for record in records]
+    assert times == sorted(set(times))
+
+
+def test_the_note_on_what_was_lost_can_be_written_after_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = _Disk(monkeypatch)
+    log = LogFile(str(tmp_path / "log"))
+    assert _written_to(log, disk, [(0, b"one\ntwo\n")]) == []
+    log.close()
+    disk.room = 1000
+    assert log.note_losses()
+    lines = _written_to(log, disk, [])
+    assert lines == ["[onejob: 2 lines of output are lost: No space left on device]"]
+
+
+def _written_to(log: LogFile, disk: _Disk, chunks: list[tuple[int, bytes]]) -> list[str]:
+    for number, (room, chunk) in enumerate(chunks):
+        disk.room = room
+        log.write(chunk, START_NS + number * 1_000_000_000)
+    try:
+        text = Path(log.path).read_text()
+    except FileNotFoundError:
+        return []
+    return [line.split(" ", 2)[2] for line in text.splitlines()]

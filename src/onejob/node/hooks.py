@@ -18,6 +18,8 @@ Warn = Callable[[NodePod, str, str], None]
 
 #: The kubelet's: what a container gets to stop in, however long its hook took.
 _LEAST_GRACE_SECONDS = 2.0
+#: How long a hook waits that the node could not even try to run.
+_RETRY_SECONDS = 1.0
 
 
 class Hooks:
@@ -97,7 +99,12 @@ class Hooks:
         if hook.sleep is not None:
             await asyncio.sleep(min(hook.sleep.seconds, seconds))
             return Answer(hook.sleep.seconds <= seconds, "the grace period is over")
+        until = self._clock.monotonic() + seconds
         answer = await ask(self._runtime, pod, container, ref, hook, seconds)
+        while answer.unasked and self._clock.monotonic() + _RETRY_SECONDS < until:
+            await asyncio.sleep(_RETRY_SECONDS)
+            left = until - self._clock.monotonic()
+            answer = await ask(self._runtime, pod, container, ref, hook, left)
         # Whoever answers has heard it, whatever the answer says.
         return Answer(True) if answer.status else answer
 

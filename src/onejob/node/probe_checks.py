@@ -7,6 +7,7 @@ from typing import Protocol
 
 from onejob.node.grpc_health import health
 from onejob.node.runtime import AttemptRef, Runtime
+from onejob.node.supervisor.pressure import DESCRIPTORS, MEMORY, pressure_of
 from onejob.objects.pod_spec import (
     Container,
     ExecAction,
@@ -36,6 +37,8 @@ class Answer:
     why: str = ""
     #: Of an answer over HTTP.
     status: int = 0
+    #: The node was short of something, and nothing was asked: it says nothing of the container.
+    unasked: bool = False
 
 
 async def check(
@@ -58,7 +61,8 @@ async def ask(
 ) -> Answer:
     if question.exec is not None:
         result = await runtime.run_command(pod, ref, question.exec.command, seconds)
-        return Answer(result.code == 0, result.output.strip() or f"exit code {result.code}")
+        why = result.output.strip() or f"exit code {result.code}"
+        return Answer(result.code == 0, why, unasked=bool(result.pressure))
     try:
         async with asyncio.timeout(seconds):
             if question.http_get is not None:
@@ -73,8 +77,12 @@ async def ask(
     except TimeoutError:
         return Answer(False, f"no answer within {seconds:g} s")
     except (OSError, ValueError) as error:
-        return Answer(False, str(error))
+        return _not_answered(error)
     return Answer(False, "nothing is asked for")
+
+
+def _not_answered(error: Exception) -> Answer:
+    return Answer(False, str(error), unasked=pressure_of(error) in (DESCRIPTORS, MEMORY))
 
 
 async def _ask_for_health(action: GrpcAction, seconds: float) -> Answer:
@@ -84,7 +92,7 @@ async def _ask_for_health(action: GrpcAction, seconds: float) -> Answer:
     except TimeoutError:
         return Answer(False, f"no answer within {seconds:g} s")
     except (OSError, ValueError) as error:
-        return Answer(False, str(error))
+        return _not_answered(error)
     return Answer(status == "SERVING", f'service unhealthy (responded with "{status}")')
 
 

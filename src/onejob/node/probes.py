@@ -78,7 +78,8 @@ class Prober:
                 return
             if not answer.ok:
                 self._tell(work, f"{kind} probe failed: {answer.why}")
-            verdict = tally.count(answer.ok, probe)
+            # As the kubelet does: a probe that could not be made is thrown away.
+            verdict = None if answer.unasked else tally.count(answer.ok, probe)
             if verdict is not None and self._decide(work, container, kind, verdict):
                 return
             spent = self._clock.monotonic() - began

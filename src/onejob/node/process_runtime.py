@@ -36,6 +36,7 @@ from onejob.node.runtime import (
     Inheritance,
     Lost,
     RuntimeEvent,
+    RuntimeUnavailable,
     Started,
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
@@ -91,7 +92,10 @@ class ProcessRuntime:
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
         self._deliver, self._fetch = deliver, fetch
-        found = await self._supervisor.connect()
+        try:
+            found = await self._supervisor.connect()
+        except SupervisorGone as error:
+            raise RuntimeUnavailable(str(error)) from error
         self._furnishing.inherit(found.folders)
         return Inheritance(
             [event for record in found.known if (event := self._event(record)) is not None],
@@ -363,8 +367,11 @@ class ProcessRuntime:
         kind = record[0]
         if kind == "ran":
             answer = self._commands.get(record[1])
+            _, _, code, output, *short_of = record
+            for pressure in short_of:
+                self._pressures.hindered(pressure, output)
             if answer is not None and not answer.done():
-                answer.set_result(CommandResult(record[2], record[3]))
+                answer.set_result(CommandResult(code, output, *short_of))
             return None
         ref = AttemptRef(record[1], record[2], record[3])
         self._asked.pop(ref, None)

@@ -72,6 +72,8 @@ class CommandResult:
 
     code: int
     output: str
+    #: What the node was short of, so that the command could not even be tried.
+    pressure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The server's end of the conversation with the supervisor, which it starts if there is none."""
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -9,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
 from onejob.node.exec_session import Finished
+from onejob.node.supervisor.listener import address, bind
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +25,8 @@ _BOOTSTRAP = (
 )
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _ANSWER_SECONDS = 10.0
-_PATIENCE_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
+#: Longer in sum than a supervisor takes to notice that its socket was removed.
+_PATIENCE_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
 
 
 class SupervisorGone(Exception):
@@ -115,7 +118,10 @@ class SupervisorClient:
 
     async def connect(self) -> Greeting:
         """Find or start the supervisor, and hear what it knows."""
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise SupervisorGone(f"no supervisor in {self._directory}: {error}") from error
         for pause in _PATIENCE_SECONDS:
             try:
                 return await self._introduce()
@@ -169,7 +175,7 @@ class SupervisorClient:
             writer.close()
         if not line:
             return Finished(-1, "the supervisor is gone")
-        _, _, code, problem = msgspec.json.decode(line)["events"][0]
+        _, _, code, problem, *_ = msgspec.json.decode(line)["events"][0]
         return _finished(code, problem)
 
     async def take_stdin(self, claim: Sequence[Any], *, once: bool) -> int | None:
@@ -205,30 +211,26 @@ class SupervisorClient:
 def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
     """A connection to the supervisor of `directory`, and the process if it had to be started.
 
-    A lock that the supervisor holds for as long as it lives tells whether there is one.
+    Locks that the supervisor holds for as long as it lives tell whether there is one: on a file,
+    as supervisors of earlier versions do, and on the folder itself, which nobody removes.
     """
-    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    # Through the descriptor, because the path of a socket may only be 107 bytes long.
-    address = f"/proc/self/fd/{folder}/socket"
-    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with contextlib.ExitStack() as open_files:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _dial(address), None
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        (directory / "socket").unlink(missing_ok=True)
-        listener.bind(address)
-        os.chmod(directory / "socket", 0o600)
-        listener.listen(16)
-        with listener:
-            process = _start(directory, listener.fileno(), lock)
-        return _dial(address), process
-    except OSError as error:
-        raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
-    finally:
-        os.close(lock)
-        os.close(folder)
+            folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            open_files.callback(os.close, folder)
+            lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            open_files.callback(os.close, lock)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _dial(address(folder)), None
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+                bind(folder, listener)
+                process = _start(directory, listener.fileno(), lock, folder)
+            return _dial(address(folder)), process
+        except OSError as error:
+            raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
 
 
 def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
@@ -273,30 +275,43 @@ async def _dialled(directory: Path) -> socket.socket:
 def _call_again(directory: Path) -> socket.socket:
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return _dial(f"/proc/self/fd/{folder}/socket")
+        return _dial(address(folder))
     except OSError as error:
         raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
     finally:
         os.close(folder)
 
 
-def _start(directory: Path, listener: int, lock: int) -> subprocess.Popen[bytes]:
-    arguments = [_PACKAGES, str(directory), str(listener), str(lock)]
-    with open(directory / "output", "ab") as output:
+def _start(directory: Path, listener: int, lock: int, folder: int) -> subprocess.Popen[bytes]:
+    arguments = [_PACKAGES, str(directory), str(listener), str(lock), str(folder)]
+    with _output(directory) as output:
         # -S and -I: no site-packages, no user's settings; it must stay small and the same.
         return subprocess.Popen(
             [sys.executable, "-S", "-I", "-c", _BOOTSTRAP, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=(listener, lock),
+            pass_fds=(listener, lock, folder),
             start_new_session=True,
             cwd="/",
         )
 
 
-def _dial(address: str) -> socket.socket:
+def _output(directory: Path) -> BinaryIO:
+    """Where a supervisor says what went wrong with it; a full disk must not keep it from work."""
+    try:
+        return open(directory / "output", "ab")
+    except OSError as error:
+        log.warning("what the supervisor says will be lost: %s", error)
+        return open(os.devnull, "ab")
+
+
+def _dial(path: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.connect(address)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        raise
     sock.setblocking(False)
     return sock

@@ -51,6 +51,10 @@ class LogFile:
         self._size = 0
         #: The time of the newest record; None until the files that say so were read.
         self._last_ns: int | None = None
+        #: Records that the disk did not take, the time of the first, and why.
+        self._lost = 0
+        self._lost_at = b""
+        self._lost_why = ""
         self._skip_until_ns = 0
 
     def write(self, chunk: bytes, now_ns: int) -> None:
@@ -99,10 +103,31 @@ class LogFile:
         else:
             self._last_ns = max(self._last_ns, own)
 
+    def note_losses(self) -> bool:
+        """Say in the log what it could not take; False if it cannot take even that."""
+        if self._lost:
+            self._append([])
+        return not self._lost
+
     def _append(self, records: list[bytes]) -> None:
+        if self._lost:
+            why = f"[onejob: {self._lost} lines of output are lost: {self._lost_why}]"
+            note = self._lost_at + b" F " + why.encode() + b"\n"
+            if not self._write(note):
+                self._lost += len(records)
+                return
+            self._lost = 0
         if not records:
             return
         data = b"".join(records)
+        written = self._write(data)
+        if written < len(data):
+            self._lost = data.count(b"\n", written)
+            self._lost_at = data[written : written + _STAMP_BYTES]
+
+    def _write(self, data: bytes) -> int:
+        """How much of it the file has taken, in whole records. A full disk costs lines; it must
+        not stop the workload behind a full pipe."""
         try:
             if self._fd < 0:
                 self._open()
@@ -113,10 +138,13 @@ class LogFile:
                 # Half a record would run into the next one.
                 written = data.rfind(b"\n", 0, written) + 1
                 os.ftruncate(self._fd, self._size + written)
+                self._lost_why = os.strerror(errno.ENOSPC)
             self._size += written
-        except OSError:
-            # A full disk costs log lines; it must not stop the workload behind a full pipe.
+        except OSError as error:
+            self._lost_why = error.strerror or str(error)
             self.close()
+            return 0
+        return written
 
     def _open(self) -> None:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -181,9 +209,12 @@ class Capture:
             if not all_of_it:
                 return True
 
-    def close(self) -> None:
+    def close(self) -> bool:
+        """False if the log owes a note on what it lost."""
         os.close(self.fd)
+        noted = self.log.note_losses()
         self.log.close()
+        return noted
 
 
 class Input:
@@ -201,7 +232,12 @@ class Input:
     def output(self) -> tuple[int, int]:
         """Where to read what the container writes, and where it writes it."""
         if self.terminal:
-            return os.dup(self.ours), os.dup(self.theirs)
+            ours = os.dup(self.ours)
+            try:
+                return ours, os.dup(self.theirs)
+            except OSError:
+                os.close(ours)
+                raise
         return os.pipe2(os.O_CLOEXEC)
 
     def let_go(self) -> None:

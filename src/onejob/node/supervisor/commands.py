@@ -7,6 +7,7 @@ from collections.abc import Callable
 from onejob.node.supervisor import spawn
 from onejob.node.supervisor.connections import Connection, Connections
 from onejob.node.supervisor.loop import Loop
+from onejob.node.supervisor.pressure import pressure_of
 from onejob.node.supervisor.processes import kill_session
 
 _OUTPUT_BYTES = 10 * 1024
@@ -43,8 +44,14 @@ class Commands:
         with streams of its own. None if it cannot be started, which is told."""
         if isolated:
             request["join"] = beside
-        read, write = os.pipe2(os.O_CLOEXEC)
         streams, connection.descriptors = connection.descriptors, []
+        try:
+            read, write = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            for fd in streams:
+                os.close(fd)
+            self._refuse_for(connection, request["id"], error)
+            return None
         stdin, output, errors = streams or (self._null, write, write)
         try:
             pid = spawn.fork(
@@ -52,7 +59,7 @@ class Commands:
             )
         except OSError as error:
             os.close(read)
-            self.refuse(connection, request["id"], f"cannot start a process: {error.strerror}")
+            self._refuse_for(connection, request["id"], error)
             return None
         finally:
             for fd in (write, *streams):
@@ -68,6 +75,10 @@ class Commands:
     def refuse(self, connection: Connection, number: int, why: str) -> None:
         self._tell(connection, number, -1, why)
 
+    def _refuse_for(self, connection: Connection, number: int, error: OSError) -> None:
+        why = f"cannot start a process: {error.strerror}"
+        self._tell(connection, number, -1, why, pressure_of(error))
+
     def ended(self, command: Command, code: int) -> None:
         self._running.discard(command)
         if self._loop.watches(command.pipe):
@@ -77,9 +88,12 @@ class Commands:
             self._loop.unwatch(command.pipe)
         os.close(command.pipe)
         output = command.output.decode("utf-8", "replace")
+        pressure = ""
         if command.timed_out:
             code, output = -1, "command timed out"
-        self._tell(command.asker, command.number, code, output)
+        elif code == spawn.NOT_BEGUN:
+            pressure = spawn.reported_pressure(output)
+        self._tell(command.asker, command.number, code, output, pressure)
 
     def end_beside(self, pid: int) -> bool:
         """A container is over, and with it what runs on its behalf: whether anything did."""
@@ -109,5 +123,8 @@ class Commands:
             command.timed_out = True
             kill_session(command.pid)
 
-    def _tell(self, connection: Connection, number: int, code: int, output: str) -> None:
-        self._connections.send(connection, {"events": [["ran", number, code, output]]})
+    def _tell(
+        self, connection: Connection, number: int, code: int, output: str, pressure: str = ""
+    ) -> None:
+        event = ["ran", number, code, output, *([pressure] if pressure else ())]
+        self._connections.send(connection, {"events": [event]})

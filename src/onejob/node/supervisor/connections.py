@@ -7,9 +7,12 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from onejob.node.supervisor.loop import Loop
+from onejob.node.supervisor.listener import Listener
+from onejob.node.supervisor.loop import Loop, report
 
 _READ_BYTES = 1 << 16
+#: How often the name of the socket is looked for; and how long nobody is let in after that failed.
+_LOOK_SECONDS = 1.0
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -36,7 +39,7 @@ class Connections:
     def __init__(
         self,
         loop: Loop,
-        listener: socket.socket,
+        listener: Listener,
         on_message: Callable[[Connection, dict[str, Any]], None],
         on_hang_up: Callable[[Connection], None],
     ) -> None:
@@ -45,8 +48,8 @@ class Connections:
         self._on_message = on_message
         self._on_hang_up = on_hang_up
         self._connections: dict[int, Connection] = {}
-        listener.setblocking(False)
-        loop.watch(listener.fileno(), lambda _: self._accept())
+        self._listen()
+        loop.after(_LOOK_SECONDS, self._look_for_name)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -61,10 +64,33 @@ class Connections:
             if connection.subscribed:
                 self.send(connection, {"events": events})
 
+    def _listen(self) -> None:
+        sock = self._listener.sock
+        sock.setblocking(False)
+        if not self._loop.watches(sock.fileno()):
+            self._loop.watch(sock.fileno(), lambda _: self._accept())
+
+    def _look_for_name(self) -> None:
+        """Without it, a server that starts could not find us, nor start another supervisor."""
+        self._loop.after(_LOOK_SECONDS, self._look_for_name)
+        old = self._listener.sock.fileno()
+        if not self._listener.is_found():
+            self._loop.unwatch(old)
+            try:
+                self._listener.renew()
+            finally:
+                self._listen()
+
     def _accept(self) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, _ = self._listener.sock.accept()
         except BlockingIOError:
+            return
+        except OSError as error:
+            # Out of descriptors: whoever calls has to wait, and we must not be kept busy by it.
+            report(f"nobody can be let in: {error}")
+            self._loop.unwatch(self._listener.sock.fileno())
+            self._loop.after(_LOOK_SECONDS, self._listen)
             return
         sock.setblocking(False)
         connection = Connection(sock)

@@ -9,9 +9,11 @@ See `Supervisor._requests` for what is asked and `news.describe` for what is tol
 """
 
 import contextlib
+import errno
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -23,7 +25,8 @@ from onejob.node.supervisor.capture import Capture, Input, LogFile
 from onejob.node.supervisor.commands import Command, Commands
 from onejob.node.supervisor.connections import Connection, Connections
 from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome, identity_of
-from onejob.node.supervisor.loop import Loop
+from onejob.node.supervisor.listener import Listener
+from onejob.node.supervisor.loop import Loop, report, report_exception
 from onejob.node.supervisor.news import News, describe
 from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
@@ -32,6 +35,10 @@ from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_
 _IDLE_SECONDS = 5.0
 #: How long what the disk refused waits to be tried again.
 _RETRY_SECONDS = 1.0
+_SPARE_DESCRIPTORS = 64
+#: How often it is tried to say in logs what they lost, and in how many at most.
+_NOTE_SECONDS = 5.0
+_MAX_OWED_NOTES = 1000
 
 
 class Child:
@@ -55,7 +62,7 @@ class Child:
 
 
 class Supervisor:
-    def __init__(self, directory: str, listener: socket.socket) -> None:
+    def __init__(self, directory: str, listener: Listener) -> None:
         self._journal = Journal(os.path.join(directory, "claims"), identity_of(directory))
         self._null = os.open(os.devnull, os.O_RDWR)
         self._loop = Loop()
@@ -70,9 +77,12 @@ class Supervisor:
         self._done = False
         self._idle_timer = False
         self._retry_timer = False
+        self._owed_notes: list[LogFile] = []
 
     def run(self) -> None:
         linux.become_subreaper()
+        if self._journal.damaged:
+            report("the journal was damaged: some claims or ends are lost")
         self._settle_past()
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -82,9 +92,13 @@ class Supervisor:
         self._loop.watch(wake_read, lambda _: self._reap(wake_read))
         self._watch_for_idleness()
         while not self._done:
-            self._loop.turn()
-            self._write_down()
-            self._news.tell()
+            try:
+                self._loop.turn()
+                self._write_down()
+                self._news.tell()
+            except Exception:
+                report_exception()
+                time.sleep(_RETRY_SECONDS)
 
     def _settle_past(self) -> None:
         """Attempts that a dead supervisor left behind: end survivors, call all of them lost."""
@@ -244,6 +258,7 @@ class Supervisor:
             read, write = stdin.output()
             if_it_fails.callback(os.close, read)
             afterwards.callback(os.close, write)
+            self._leave_spare_descriptors(write)
             capture = Capture(read, LogFile(request["log"]))
             child = Child(0, attempt, capture, stdin)
             self._loop.watch(read, lambda _: self._drain(capture))
@@ -262,6 +277,13 @@ class Supervisor:
                 child.pid = spawn.spawn_plain(request, stdin=stdin.theirs, output=write)
             if_it_fails.pop_all()
         return child
+
+    def _leave_spare_descriptors(self, newest: int) -> None:
+        """Those that run may yet open their logs, and to end them takes descriptors, too: the
+        last of them are not for new containers. Raises OSError."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if newest + len(self._running) + min(_SPARE_DESCRIPTORS, limit // 8) > limit:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def _drain(self, capture: Capture) -> None:
         if not capture.drain():
@@ -373,8 +395,24 @@ class Supervisor:
         del self._running[child.attempt.claim]
         child.capture.drain(all_of_it=True)
         self._loop.unwatch(child.capture.fd)
-        child.capture.close()
+        if not child.capture.close():
+            self._owe_note(child.capture.log)
         child.stdin.close()
+
+    def _owe_note(self, log: LogFile) -> None:
+        """The log of a container that is over: to be finished once the disk has room."""
+        if not self._owed_notes:
+            self._loop.after(_NOTE_SECONDS, self._write_notes)
+        if len(self._owed_notes) < _MAX_OWED_NOTES:
+            self._owed_notes.append(log)
+
+    def _write_notes(self) -> None:
+        owed, self._owed_notes = self._owed_notes, []
+        for log in owed:
+            if log.note_losses() or not os.path.isdir(os.path.dirname(log.path)):
+                log.close()
+            else:
+                self._owe_note(log)
 
     # --- what is told
 
@@ -413,11 +451,12 @@ def _now() -> float:
 
 
 def main() -> None:
-    directory, listener, lock = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    # Held open for as long as we live, and by nobody else.
-    os.set_inheritable(listener, False)
-    os.set_inheritable(lock, False)
+    listener, lock, folder = map(int, sys.argv[2:5])
+    # Held open for as long as we live, and by nobody else. The folder is locked, too.
+    for fd in (listener, lock, folder):
+        os.set_inheritable(fd, False)
     # Children share our memory until they exec: the collector must not touch and so copy it.
     gc.freeze()
     gc.disable()
-    Supervisor(directory, socket.socket(fileno=listener)).run()
+    # By its descriptor, the folder is the same should it be moved.
+    Supervisor(f"/proc/self/fd/{folder}", Listener(folder, socket.socket(fileno=listener))).run()

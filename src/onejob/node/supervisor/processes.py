@@ -14,7 +14,12 @@ def kill_session(leader: int) -> None:
     """SIGKILL a session: its first group at once, then whoever made groups of their own."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-    kill(pid for pid in linux.processes() if linux.session_of(pid) == leader)
+    try:
+        members = [pid for pid in linux.processes() if linux.session_of(pid) == leader]
+    except OSError:
+        # Out of descriptors or memory. What is left becomes our child, and is ended as a stray.
+        return
+    kill(members)
 
 
 def kill(pids: Iterable[int]) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from onejob.node.supervisor import linux, paths
 from onejob.node.supervisor.journal import Claim, Journal
-from onejob.node.supervisor.pressure import pressure_of
+from onejob.node.supervisor.pressure import PRESSURES, pressure_of
 
 Request = dict[str, Any]
 
@@ -43,6 +43,10 @@ _RESET_SIGNALS = (
 )
 
 _SET_UP_IN_CHILD = frozenset({"mounts", "join", "user", "group", "groups", "limits", "tty"})
+
+
+#: How a child ends that could not become the program.
+NOT_BEGUN = 128
 
 
 class SetupFailed(Exception):
@@ -128,6 +132,16 @@ def fork(
     return pid
 
 
+def reported_pressure(text: str) -> str:
+    """What the node was short of when a child could not become the program, if this is such a
+    report; a program may say and end likewise."""
+    try:
+        _, _, pressure = json.loads(text)
+    except (ValueError, TypeError):
+        return ""
+    return pressure if pressure in PRESSURES else ""
+
+
 def can_isolate() -> bool:
     """Whether this machine lets a child have mounts of its own; found out by trying."""
     pid = os.fork()
@@ -178,7 +192,7 @@ def _become(
     try:
         os.write(report, json.dumps(problem).encode())
     finally:
-        os._exit(128)
+        os._exit(NOT_BEGUN)
 
 
 _Start = Callable[[str, list[str], dict[str, str]], int]

@@ -1,0 +1,94 @@
+"""Faults of the operating system, in a supervisor: what a folder says, system calls do.
+
+A supervisor that was started under `faulty_supervisors` looks into that folder before it makes
+one of the calls below. A file of the call's name has it fail with the error that it names, or,
+for `pwrite`, take few bytes at a time. Standard library only: a supervisor has nothing else.
+"""
+
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_CALLS = ("fork", "posix_spawn", "pipe2", "pwrite", "posix_fallocate", "listdir", "execve", "fsync")
+_SHORT = "short"
+
+
+@contextmanager
+def faulty_supervisors(folder: Path) -> Iterator["Faults"]:
+    """Supervisors that are started meanwhile by this process do as the folder says."""
+    from onejob.node import supervisor_client
+
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = supervisor_client._BOOTSTRAP
+    supervisor_client._BOOTSTRAP = bootstrap(plain, folder)
+    try:
+        yield Faults(folder)
+    finally:
+        supervisor_client._BOOTSTRAP = plain
+
+
+def bootstrap(plain: str, folder: Path) -> str:
+    """The code that starts a supervisor, with faults."""
+    place = str(Path(__file__).resolve().parents[1])
+    return (
+        f"import sys; sys.path.append({place!r}); "
+        f"from tests.faults import install; install({str(folder)!r}); {plain}"
+    )
+
+
+class Faults:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def fail(self, call: str, number: int) -> None:
+        self._say(call, errno.errorcode[number])
+
+    def shorten(self, call: str) -> None:
+        self._say(call, _SHORT)
+
+    def mend(self, call: str) -> None:
+        (self._folder / call).unlink(missing_ok=True)
+
+    def happened(self, call: str) -> int:
+        """How often the call was made to fail, or shortened."""
+        try:
+            return len((self._folder / f"{call}.log").read_bytes())
+        except FileNotFoundError:
+            return 0
+
+    def _say(self, call: str, what: str) -> None:
+        fresh = self._folder / f"{call}.new"
+        fresh.write_text(what)
+        fresh.rename(self._folder / call)
+
+
+def install(folder: str) -> None:
+    """Called in the supervisor, before anything else."""
+    for name in _CALLS:
+        setattr(os, name, _faulty(name, getattr(os, name), folder))
+
+
+def _faulty(name: str, real: Callable[..., Any], folder: str) -> Callable[..., Any]:
+    path = f"{folder}/{name}"
+
+    def call(*arguments: Any, **more: Any) -> Any:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return real(*arguments, **more)
+        text = os.read(fd, 100).decode()
+        os.close(fd)
+        log = os.open(path + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.write(log, b".")
+        os.close(log)
+        if text == _SHORT:
+            fd, data, offset = arguments
+            return real(fd, memoryview(data)[: random.randint(1, max(len(data) // 2, 1))], offset)
+        number = getattr(errno, text)
+        raise OSError(number, os.strerror(number))
+
+    return call

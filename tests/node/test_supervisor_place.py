@@ -1,0 +1,119 @@
+"""The folder of a supervisor: what may be missing from it, copied from it, or full."""
+
+import asyncio
+import errno
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from onejob.node.runtime import RuntimeUnavailable
+from tests.node.support import (
+    a_node,
+    a_process_node,
+    alive,
+    an_api,
+    condition,
+    process_runtime,
+    shell,
+    the_container,
+)
+from tests.node.test_survival import COUNTED, a_doomed_server, starts, wait_for
+
+WAITS = COUNTED + "while [[ ! -e go ]]; do sleep 0.02; done; exit 5"
+
+
+@pytest.mark.parametrize("removed", [["socket"], ["lock"], ["socket", "lock", "output"]])
+def test_a_server_finds_its_supervisor_though_files_of_it_were_removed(
+    tmp_path: Path, removed: list[str]
+) -> None:
+    with a_doomed_server(tmp_path, shell(WAITS)) as server:
+        pid = wait_for(tmp_path / "starts")
+        server.kill()
+        server.wait()
+    for name in removed:
+        (tmp_path / "supervisor" / name).unlink()
+
+    async def main() -> None:
+        async with a_process_node(tmp_path, working_dir=tmp_path) as node:
+            await node.until("p", lambda p: p["status"].get("phase") == "Running")
+            assert alive(pid)
+            (tmp_path / "go").touch()
+            ended = await node.finished("p")
+            assert the_container(ended)["state"]["terminated"]["exitCode"] == 5
+
+    asyncio.run(main())
+    assert starts(tmp_path) == 1
+
+
+def test_a_copy_of_a_live_folder_leaves_the_processes_of_the_original_alone(
+    tmp_path: Path,
+) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    original.mkdir()
+    with a_doomed_server(original, shell(WAITS, policy="Always")) as server:
+        pid = wait_for(original / "starts")
+        shutil.copytree(original, copy, ignore=shutil.ignore_patterns("socket"))
+
+        async def main() -> None:
+            async with a_process_node(copy, working_dir=copy) as node:
+                ended = await node.finished("p")
+                assert condition(ended, "DisruptionTarget") is not None
+
+        asyncio.run(main())
+        assert alive(pid)
+        assert (copy / "starts").read_text() == (original / "starts").read_text()
+        server.kill()
+        server.wait()
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_folder_that_was_moved_is_still_the_one_its_processes_belong_to(tmp_path: Path) -> None:
+    original, moved = tmp_path / "original", tmp_path / "moved"
+    original.mkdir()
+    pod = shell(f"echo $$$$ >> {tmp_path}/starts; while [[ ! -e {tmp_path}/go ]]; do :; done")
+    with a_doomed_server(original, pod) as server:
+        pid = wait_for(tmp_path / "starts")
+        server.kill()
+        server.wait()
+    original.rename(moved)
+
+    async def main() -> None:
+        async with a_process_node(moved) as node:
+            await node.until("p", lambda p: p["status"].get("phase") == "Running")
+            assert alive(pid)
+            (tmp_path / "go").touch()
+            assert (await node.finished("p"))["status"]["phase"] == "Succeeded"
+
+    asyncio.run(main())
+
+
+def test_a_supervisor_starts_where_its_own_output_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "supervisor").mkdir(mode=0o700)
+    # As for a file that the disk has no room for.
+    (tmp_path / "supervisor" / "output").symlink_to("/dev/full")
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
+
+    asyncio.run(main())
+
+
+def test_a_supervisor_that_cannot_be_started_is_told_of_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_process(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async def main() -> None:
+        async with an_api(tmp_path) as client:
+            monkeypatch.setattr("onejob.node.supervisor_client._PATIENCE_SECONDS", (0.0,))
+            monkeypatch.setattr("subprocess.Popen", no_process)
+            with pytest.raises(RuntimeUnavailable, match=r"no supervisor in .*temporarily"):
+                async with a_node(client, process_runtime(tmp_path)):
+                    raise AssertionError("it started")
+
+    asyncio.run(main())
