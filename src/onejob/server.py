@@ -33,7 +33,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.node.agent import NodeAgent
 from onejob.node.capacity import BOUNDLESS, machine_capacity, read_amounts
-from onejob.node.environment import NodeContext
+from onejob.node.environment import CONFIG_MAPS, SECRETS, NodeContext
 from onejob.node.images import Images
 from onejob.node.process_runtime import ProcessRuntime
 from onejob.node.process_settings import ProcessSettings
@@ -131,6 +131,7 @@ class ControlPlane:
             clock=world.clock,
             rng=world.rng,
             capacity=capacity,
+            sources=[self.informers.metadata(name) for name in (CONFIG_MAPS, SECRETS)],
         )
         self.client.on_pod_staged(self.node.expect)
 

@@ -94,6 +94,7 @@ async def a_node(
         clock=clock or SystemClock(),
         rng=Random(2),
         capacity=capacity,
+        sources=[informers.metadata(resource) for resource in ("configmaps", "secrets")],
     )
     await informers.start()
     await agent.start()
@@ -161,6 +162,12 @@ class Node:
     async def output(self, name: str, container: str = "", **options: Any) -> str:
         chunks = self.agent.logs("default", name, container, LogOptions(**options))
         return b"".join([chunk async for chunk in chunks]).decode()
+
+    async def until_output(self, name: str, text: str) -> None:
+        """Wait until what a Pod wrote contains the text."""
+        async with asyncio.timeout(10):
+            while text not in await self.output(name):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
     async def until_told(self, name: str) -> list[tuple[str, str]]:
         """The events about a Pod, once there are any."""

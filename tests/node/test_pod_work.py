@@ -61,6 +61,8 @@ class Around:
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None: ...
 
+    def pod_changed(self, work: PodWork) -> None: ...
+
     def greet(self, work: PodWork, container: Container, at: datetime) -> bool:
         return False
 

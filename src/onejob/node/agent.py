@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from random import Random
+from typing import Any
 
 from onejob.api.errors import ApiError, BadRequest
 from onejob.api.quantity import BadQuantity
@@ -40,6 +41,7 @@ from onejob.node.runtime import (
 )
 from onejob.node.short_track import Run, ShortTrack
 from onejob.node.sighting import Sighting
+from onejob.node.volume_refresh import VolumeRefresh
 from onejob.node.writer import Change, Writer
 from onejob.objects.meta import PODS, Key, Meta
 from onejob.objects.pod import Pod
@@ -69,7 +71,9 @@ class NodeAgent:
         rng: Random,
         capacity: Amounts,
         ip: str = "127.0.0.1",
+        sources: Sequence[Informer[Any]] = (),
     ) -> None:
+        """`sources` tell of changes to ConfigMaps and Secrets."""
         self.node_name = node_name
         self.runtime = runtime
         self.facts = NodeFacts(runtime.name, ip)
@@ -94,6 +98,9 @@ class NodeAgent:
         self._node.on_change(self._binder.node_changed)
         self._prober = Prober(runtime, clock, self._probed)
         self._hooks = Hooks(runtime, clock, self.warn)
+        self._volumes = VolumeRefresh(runtime, self.warn)
+        for informer in sources:
+            informer.on_change(self._volumes.sources_changed)
         self._pods = pods
         pods.on_change(self._pods_changed)
         #: Pods that were seen before we had begun, by uid.
@@ -150,6 +157,7 @@ class NodeAgent:
         if end_pods:
             await self._end_pods()
         self._hooks.close()
+        self._volumes.close()
         await self.runtime.close(end_pods=end_pods)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -300,6 +308,7 @@ class NodeAgent:
             work.gone = True
             self._prober.forget(work)
             self._hooks.forget(work.pod.uid)
+            self._volumes.forget(uid)
             self._binder.release(work.demand)
         self._over.pop(uid, None)
         if pod.spec.node_name == self.node_name:
@@ -337,6 +346,7 @@ class NodeAgent:
         work.known_revision = revision
         work.node_leaves = self._emptied is not None
         self._work[pod.uid] = work
+        self._volumes.follow(pod)
         if newest is not None:
             work.sighted(newest)
         return work
@@ -382,6 +392,8 @@ class NodeAgent:
             if not work.seen and (begun or inherited.rebooted) and not self.runtime.simulated:
                 work.lost(now)
             work.remember()
+            # What its volumes come from may have changed while nobody watched.
+            self._volumes.refresh(uid)
             self.soon(work)
         for uid in known:
             if uid in self._ended_before:
@@ -396,6 +408,7 @@ class NodeAgent:
             self._ended_at(work.pod.uid, work.known_revision)
             self._prober.forget(work)
             self._hooks.forget(work.pod.uid)
+            self._volumes.forget(work.pod.uid)
             self._binder.release(work.demand)
             self.runtime.release(work.pod.uid)
             self._check_emptied()
@@ -429,6 +442,9 @@ class NodeAgent:
         else:
             self._turn()
 
+    def pod_changed(self, work: PodWork) -> None:
+        self._volumes.pod_changed(work.pod)
+
     def greet(self, work: PodWork, container: Container, at: datetime) -> bool:
         attempt = work.seen[container.name].attempt
         ref = AttemptRef(work.pod.uid, container.name, attempt)
@@ -440,6 +456,7 @@ class NodeAgent:
         self._hooks.stop(work.pod, ref, grace_seconds)
 
     def container_started(self, work: PodWork, container: Container) -> None:
+        self._volumes.container_started(work.pod.uid)
         self._prober.begin(work, container)
 
     def _probed(self, work: PodWork, message: str) -> None:

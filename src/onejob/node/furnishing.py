@@ -18,7 +18,7 @@ from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import AttemptRef
 from onejob.node.scratch import ScratchFolders
 from onejob.node.settings import FetchedSettings
-from onejob.node.volumes import VolumeProblem, container_mounts
+from onejob.node.volumes import VolumeProblem, container_mounts, refresh_volumes
 from onejob.objects.pod_spec import Container, NodePod
 
 
@@ -98,6 +98,10 @@ class Furnishing:
             self._mount(request, folder, mounts)
         else:
             self._link(pod, container, mounts)
+
+    def refresh(self, pod: NodePod, settings: FetchedSettings) -> None:
+        """Bring the files in a Pod's volumes up to date. Raises VolumeProblem."""
+        refresh_volumes(pod, self._pods / pod.uid, settings, self._settings.node)
 
     def last_message(self, ref: AttemptRef, code: int) -> str:
         """What an attempt that ended with `code` left to be told."""

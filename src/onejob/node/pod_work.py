@@ -47,6 +47,9 @@ class Surroundings(Protocol):
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None: ...
 
+    def pod_changed(self, work: "PodWork") -> None:
+        """Somebody else wrote to the Pod."""
+
     def greet(self, work: "PodWork", container: Container, at: datetime) -> bool:
         """Begin the postStart hook of a container that started then; False if it has none."""
 
@@ -124,6 +127,7 @@ class PodWork:
         if pod is not None:
             self.pod = pod
             self.known_revision = max(self.known_revision, sighting.revision)
+            self._around.pod_changed(self)
             self._around.soon(self)
 
     def remember(self) -> None:

@@ -51,7 +51,12 @@ from onejob.node.runtime import (
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.supervisor import linux
-from onejob.node.volumes import VolumeProblem, container_mounts, settings_in_volumes
+from onejob.node.volumes import (
+    VolumeProblem,
+    container_mounts,
+    refresh_volumes,
+    settings_in_volumes,
+)
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod_lifecycle import Exit
 
@@ -198,6 +203,11 @@ class PodmanRuntime:
             )
 
         return ExecSession.open(execute, stdin=stdin, tty=tty)
+
+    async def refresh_volumes(self, pod: NodePod) -> None:
+        settings = await fetch_settings(self._fetch, settings_in_volumes(pod))
+        folder = self._pods / pod.uid
+        await asyncio.to_thread(refresh_volumes, pod, folder, settings, self._settings.node)
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         return read_logs(self._log_path(ref), options, self._clock.now(), lambda: self.running(ref))

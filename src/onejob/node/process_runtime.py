@@ -181,6 +181,13 @@ class ProcessRuntime:
         fd = await self._supervisor.take_stdin(ref, once=once)
         return None if fd is None else Sink(fd)
 
+    async def refresh_volumes(self, pod: NodePod) -> None:
+        settings = await fetch_settings(self._fetch, settings_in_volumes(pod))
+        # In the thread that also clears volumes away: nothing is written where that has been.
+        await asyncio.get_running_loop().run_in_executor(
+            self._cleaner, self._furnishing.refresh, pod, settings
+        )
+
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         path = log_path(self._data_dir, *ref)
         return read_logs(path, options, self._clock.now(), lambda: self.running(ref))
@@ -305,12 +312,13 @@ class ProcessRuntime:
         own, shared = container.security_context, pod.spec.security_context
         user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
         group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
+        fs_group = [] if shared.fs_group is None else [shared.fs_group]
+        groups = [*fs_group, *shared.supplemental_groups]
         # Without root there is only one identity to have: honoured or ignored, never refused.
-        if os.geteuid() == 0 and (user is not None or group is not None):
+        if os.geteuid() == 0 and (user is not None or group is not None or groups):
             request["user"] = user
             request["group"] = group if group is not None else (0 if user is None else user)
-            fs_group = [] if shared.fs_group is None else [shared.fs_group]
-            request["groups"] = [*fs_group, *shared.supplemental_groups]
+            request["groups"] = groups
             if not container.working_dir:
                 self._furnishing.hand_over(pod.uid, user, request)
         return request

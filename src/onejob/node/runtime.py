@@ -129,6 +129,14 @@ class OpensSessions(Protocol):
 
 
 @runtime_checkable
+class RefreshesVolumes(Protocol):
+    """A runtime whose Pods have files that come from objects which may change."""
+
+    async def refresh_volumes(self, pod: NodePod) -> None:
+        """Bring those files up to date. Raises ConfigProblem, VolumeProblem."""
+
+
+@runtime_checkable
 class KeepsStdin(Protocol):
     """A runtime whose containers may be given a stdin that somebody attaches to later."""
 

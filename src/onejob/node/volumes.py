@@ -4,7 +4,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from onejob.node.atomic_files import File, give_folder, write_files
@@ -99,12 +99,14 @@ def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeCo
     volume that cannot be, after all others."""
     problems = []
     for volume in pod.spec.volumes:
-        if _is_written_by_node(volume) and (folder / "volumes" / volume.name).is_dir():
-            try:
-                with _problems_of(volume):
-                    _provide(pod, volume, folder, settings, node)
-            except VolumeProblem as problem:
-                problems.append(problem)
+        # Not there: no container that mounts it was started, or the Pod is over.
+        if not _is_written_by_node(volume) or not (folder / "volumes" / volume.name).is_dir():
+            continue
+        try:
+            with _problems_of(volume), suppress(FileNotFoundError):
+                _write_contents(pod, volume, folder, settings, node, make=None)
+        except VolumeProblem as problem:
+            problems.append(problem)
     if problems:
         raise problems[0]
 
@@ -169,27 +171,41 @@ def _provide(
 ) -> Path:
     if volume.host_path is not None:
         return _host_path(volume.host_path)
-    fs_group = pod.spec.security_context.fs_group if os.geteuid() == 0 else None
     path = folder / "volumes" / volume.name
     if volume.empty_dir is not None:
-        with _own_folder(folder, volume) as fd:
-            give_folder(fd, 0o777, fs_group)
+        with _own_folder(folder, volume, 0o755) as fd:
+            give_folder(fd, 0o777, _fs_group(pod))
         return path
-    files = _contents(pod, volume, settings, node)
-    with _writing, _own_folder(folder, volume) as fd:
-        give_folder(fd, 0o755, fs_group)
-        write_files(fd, files, fs_group)
+    _write_contents(pod, volume, folder, settings, node, make=0o755)
     return path
 
 
+def _write_contents(
+    pod: NodePod,
+    volume: Volume,
+    folder: Path,
+    settings: Settings,
+    node: NodeContext,
+    *,
+    make: int | None,
+) -> None:
+    files = _contents(pod, volume, settings, node)
+    fs_group = _fs_group(pod)
+    with _writing, _own_folder(folder, volume, make) as fd:
+        give_folder(fd, 0o755, fs_group)
+        write_files(fd, files, fs_group)
+
+
+def _fs_group(pod: NodePod) -> int | None:
+    """Without root, there are no groups to give."""
+    return pod.spec.security_context.fs_group if os.geteuid() == 0 else None
+
+
 @contextmanager
-def _own_folder(folder: Path, volume: Volume) -> Iterator[int]:
+def _own_folder(folder: Path, volume: Volume, make: int | None) -> Iterator[int]:
     """The folder of a volume below that of its Pod; nothing planted there leads out of it."""
     part = f"{folder.name}/volumes/{volume.name}"
-    with (
-        folder_of(str(folder.parent)) as pods,
-        beneath(pods, part, make=0o755) as place,
-    ):
+    with folder_of(str(folder.parent)) as pods, beneath(pods, part, make=make) as place:
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
         try:
             yield fd

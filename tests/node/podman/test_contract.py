@@ -128,6 +128,32 @@ def test_volumes_are_at_their_mount_paths_and_shared_by_the_containers_of_a_pod(
     asyncio.run(main())
 
 
+def test_a_config_map_changes_in_a_running_container(place: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "settings"},
+        "data": {"a": "1", "old": "x"},
+    }
+    pod = script(
+        "until [ ! -e /etc/config/old ]; do sleep 0.1; done; cat /etc/config/a",
+        volumeMounts=[{"name": "v", "mountPath": "/etc/config"}],
+    )
+    pod = with_spec(pod, volumes=[{"name": "v", "configMap": {"name": "settings"}}])
+
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.create(config)
+            await node.create(pod)
+            await node.until("p", lambda p: p["status"].get("phase") == "Running")
+            key = Key("configmaps", "default", "settings")
+            await node.client.write(Patch(key, b'{"data":{"a":"2","old":null}}', "merge"))
+            await node.finished("p")
+            assert await node.output("p") == "2"
+
+    asyncio.run(main())
+
+
 def test_the_termination_message_is_read_from_its_file_or_from_the_end_of_the_log(
     place: Path,
 ) -> None:
