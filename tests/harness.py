@@ -18,6 +18,7 @@ import msgspec
 from onejob.api.authentication import ADMIN, TokenAuthenticator, admin_token
 from onejob.api.authorization import AllowAuthenticated
 from onejob.api.certificates import Certificates, ensure_certificates, server_names
+from onejob.api.damage import is_readable
 from onejob.api.http import ApiApp
 from onejob.api.kubeconfig_writer import write_kubeconfig
 from onejob.api.openapi import OpenApiDocuments
@@ -69,7 +70,9 @@ async def running(
     limits: Limits | None = None,
 ) -> AsyncIterator[Plane]:
     clock = clock if clock is not None else SystemClock()
-    store = await LogStore.open(directory / "onejob.db", clock=clock, limits=limits)
+    store = await LogStore.open(
+        directory / "onejob.db", clock=clock, limits=limits, is_readable=is_readable
+    )
     try:
         service = Service(store, clock=clock, rng=Random(seed), gates=gates or FeatureGates())
         client = LocalClient(service)

@@ -119,6 +119,9 @@ METRICS: Sequence[Metric] = (
         ("verb", "resource"),
     ),
     Metric("onejob_store_revision", "gauge", "The newest durable revision"),
+    Metric(
+        "onejob_store_damaged_documents", "gauge", "The number of documents that cannot be read"
+    ),
     Metric("onejob_store_commits_total", "counter", "The number of commits"),
     Metric("onejob_store_writes_total", "counter", "The number of objects written"),
     Metric("workqueue_depth", "gauge", "The number of keys that are due", ("name",)),

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, Self
 
+from onejob.api.damage import is_readable
 from onejob.api.requests import WriteOptions
 from onejob.api.service import Service
 from onejob.client.ahead import LocalAhead
@@ -175,6 +176,7 @@ class ControlPlane:
     def _export_store(self) -> None:
         store, metrics = self.store, self.metrics
         metrics.read("onejob_store_revision", lambda: {(): store.revision})
+        metrics.read("onejob_store_damaged_documents", lambda: {(): len(store.damaged)})
         metrics.read("onejob_store_commits_total", lambda: {(): store.commits})
         metrics.read("onejob_store_writes_total", lambda: {(): store.writes})
 
@@ -194,7 +196,10 @@ class ControlPlane:
         world = world or World()
         prepare_data_dir(settings.data_dir)
         store = await LogStore.open(
-            settings.data_dir / "onejob.db", clock=world.clock, committer=world.committer
+            settings.data_dir / "onejob.db",
+            clock=world.clock,
+            committer=world.committer,
+            is_readable=is_readable,
         )
         plane = cls(settings, world, store, root_ca)
         await bootstrap(plane.client)

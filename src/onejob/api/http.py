@@ -28,6 +28,7 @@ from onejob.api.authentication import (
     read_impersonation,
 )
 from onejob.api.authorization import Attributes, Authorizer, require
+from onejob.api.damage import storage_read_error
 from onejob.api.delivery import Delivery
 from onejob.api.endpoints import Endpoints
 from onejob.api.errors import ApiError, BadRequest, Forbidden, InternalError, Unauthorized
@@ -60,6 +61,7 @@ from onejob.api.server_pages import (
 )
 from onejob.api.service import Service
 from onejob.metrics import Metrics
+from onejob.store.base import DamagedDocument
 
 Scope: TypeAlias = MutableMapping[str, Any]
 
@@ -168,6 +170,8 @@ class ApiApp:
             return text_answer("404 page not found\n", 404)
         except ApiError as error:
             return error_answer(error)
+        except DamagedDocument as error:
+            return error_answer(storage_read_error(error))
         except ClientGone:
             raise
         except Exception:

@@ -188,6 +188,10 @@ def watch_options(
     )
 
 
+#: Upstream's name for deleting what cannot be read.
+DESPITE_DAMAGE: Final = "ignoreStoreReadErrorWithClusterBreakingPotential"
+
+
 class _Preconditions(msgspec.Struct, rename="camel"):
     uid: str | None = None
     resource_version: str | None = None
@@ -201,6 +205,7 @@ class _DeleteBody(msgspec.Struct, rename="camel"):
     grace_period_seconds: int | None = None
     preconditions: _Preconditions | None = None
     dry_run: list[str] | None = None
+    ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
 
 
 def delete_options_from_body(document: dict[str, Any], user: User) -> DeleteOptions:
@@ -225,6 +230,7 @@ def delete_options_from_query(query: Query, user: User) -> DeleteOptions:
             orphan_dependents=orphan,
             grace_period_seconds=whole_number(query, "gracePeriodSeconds"),
             dry_run=list(query.get("dryRun", ())),
+            ignore_store_read_error_with_cluster_breaking_potential=flag(query, DESPITE_DAMAGE),
         ),
         user,
     )
@@ -259,6 +265,7 @@ def _delete_options(body: _DeleteBody, user: User) -> DeleteOptions:
         grace_seconds=body.grace_period_seconds,
         uid=preconditions.uid or "",
         resource_version=preconditions.resource_version or "",
+        despite_damage=bool(body.ignore_store_read_error_with_cluster_breaking_potential),
     )
 
 

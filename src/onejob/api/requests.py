@@ -87,6 +87,8 @@ class DeleteOptions:
     grace_seconds: int | None = None
     uid: str = ""
     resource_version: str = ""
+    #: Delete an object whose document cannot be read, without regard to what may be in it.
+    despite_damage: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

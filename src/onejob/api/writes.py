@@ -14,6 +14,7 @@ import msgspec
 
 from onejob.api.apply import apply
 from onejob.api.comparing import semantically_equal
+from onejob.api.damage import placeholder
 from onejob.api.deletion import (
     Stay,
     check_deletable,
@@ -308,6 +309,8 @@ class Writes:
 
     def delete(self, target: Target, options: DeleteOptions) -> Outcome:
         kind = target.kind
+        if options.despite_damage and target.key in self.store.damaged:
+            return self._discard(target, options)
         stored, doc = self._existing(target)
         check_deletable(target)
         check_preconditions(kind, doc, options)
@@ -327,6 +330,14 @@ class Writes:
                 if options.dry_run:
                     return Outcome(200, stored.value, stored.revision)
                 return self.remove(stored)
+
+    def _discard(self, target: Target, options: DeleteOptions) -> Outcome:
+        """Nobody can tell what finalizers or preconditions would say."""
+        check_deletable(target)
+        revision = self.store.damaged[target.key]
+        if not options.dry_run:
+            revision = self.store.discard(target.key)
+        return Outcome(200, placeholder(target, revision), revision)
 
     def remove(self, stored: Stored) -> Outcome:
         """Take an object away that nothing holds. The answer is its last state, with the

@@ -16,6 +16,7 @@ import apsw
 
 from onejob.api.answers import Answer
 from onejob.api.authorization import AllowAuthenticated
+from onejob.api.damage import is_readable
 from onejob.api.endpoints import Endpoints
 from onejob.api.incoming import Request
 from onejob.api.query import parse_query
@@ -32,6 +33,7 @@ from onejob.node.logs import log_path, read_logs
 from onejob.node.pod_logs import pod_logs
 from onejob.node.runtime import AttemptRef
 from onejob.objects.meta import PODS, Key
+from onejob.store.base import DamagedDocument
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 
@@ -79,7 +81,10 @@ class StoredApi:
     async def _open_copy(self) -> LogStore:
         _copy_database(self.folder / _DATABASE, self._copy / _DATABASE)
         return await LogStore.open(
-            self._copy / _DATABASE, clock=SystemClock(), committer=LoopCommitter()
+            self._copy / _DATABASE,
+            clock=SystemClock(),
+            committer=LoopCommitter(),
+            is_readable=is_readable,
         )
 
     def _forget(self) -> None:
@@ -112,7 +117,12 @@ class StoredApi:
             _no_body,
         )
         verb = verb_for(ask.method, target)
-        return self._loop.run_until_complete(self._endpoints.answer(request, target, verb))
+        try:
+            return self._loop.run_until_complete(self._endpoints.answer(request, target, verb))
+        except DamagedDocument as error:
+            raise CommandError(
+                f"{self.title}: {error}", "the run's other objects can be read"
+            ) from None
 
     def _pieces(self, body: AsyncIterator[bytes]) -> Iterator[bytes]:
         while True:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from onejob.api.damage import storage_read_error
 from onejob.api.errors import ApiError
 from onejob.api.kinds import BY_RESOURCE
 from onejob.api.pod_subresources import bind, evict
@@ -35,6 +36,7 @@ from onejob.client.base import (
     Written,
 )
 from onejob.objects.meta import JOBS, PODS, Key
+from onejob.store.base import DamagedDocument
 
 _TRUSTED = WriteOptions(trusted=True)
 
@@ -71,7 +73,10 @@ class LocalClient:
         self._expect_pod = expect
 
     async def get(self, key: Key) -> bytes:
-        return await self._service.get(BY_RESOURCE[key.resource], key.namespace, key.name)
+        try:
+            return await self._service.get(BY_RESOURCE[key.resource], key.namespace, key.name)
+        except DamagedDocument as error:
+            raise storage_read_error(error) from error
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
         found = await self._service.list(
@@ -109,8 +114,11 @@ class LocalClient:
 
     def stage(self, op: Op) -> Outcome:
         """Decide a write and line it up; it is neither durable nor seen by anybody yet."""
-        # Not `match`: asking the types in turn takes longer than a quick write does.
-        return self._stages[type(op)](op)
+        try:
+            # Not `match`: asking the types in turn takes longer than a quick write does.
+            return self._stages[type(op)](op)
+        except DamagedDocument as error:
+            raise storage_read_error(error) from error
 
     def look_ahead(self, ops: Sequence[Op]) -> None:
         """What is deleted has mostly left memory: its last versions are read in one go."""

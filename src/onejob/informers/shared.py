@@ -97,8 +97,14 @@ class SharedInformers:
         for resource, informer in self._made.items():
             task = asyncio.create_task(informer.run(), name=f"informer-{resource}")
             self._tasks.append(task)
-        for informer in self._made.values():
-            await informer.synced()
+        for task, informer in zip(self._tasks, self._made.values(), strict=True):
+            synced = asyncio.ensure_future(informer.synced())
+            await asyncio.wait((task, synced), return_when=asyncio.FIRST_COMPLETED)
+            if not synced.done():
+                # It ended instead: whoever waits for its list would wait for ever.
+                synced.cancel()
+                await task
+                raise RuntimeError(f"{task.get_name()} ended")
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:

@@ -9,6 +9,7 @@ and watches see only what is durable.
     ├── RevisionMismatch   compare-and-swap failed
     ├── Compacted          the asked-for history is gone
     ├── TooFarBehind       a slow watcher was dropped; it may resume
+    ├── DamagedDocument    it is on disk, but cannot be read
     ├── CommitFailed       these writes did not happen (disk full); later ones may succeed
     ├── StoreFailed        the outcome of a write is unknown; the process must stop
     ├── StoreClosed        used after `close`
@@ -18,7 +19,7 @@ and watches see only what is durable.
         └── CorruptStore   not readable; never replaced
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,6 +91,14 @@ class TooFarBehind(StoreError):
     """A watcher was dropped because it did not keep up. It may resume from its last revision."""
 
 
+class DamagedDocument(StoreError):
+    """The object exists, but its document cannot be read. All others are served."""
+
+    def __init__(self, key: Key, revision: int) -> None:
+        super().__init__(f"the stored document of {key} is damaged (revision {revision})")
+        self.key, self.revision = key, revision
+
+
 class CommitFailed(StoreError):
     """The writes were rolled back and nobody saw them. The store goes on working."""
 
@@ -151,11 +160,20 @@ class Store(Protocol):
     def compacted(self) -> int:
         """Watches and snapshots must start at or after this revision."""
 
+    @property
+    def damaged(self) -> Mapping[Key, int]:
+        """Objects whose documents cannot be read, with their revisions: in no list."""
+
     def get(self, key: Key) -> Stored | None:
-        """The newest durable version."""
+        """The newest durable version. Raises DamagedDocument."""
 
     def newest(self, key: Key) -> Stored | None:
-        """The newest staged version: what a write will be checked against."""
+        """The newest staged version: what a write will be checked against. Raises
+        DamagedDocument."""
+
+    def discard(self, key: Key) -> int:
+        """Stage the deletion of a damaged object; returns the revision of that. Watchers hear
+        nothing of it, as they heard nothing of the object."""
 
     def warm(self, keys: Sequence[Key]) -> None:
         """Read those of these objects that are cold with one statement. For whoever writes

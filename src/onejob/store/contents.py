@@ -78,6 +78,12 @@ class Contents:
             del collection.buckets[namespace]
             collection.namespaces.remove(namespace)
 
+    def hot(self) -> Iterator[Stored]:
+        """Everything that is in memory, in no order."""
+        for collection in self._collections.values():
+            for bucket in collection.buckets.values():
+                yield from (held for held in bucket.objects.values() if isinstance(held, Stored))
+
     def count(self, resource: str, namespace: str = "") -> int:
         collection = self._collections.get(resource)
         if collection is None:

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from onejob.objects.meta import Key
 from onejob.store.base import Change, Compacted, StoreError, TooFarBehind
 from onejob.store.limits import MIB, Limits
 
@@ -22,8 +23,17 @@ class Past(Protocol):
 
 
 class Fanout:
-    def __init__(self, past: Past, *, revision: int, compacted: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        past: Past,
+        *,
+        revision: int,
+        compacted: int,
+        limits: Limits,
+        damaged: Mapping[Key, int],
+    ) -> None:
         self._past = past
+        self._damaged = damaged
         self._limits = limits
         self.compacted = compacted
         self.revision = revision
@@ -85,6 +95,8 @@ class Fanout:
             upto=min(self.revision, watch.after + CATCH_UP_REVISIONS),
             most_bytes=CATCH_UP_BYTES,
         )
+        if self._damaged:
+            return [c for c in changes if self._damaged.get(c.key) != c.revision]
         return changes
 
     def leave(self, watch: "LogWatch") -> None:

@@ -6,14 +6,16 @@ from itertools import islice
 from onejob.objects.meta import Key
 from onejob.store.base import Page, Stored
 from onejob.store.contents import Contents, Held
+from onejob.store.damage import Damage
 from onejob.store.database import Reader
 from onejob.store.snapshots import Snapshot, Snapshots
 
 
 class Listing:
-    def __init__(self, contents: Contents, reader: Reader) -> None:
+    def __init__(self, contents: Contents, reader: Reader, damage: Damage) -> None:
         self._contents = contents
         self._reader = reader
+        self._damage = damage
         self.snapshots = Snapshots()
 
     def page(
@@ -51,15 +53,18 @@ class Listing:
         self, resource: str, namespace: str, limit: int, after: Key | None, at: int
     ) -> Page:
         items: list[Stored] = []
-        remaining = 0
+        looked_at = remaining = 0
+        last: Key | None = None
         for place, bucket, names in self._contents.walk(resource, namespace, after):
-            room = limit - len(items) if limit else len(names)
+            room = limit - looked_at if limit else len(names)
             remaining += max(0, len(names) - room)
             if room > 0:
                 shown = names[:room]
                 held = [bucket.objects[name] for name in shown]
                 items += self._warmed(held, (Key(resource, place, name) for name in shown))
-        return Page(items, at, items[-1].key if remaining else None, remaining)
+                looked_at += len(shown)
+                last = Key(resource, place, shown[-1]) if shown else last
+        return Page(items, at, last if remaining else None, remaining)
 
     def _page_then(self, snapshot: Snapshot, namespace: str, limit: int, after: Key | None) -> Page:
         walk = snapshot.walk(self._contents, namespace, after)
@@ -71,19 +76,25 @@ class Listing:
             (key for key, _ in found),
         )
         # How many follow would have to be counted.
-        return Page(items, snapshot.at, items[-1].key if more else None, None if more else 0)
+        return Page(items, snapshot.at, found[-1][0] if more else None, None if more else 0)
 
     def _held(self, key: Key, revision: int) -> Held:
         held = self._contents.find(key)
         return held if isinstance(held, Stored) and held.revision == revision else revision
 
     def _warmed(self, held: Sequence[Held], keys: Iterable[Key]) -> Sequence[Stored]:
-        """The versions themselves, those that are not in memory read with one statement."""
+        """The versions themselves, those that are not in memory read with one statement. Without
+        those that turn out to be damaged."""
         hot = [one for one in held if isinstance(one, Stored)]
         if len(hot) == len(held):
             return hot
         values = self._reader.values([one for one in held if isinstance(one, int)])
-        return [
-            one if isinstance(one, Stored) else Stored(key, one, values[one])
-            for key, one in zip(keys, held, strict=True)
-        ]
+        items = []
+        for key, one in zip(keys, held, strict=True):
+            if isinstance(one, Stored):
+                items.append(one)
+            elif self._damage.is_readable(key, values[one]):
+                items.append(Stored(key, one, values[one]))
+            elif self._contents.find(key) == one:
+                self._damage.set_apart(key, one, self._contents)
+        return items

@@ -7,7 +7,7 @@ costs one sync however many writers wait for it.
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +17,7 @@ from onejob.store.base import (
     Change,
     CommitFailed,
     Compacted,
+    DamagedDocument,
     Page,
     RevisionMismatch,
     StoreClosed,
@@ -25,6 +26,7 @@ from onejob.store.base import (
     StoreFailed,
 )
 from onejob.store.contents import Held
+from onejob.store.damage import IsReadable, anything
 from onejob.store.database import Database, open_database
 from onejob.store.fanout import Fanout, LogWatch, weight
 from onejob.store.limits import Limits
@@ -50,16 +52,18 @@ class LogStore:
         committer: Committer | None = None,
         limits: Limits | None = None,
         vfs: str | None = None,
+        is_readable: IsReadable = anything,
     ) -> Self:
         """Open or create the store. Raises StoreLocked, NewerStore or CorruptStore.
 
         `committer` decides where commits run: by default in a thread of their own; a
         `LoopCommitter` uses no thread. `vfs` names a SQLite VFS, for tests that break disks.
+        `is_readable` judges each document that comes from disk.
         """
         limits = limits if limits is not None else Limits()
         database = open_database(Path(path), vfs)
         try:
-            recovered = recover(database.reader, limits, clock.monotonic())
+            recovered = recover(database.reader, limits, clock.monotonic(), is_readable)
         except BaseException:
             database.close(tidy=False)
             raise
@@ -88,12 +92,14 @@ class LogStore:
         self._contents = recovered.contents
         self._revision = recovered.revision
         self._staged_revision = recovered.revision
-        self._listing = Listing(self._contents, self._reader)
+        self._damage = recovered.damage
+        self._listing = Listing(self._contents, self._reader, self._damage)
         self._fanout = Fanout(
             self._reader,
             revision=recovered.revision,
             compacted=recovered.compacted,
             limits=limits,
+            damaged=self._damage.found,
         )
         self._upkeep = Upkeep(
             self._writer,
@@ -138,6 +144,10 @@ class LogStore:
     def compacted(self) -> int:
         return self._upkeep.compacted
 
+    @property
+    def damaged(self) -> Mapping[Key, int]:
+        return self._damage.found
+
     def get(self, key: Key) -> Stored | None:
         return self._warm(key, self._contents.find(key))
 
@@ -155,7 +165,12 @@ class LogStore:
         }
         if len(cold) > 1:
             values = self._reader.values(list(cold))
-            self._last_cold = {held: Stored(key, held, values[held]) for held, key in cold.items()}
+            is_readable = self._damage.is_readable
+            self._last_cold = {
+                held: Stored(key, held, values[held])
+                for held, key in cold.items()
+                if is_readable(key, values[held])
+            }
 
     def count(self, resource: str, namespace: str = "") -> int:
         return self._contents.count(resource, namespace)
@@ -220,6 +235,14 @@ class LogStore:
         self._enqueue(change)
         return None if value is None else Stored(key, revision, value)
 
+    def discard(self, key: Key) -> int:
+        self._check_usable()
+        revision = self._staged_revision = self._staged_revision + 1
+        change = Change(key, revision, None, None, self._damage.found[key])
+        self._staged[key] = change
+        self._enqueue(change)
+        return revision
+
     async def durable(self, revision: int) -> None:
         if self._rolled_back and self._was_rolled_back(revision):
             raise CommitFailed(f"revision {revision} was rolled back")
@@ -254,10 +277,16 @@ class LogStore:
 
     def _warm(self, key: Key, held: Held | None) -> Stored | None:
         if not isinstance(held, int):
+            if held is None and self._damage.found:
+                self._damage.require_whole(key)
             return held
         stored = self._last_cold.get(held)
         if stored is None:
-            stored = Stored(key, held, self._reader.value(held))
+            value = self._reader.value(held)
+            if not self._damage.is_readable(key, value):
+                self._damage.set_apart(key, held, self._contents)
+                raise DamagedDocument(key, held)
+            stored = Stored(key, held, value)
             self._last_cold = {held: stored}
         return stored
 
@@ -321,7 +350,11 @@ class LogStore:
         following = bool(snapshots)
         dead = dead_bytes = 0
         for change in group.changes:
-            contents.apply(change)
+            if change.value is None and change.previous is None:
+                del self._damage.found[change.key]
+                dead += 2
+            else:
+                contents.apply(change)
             if staged[change.key] is change:
                 del staged[change.key]
             if following:

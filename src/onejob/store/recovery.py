@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from onejob.store.base import CorruptStore, Stored
 from onejob.store.contents import Contents
+from onejob.store.damage import Damage, IsReadable
 from onejob.store.database import Reader
 from onejob.store.history import History
 from onejob.store.limits import Limits
@@ -22,9 +23,10 @@ class Recovered:
     history: History
     revision: int
     compacted: int
+    damage: Damage
 
 
-def recover(reader: Reader, limits: Limits, now: float) -> Recovered:
+def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable) -> Recovered:
     """The newest version of everything, and the history that is still kept.
 
     When versions were written is not in the log; they are kept as if it had been `now`. Raises
@@ -54,7 +56,9 @@ def recover(reader: Reader, limits: Limits, now: float) -> Recovered:
             sizes[key] = row.size
             value = row.value
             contents.put(key, row.revision if value is None else Stored(key, row.revision, value))
-    return Recovered(contents, history, revision, compacted)
+    damage = Damage(is_readable)
+    damage.check_all(contents)
+    return Recovered(contents, history, revision, compacted, damage)
 
 
 def _follows(previous: int, replaced: int, deleted: bool, compacted: bool) -> bool:

@@ -1,0 +1,105 @@
+"""Documents that come from disk are judged; those that fail are set apart, and found again."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from onejob.store.base import DamagedDocument
+from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import run_virtual, virtual_clock
+from tests.store.support import a_store, collect, delete, names, pod, write
+
+if TYPE_CHECKING:
+    from onejob.objects.meta import Key
+
+
+async def _reopened(path: Path) -> LogStore:
+    return await LogStore.open(
+        path,
+        clock=virtual_clock(),
+        committer=LoopCommitter(),
+        is_readable=lambda _, value: value != b"damaged",
+    )
+
+
+async def _fill(path: Path, *, cold: bool) -> None:
+    async with a_store(path) as store:
+        for name in "abcde":
+            text = "damaged" if name in "bd" else "fine"
+            await write(store, pod(name), text, cold=cold)
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["hot", "cold"])
+def test_pages_go_on_behind_damaged_ones(tmp_path: Path, cold: bool) -> None:
+    async def main() -> None:
+        await _fill(tmp_path / "db", cold=cold)
+        store = await _reopened(tmp_path / "db")
+        found: list[str] = []
+        after: Key | None = None
+        at = 0
+        while True:
+            page = store.list("pods", limit=1, after=after, at=at)
+            found += [item.key.name for item in page.items]
+            after, at = page.next_after, page.revision
+            if after is None:
+                break
+        assert found == ["a", "c", "e"]
+        assert sorted(key.name for key in store.damaged) == ["b", "d"]
+        assert store.count("pods") == 3
+        await store.close()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["hot", "cold"])
+def test_a_damaged_one_is_not_absent(tmp_path: Path, cold: bool) -> None:
+    async def main() -> None:
+        await _fill(tmp_path / "db", cold=cold)
+        store = await _reopened(tmp_path / "db")
+        store.warm([pod("a"), pod("b")])
+        for _ in range(2):
+            with pytest.raises(DamagedDocument, match="revision 3"):
+                store.get(pod("b"))
+            with pytest.raises(DamagedDocument):
+                store.newest(pod("b"))
+            with pytest.raises(DamagedDocument):
+                store.stage(pod("b"), 0, lambda _: b"anew")
+        await store.close()
+
+    run_virtual(main())
+
+
+def test_a_discarded_one_is_gone_for_good(tmp_path: Path) -> None:
+    async def main() -> None:
+        await _fill(tmp_path / "db", cold=False)
+        store = await _reopened(tmp_path / "db")
+        watch = store.watch("pods", after=store.revision)
+        revision = store.discard(pod("b"))
+        assert store.newest(pod("b")) is None
+        assert pod("b") in store.damaged, "not before it is durable"
+        await store.durable(revision)
+        assert store.get(pod("b")) is None
+        await write(store, pod("b"), "anew")
+        (created,) = (change for change in await collect(watch, 2) if change.value is not None)
+        assert (created.value, created.previous) == (b"anew", None)
+        await delete(store, pod("b"))
+        await store.close()
+        store = await _reopened(tmp_path / "db")
+        assert sorted(key.name for key in store.damaged) == ["d"]
+        assert names(store) == ["a", "c", "e"]
+        await store.close()
+
+    run_virtual(main())
+
+
+def test_watchers_of_the_past_do_not_see_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        await _fill(tmp_path / "db", cold=False)
+        store = await _reopened(tmp_path / "db")
+        watch = store.watch("pods", after=1)
+        assert [change.key.name for change in await collect(watch, 3)] == ["a", "c", "e"]
+        await store.close()
+
+    run_virtual(main())
