@@ -6,12 +6,13 @@ loop's thread uses for history and cold values. Nothing here knows of staging or
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from sys import intern
-from typing import Any
+from typing import Any, TypeAlias
 
 import apsw
 import msgspec
@@ -25,6 +26,7 @@ from onejob.store.migrations import migrate, refuse_foreign
 PAGE_BYTES = 8192
 #: Longer than any checkpoint of ours takes; only a person with a SQLite shell makes us wait.
 BUSY_MILLISECONDS = 5_000
+_LOG_HEADER_BYTES = 32
 _CREATED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -35,6 +37,7 @@ class Database:
     lock: "LockFile"
     writer: apsw.Connection
     reader: "Reader"
+    free_bytes: "FreeBytes"
 
     def close(self, *, tidy: bool = True) -> None:
         """`tidy` False leaves the files as they are, for the next start to recover from."""
@@ -46,21 +49,28 @@ class Database:
         self.lock.release()
 
 
-def open_database(path: Path, vfs: str | None = None) -> Database:
+def open_database(
+    path: Path, vfs: str | None = None, free_bytes: "FreeBytes | None" = None
+) -> Database:
     """Lock, create if need be, migrate. Raises CannotOpen in its kinds."""
+    if free_bytes is None:
+        free_bytes = partial(_free_bytes, path.parent)
     with ExitStack() as undo:
         lock = LockFile(path)
         undo.callback(lock.release)
         with readable(path):
+            _refuse_lone_log(path)
             _create_private(path)
             writer = apsw.Connection(str(path), vfs=vfs)
             undo.callback(_abandon, writer)
             refuse_foreign(writer, str(path))
             _configure(writer)
             migrate(writer)
+            if _size(_log_of(path)) > room_for_log(free_bytes()):
+                shorten_log(writer)
             reader = Reader(path, vfs)
         undo.pop_all()
-        return Database(lock, writer, reader)
+        return Database(lock, writer, reader, free_bytes)
 
 
 class LogRow(msgspec.Struct, gc=False):
@@ -90,6 +100,52 @@ class LockFile:
 
     def release(self) -> None:
         os.close(self._file)
+
+
+FreeBytes: TypeAlias = Callable[[], int]
+
+
+def room_for_log(free_bytes: int) -> int:
+    """How long the write-ahead log may be: what is in it goes into the database in the end, and
+    must find room there while the log still has its own."""
+    return free_bytes // 2
+
+
+def shorten_log(connection: apsw.Connection) -> bool:
+    """Copy the write-ahead log into the database and give its room back; whether that was done.
+    Nothing is lost if not: the log still has it all."""
+    try:
+        frames, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.FullError, apsw.BusyError):
+        return False
+    return copied >= frames
+
+
+def _free_bytes(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _refuse_lone_log(path: Path) -> None:
+    """SQLite takes an empty database for a new one, and removes the log that it finds beside it:
+    all that was written since the last checkpoint, often everything."""
+    log = _log_of(path)
+    if _size(path) == 0 and _size(log) > _LOG_HEADER_BYTES:
+        raise CorruptStore(
+            f"{path} is empty, but {log.name} beside it is not: the database was lost; restore "
+            f"both from the same copy, or move {log.name} away to start anew"
+        )
 
 
 def _configure(connection: apsw.Connection) -> None:

@@ -27,7 +27,7 @@ from onejob.store.base import (
 )
 from onejob.store.contents import Held
 from onejob.store.damage import IsReadable, anything
-from onejob.store.database import Database, open_database
+from onejob.store.database import Database, FreeBytes, open_database
 from onejob.store.fanout import Fanout, LogWatch, weight
 from onejob.store.limits import Limits
 from onejob.store.listing import Listing
@@ -53,15 +53,17 @@ class LogStore:
         limits: Limits | None = None,
         vfs: str | None = None,
         is_readable: IsReadable = anything,
+        free_bytes: FreeBytes | None = None,
     ) -> Self:
         """Open or create the store. Raises StoreLocked, NewerStore or CorruptStore.
 
         `committer` decides where commits run: by default in a thread of their own; a
         `LoopCommitter` uses no thread. `vfs` names a SQLite VFS, for tests that break disks.
-        `is_readable` judges each document that comes from disk.
+        `is_readable` judges each document that comes from disk. `free_bytes` says how much room
+        the disk has; by default, the file system is asked.
         """
         limits = limits if limits is not None else Limits()
-        database = open_database(Path(path), vfs)
+        database = open_database(Path(path), vfs, free_bytes)
         try:
             recovered = recover(database.reader, limits, clock.monotonic(), is_readable)
         except BaseException:
@@ -86,7 +88,7 @@ class LogStore:
         self._loop = asyncio.get_running_loop()
         self._database = database
         self._reader = database.reader
-        self._writer = Writer(database.writer, limits)
+        self._writer = Writer(database.writer, limits, database.free_bytes)
         self._committer = committer
         self._limits = limits
         self._contents = recovered.contents

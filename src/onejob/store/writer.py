@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 import apsw
 
 from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
-from onejob.store.database import PAGE_BYTES
+from onejob.store.database import PAGE_BYTES, FreeBytes, room_for_log, shorten_log
 from onejob.store.limits import Limits
 
 #: Free pages are given back this many at a time.
@@ -28,14 +28,21 @@ _ROWS_PER_PAGE = 4
 _COLUMNS = 7
 _Value: TypeAlias = str | int | bytes | None
 
+#: SQLite answers these before the commit record is complete, and has rolled back.
+_NOT_WRITTEN = (apsw.FullError, apsw.BusyError, apsw.TooBigError, apsw.NoMemError)
+
 
 class Writer:
     """The one connection that writes and checkpoints. Used by one thread at a time."""
 
-    def __init__(self, connection: apsw.Connection, limits: Limits) -> None:
+    def __init__(
+        self, connection: apsw.Connection, limits: Limits, free_bytes: FreeBytes
+    ) -> None:
         self._connection = connection
         self._limits = limits
+        self._free_bytes = free_bytes
         self._since_checkpoint = 0
+        self._checkpoint_bytes = limits.checkpoint_bytes
         self._since_vacuum = 0
 
     def append(self, changes: Sequence[Change], size: int) -> None:
@@ -54,6 +61,9 @@ class Writer:
         values += repeat(None, (rows - len(changes)) * _COLUMNS)
         self._run(_insertion(rows), values)
         self._since_checkpoint += size + 4 * PAGE_BYTES
+        self._checkpoint_bytes = min(
+            self._limits.checkpoint_bytes, room_for_log(self._free_bytes())
+        )
 
     def compact(self, revision: int, rows: int) -> None:
         """Forget what was superseded up to `revision`, which is at most `rows` further on."""
@@ -64,7 +74,7 @@ class Writer:
     @property
     def checkpoint_due(self) -> bool:
         """May be asked from any thread, like `vacuum_due`: it is about when to look, no more."""
-        return self._since_checkpoint >= self._limits.checkpoint_bytes
+        return self._since_checkpoint >= self._checkpoint_bytes
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the database, so that the log can begin anew."""
@@ -98,8 +108,21 @@ class Writer:
     def _run(self, statement: str, values: Sequence[_Value] = ()) -> None:
         try:
             self._connection.execute(statement, values).fetchall()
-        except (apsw.FullError, apsw.BusyError, apsw.TooBigError, apsw.NoMemError) as error:
-            # SQLite answers these before the commit record is complete, and has rolled back.
+        except apsw.FullError as error:
+            # What others left of the disk may do once the log has given back what it took.
+            if not shorten_log(self._connection):
+                raise CommitFailed(f"not written: {error}") from error
+            self._since_checkpoint = 0
+            self._run_once(statement, values)
+        except _NOT_WRITTEN as error:
+            raise CommitFailed(f"not written: {error}") from error
+        except apsw.Error as error:
+            raise StoreFailed(f"unknown whether written: {error}") from error
+
+    def _run_once(self, statement: str, values: Sequence[_Value]) -> None:
+        try:
+            self._connection.execute(statement, values).fetchall()
+        except _NOT_WRITTEN as error:
             raise CommitFailed(f"not written: {error}") from error
         except apsw.Error as error:
             raise StoreFailed(f"unknown whether written: {error}") from error
