@@ -81,10 +81,12 @@ def read_own_file(path: Path) -> bytes:
     or OSError as `open` does. Never follows a link, never waits for a FIFO."""
     with _opened(path, os.O_RDONLY | os.O_NONBLOCK) as file:
         _check_entry(path, os.fstat(file), os.geteuid(), reachable=True, regular=True)
-        pieces = []
-        while piece := os.read(file, 1 << 20):
-            pieces.append(piece)
-        return b"".join(pieces)
+        with os.fdopen(os.dup(file), "rb") as content:
+            try:
+                return content.read()
+            except OSError as error:
+                error.filename = str(path)
+                raise
 
 
 # --- the way to a folder ------------------------------------------------------------------

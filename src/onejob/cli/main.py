@@ -133,7 +133,7 @@ def _unexpected(error: Exception) -> int:
 
     if isinstance(error, ApiError):
         return _complain(CommandError(error.message, exit_code=EXIT_FAILED))
-    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO):
+    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO) and _is_output(error):
         return _unread()
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
@@ -147,6 +147,11 @@ def _unexpected(error: Exception) -> int:
             exit_code=EXIT_FAILED,
         )
     )
+
+
+def _is_output(error: OSError) -> bool:
+    """A terminal that is gone answers as a broken disk does; but a file has a name."""
+    return error.filename is None
 
 
 def _unread() -> int:

@@ -118,10 +118,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
     from onejob.store.base import CannotOpen
     from onejob.trusted_paths import NotTrusted
 
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    _end_at_once_on_sigterm()
     try:
         server = await HttpsServer.start(
             settings, host=host, port=port, kubeconfig=place.kubeconfig
@@ -132,6 +129,15 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
         raise CommandError(str(error), "choose another place with --data-dir") from None
     except (CannotOpen, RuntimeUnavailable) as error:
         raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(
+            f"cannot start in {settings.data_dir}: {error}",
+            "is the disk in order? choose another place with --data-dir",
+        ) from None
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
     own_process.settle()
     _banner(server, settings)
     _tell_service_manager("READY=1")
@@ -147,6 +153,21 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
         return EXIT_FAILED
     await server.stop()
     return 0
+
+
+def _end_at_once_on_sigterm() -> None:
+    """Until the server is up there is nothing to wind up: what is on disk stands, as after a
+    kill -9. The loop would see the signal only once it gets a turn."""
+    import os
+    import signal
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        # The first process of a container is not ended by a signal that it does not handle.
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def _banner(server: "HttpsServer", settings: "Settings") -> None:

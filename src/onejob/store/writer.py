@@ -35,9 +35,7 @@ _NOT_WRITTEN = (apsw.FullError, apsw.BusyError, apsw.TooBigError, apsw.NoMemErro
 class Writer:
     """The one connection that writes and checkpoints. Used by one thread at a time."""
 
-    def __init__(
-        self, connection: apsw.Connection, limits: Limits, free_bytes: FreeBytes
-    ) -> None:
+    def __init__(self, connection: apsw.Connection, limits: Limits, free_bytes: FreeBytes) -> None:
         self._connection = connection
         self._limits = limits
         self._free_bytes = free_bytes

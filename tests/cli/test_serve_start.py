@@ -1,0 +1,63 @@
+"""What happens while a server starts: it can be stopped, and says what is wrong."""
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from onejob.cli.main import run_command
+from tests.cli.command_line import CommandLine
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_start_that_hangs_can_be_stopped(
+    onejob: CommandLine, tmp_path: Path, number: signal.Signals
+) -> None:
+    reached, engine = tmp_path / "reached", tmp_path / "engine"
+    engine.write_text(f"#!/bin/sh\ntouch {reached}\nexec sleep 30\n")
+    engine.chmod(stat.S_IRWXU)
+    server = onejob.start(
+        *("serve", "--listen", "127.0.0.1:0", "--runtime", "podman", "--engine", str(engine)),
+    )
+    try:
+        while not reached.exists():
+            assert server.poll() is None, server.communicate()
+            time.sleep(0.02)
+        server.send_signal(number)
+        server.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        pytest.fail("the signal was ignored")
+    finally:
+        server.kill()
+        _, errors = server.communicate()
+    assert server.returncode in (-signal.SIGTERM, 130)
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("module", ["onejob.store.database", "onejob.api.private_files"])
+def test_a_disk_that_fails_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    module: str,
+) -> None:
+    def fails(_: int) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(f"{module}.os.fsync", fails)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        code = run_command(["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    errors = capsys.readouterr().err
+    assert code == 2
+    assert errors.startswith(f"error: cannot start in {tmp_path}/server: ")
+    assert "Input/output error" in errors
+    assert errors.count("\n") == 1
