@@ -4,7 +4,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from random import SystemRandom
 
-from onejob.api.authentication import ADMIN, TokenAuthenticator, admin_token
+from onejob.api.authentication import (
+    ADMIN,
+    AnyOf,
+    CertificateAuthenticator,
+    TokenAuthenticator,
+    admin_token,
+)
 from onejob.api.authorization import AllowAuthenticated
 from onejob.api.certificates import ensure_certificates, server_names
 from onejob.api.http import ApiApp
@@ -36,8 +42,8 @@ class HttpsServer:
         kubeconfig: Path,
         world: World | None = None,
     ) -> "HttpsServer":
-        """Listening when this returns. Raises CannotOpen, NotTrusted, RuntimeUnavailable or
-        CannotListen with one clear line."""
+        """Listening when this returns. Raises CannotOpen, NotTrusted, BadAuthority,
+        RuntimeUnavailable or CannotListen with one clear line."""
         world = world or World()
         prepare_data_dir(settings.data_dir)
         certificates = ensure_certificates(
@@ -50,7 +56,9 @@ class HttpsServer:
             schema = load_schema()
             app = ApiApp(
                 plane.service,
-                authenticator=TokenAuthenticator({token: ADMIN}),
+                authenticator=AnyOf(
+                    [CertificateAuthenticator(), TokenAuthenticator({token: ADMIN})]
+                ),
                 authorizer=AllowAuthenticated(),
                 openapi=OpenApiDocuments(schema),
                 release=schema.release,
@@ -59,7 +67,7 @@ class HttpsServer:
                 logs=_NodeLogs(plane.node),
                 sessions=PodSessions(plane.node, plane.client),
             )
-            tls = certificates.server_context()
+            tls = certificates.server_context(certificates.authority)
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
             await listener.start()
         except BaseException:

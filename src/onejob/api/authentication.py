@@ -12,8 +12,9 @@ from onejob.api.private_files import write_private
 from onejob.api.requests import User
 from onejob.trusted_paths import read_own_file
 
-ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
 AUTHENTICATED_GROUP: Final = "system:authenticated"
+UNAUTHENTICATED_GROUP: Final = "system:unauthenticated"
+ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED_GROUP,))
 ADMIN: Final = User("onejob-admin", groups=("system:masters", AUTHENTICATED_GROUP))
 
 
@@ -56,7 +57,7 @@ class CertificateAuthenticator:
         if not names or not names[-1]:
             return None
         groups = [value for attribute, value in subject if attribute == "organizationName"]
-        return User(names[-1], groups=(*groups, AUTHENTICATED_GROUP))
+        return User(names[-1], groups=_all_groups(names[-1], groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,24 @@ class Impersonation:
     groups: tuple[str, ...] = ()
 
     def as_user(self) -> User:
-        groups = dict.fromkeys((*self.groups, AUTHENTICATED_GROUP))
-        return User(self.user, self.uid, tuple(groups))
+        groups = self.groups or _groups_of_service_account(self.user)
+        return User(self.user, self.uid, _all_groups(self.user, groups))
+
+
+def _all_groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:
+    """With the one that everybody is in who is somebody, unless it is said who is what."""
+    found = dict.fromkeys(groups)
+    if not {AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP} & found.keys():
+        found[UNAUTHENTICATED_GROUP if user == ANONYMOUS.name else AUTHENTICATED_GROUP] = None
+    return tuple(found)
+
+
+def _groups_of_service_account(user: str) -> tuple[str, ...]:
+    match user.split(":"):
+        case ["system", "serviceaccount", namespace, name] if namespace and name:
+            return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+        case _:
+            return ()
 
 
 def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:

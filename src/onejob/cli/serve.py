@@ -112,6 +112,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
     import signal
 
     from onejob import own_process
+    from onejob.api.certificates import BadAuthority
     from onejob.api.serving import CannotListen
     from onejob.https_server import HttpsServer
     from onejob.node.runtime import RuntimeUnavailable
@@ -127,7 +128,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
         raise CommandError(str(error), "choose another with --listen") from None
     except NotTrusted as error:
         raise CommandError(str(error), "choose another place with --data-dir") from None
-    except (CannotOpen, RuntimeUnavailable) as error:
+    except (BadAuthority, CannotOpen, RuntimeUnavailable) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(

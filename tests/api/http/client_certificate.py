@@ -1,6 +1,6 @@
 """A client certificate that the server's own authority has signed."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -11,7 +11,11 @@ from cryptography.x509.oid import NameOID
 from onejob.api.certificates import Certificates
 
 
-def make_client_certificate(certificates: Certificates, directory: Path) -> Path:
+def make_client_certificate(
+    certificates: Certificates,
+    directory: Path,
+    end: datetime = datetime(2199, 12, 31, tzinfo=UTC),
+) -> Path:
     """One PEM file with certificate and key, for alice of team-a."""
 
     authority = x509.load_pem_x509_certificate(certificates.authority.read_bytes())
@@ -33,7 +37,7 @@ def make_client_certificate(certificates: Certificates, directory: Path) -> Path
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
-        .not_valid_after(datetime(2200, 1, 1, tzinfo=UTC) - timedelta(days=1))
+        .not_valid_after(end)
         .sign(signer, hashes.SHA256())
     )
     path = directory / "client.pem"

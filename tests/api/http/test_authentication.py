@@ -10,6 +10,7 @@ from onejob.api.authentication import (
     AnyOf,
     CertificateAuthenticator,
     Credentials,
+    Impersonation,
     TokenAuthenticator,
     admin_token,
     identify,
@@ -64,6 +65,32 @@ def test_a_certificate_names_user_and_groups() -> None:
 def test_no_certificate_is_nobody() -> None:
     assert peer_subject(None) == ()
     assert CertificateAuthenticator().authenticate(Credentials()) is None
+
+
+@pytest.mark.parametrize(
+    ("user", "asked", "groups"),
+    [
+        ("bob", (), ("system:authenticated",)),
+        ("bob", ("a", "b"), ("a", "b", "system:authenticated")),
+        ("bob", ("system:unauthenticated",), ("system:unauthenticated",)),
+        ("system:anonymous", (), ("system:unauthenticated",)),
+        ("system:anonymous", ("a",), ("a", "system:unauthenticated")),
+        (
+            "system:serviceaccount:ns:robot",
+            (),
+            ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"),
+        ),
+    ],
+)
+def test_only_somebody_is_authenticated(
+    user: str, asked: tuple[str, ...], groups: tuple[str, ...]
+) -> None:
+    """As upstream has it for impersonation, and so for the names in certificates."""
+    assert Impersonation(user, groups=asked).as_user() == User(user, groups=groups)
+    if "serviceaccount" not in user:
+        subject = [*(("organizationName", group) for group in asked), ("commonName", user)]
+        found = CertificateAuthenticator().authenticate(Credentials(certificate_subject=subject))
+        assert found == User(user, groups=groups)
 
 
 def test_the_first_that_knows_decides() -> None:

@@ -1,12 +1,19 @@
 """The server's own authority and certificate: made once, private, renewed in time."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
-from onejob.api.certificates import Certificates, ensure_certificates, server_names
+from onejob.api.certificates import (
+    BadAuthority,
+    Certificates,
+    ensure_certificates,
+    server_names,
+)
+from onejob.api.private_files import write_private
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("127.0.0.1", "::1", "localhost", "box")
@@ -60,6 +67,106 @@ def test_an_old_authority_is_replaced_with_its_certificate(tmp_path: Path) -> No
     made = ensure_certificates(tmp_path, NAMES, NOW + timedelta(days=3640))
     assert contents(made)[0] != before[0]
     load(made.certificate).verify_directly_issued_by(load(made.authority))
+
+
+def kill_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the process ended before that file was written."""
+
+    def write(path: Path, content: bytes) -> None:
+        if path.name == name:
+            raise InterruptedError(name)
+        write_private(path, content)
+
+    monkeypatch.setattr("onejob.api.certificates.write_private", write)
+
+
+@pytest.mark.parametrize("file", ["ca.key", "ca.crt", "server.key", "server.crt"])
+@pytest.mark.parametrize("years", [0, 10], ids=["first start", "renewal"])
+def test_a_start_that_was_killed_is_mended_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, years: int
+) -> None:
+    now = NOW + timedelta(days=365 * years)
+    if years:
+        ensure_certificates(tmp_path, NAMES, NOW)
+    with monkeypatch.context() as patch:
+        kill_before(file, patch)
+        with pytest.raises(InterruptedError):
+            ensure_certificates(tmp_path, NAMES, now)
+    made = ensure_certificates(tmp_path, NAMES, now)
+    made.server_context()
+    load(made.certificate).verify_directly_issued_by(load(made.authority))
+
+
+def mix_up_keys(made: Certificates, other: Certificates) -> None:
+    made.key.write_bytes(other.key.read_bytes())
+
+
+def take_from_another_authority(made: Certificates, other: Certificates) -> None:
+    made.key.write_bytes(other.key.read_bytes())
+    made.certificate.write_bytes(other.certificate.read_bytes())
+
+
+def cut_off(made: Certificates, other: Certificates) -> None:
+    made.certificate.write_bytes(made.certificate.read_bytes()[:100])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (mix_up_keys, "does not belong to its key"),
+        (take_from_another_authority, "is of another authority"),
+        (cut_off, "cannot be read"),
+    ],
+)
+def test_a_server_certificate_of_no_use_is_replaced_under_the_same_authority(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    spoil: Callable[[Certificates, Certificates], None],
+    why: str,
+) -> None:
+    made = ensure_certificates(tmp_path / "a", NAMES, NOW)
+    before = contents(made)
+    spoil(made, ensure_certificates(tmp_path / "b", NAMES, NOW))
+    ensure_certificates(tmp_path / "a", NAMES, NOW)
+    assert contents(made)[:2] == before[:2]
+    made.server_context()
+    load(made.certificate).verify_directly_issued_by(load(made.authority))
+    assert why in caplog.text
+
+
+def test_a_clock_that_was_ahead_does_no_lasting_harm(tmp_path: Path) -> None:
+    made = ensure_certificates(tmp_path, NAMES, NOW + timedelta(days=1000))
+    before = contents(made)
+    ensure_certificates(tmp_path, NAMES, NOW)
+    assert contents(made)[:2] == before[:2]
+    for path in (made.authority, made.certificate):
+        assert load(path).not_valid_before_utc <= NOW
+
+
+def test_nor_does_one_that_was_behind(tmp_path: Path) -> None:
+    made = ensure_certificates(tmp_path, NAMES, datetime(1971, 1, 1, tzinfo=UTC))
+    ensure_certificates(tmp_path, NAMES, NOW)
+    for path in (made.authority, made.certificate):
+        assert load(path).not_valid_after_utc > NOW
+
+
+@pytest.mark.parametrize("file", ["ca.crt", "ca.key"])
+@pytest.mark.parametrize("content", ["another's", "cut off"])
+def test_an_authority_that_is_broken_is_refused_and_left_alone(
+    tmp_path: Path, file: str, content: str
+) -> None:
+    made = ensure_certificates(tmp_path / "a", NAMES, NOW)
+    other = ensure_certificates(tmp_path / "b", NAMES, NOW)
+    spoilt = made.authority if file == "ca.crt" else made.authority_key
+    if content == "another's":
+        spoilt.write_bytes((other.authority.parent / file).read_bytes())
+    else:
+        spoilt.write_bytes(spoilt.read_bytes()[:80])
+    before = contents(made)
+    with pytest.raises(BadAuthority, match="or remove it to have a new authority made") as refused:
+        ensure_certificates(tmp_path / "a", NAMES, NOW)
+    assert "\n" not in str(refused.value)
+    assert contents(made) == before
 
 
 def test_a_listen_address_is_among_the_names() -> None:
