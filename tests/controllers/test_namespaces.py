@@ -114,6 +114,32 @@ def test_a_namespace_waits_for_what_is_held_by_finalizers(tmp_path: Path) -> Non
     run_virtual(main())
 
 
+def test_what_pods_may_use_stays_until_the_last_of_them_is_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "namespaces") as house:
+            namespace = await a_namespace(house)
+            for name in ("free", "held"):
+                metadata = {"name": name, "finalizers": ["example.org/keep"] * (name == "held")}
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **TEMPLATE}
+                await house.create(PODS, pod, "team")
+            config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "used"}}
+            used = await house.create("configmaps", config, "team")
+            await house.delete(namespace, "")
+            await asyncio.sleep(120)
+            assert await house.names(PODS, "team") == ["held"]
+            assert "deletionTimestamp" not in (await house.get(used))["metadata"]
+            assert await house.exists(ACCOUNT)
+            reasons = await told(house, namespace)
+            assert reasons["NamespaceContentRemaining"] == "SomeResourcesRemain"
+            assert reasons["NamespaceFinalizersRemaining"] == "SomeFinalizersRemain"
+            await house.patch(Key(PODS, "team", "held"), {"metadata": {"finalizers": None}})
+            await asyncio.sleep(20)
+            assert not await house.exists(namespace)
+            assert await house.names("configmaps", "team") == []
+
+    run_virtual(main())
+
+
 def test_an_empty_namespace_that_somebody_else_keeps_says_that_it_is_empty(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_house(tmp_path, "namespaces") as house:

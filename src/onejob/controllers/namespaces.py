@@ -33,7 +33,8 @@ _PAGE = 500
 _LOOK_AGAIN_SECONDS = 1.0
 _STUCK_SECONDS = 5.0
 
-#: Makers before what they make, so that nothing is made anew; Events last, of all that happens.
+#: Makers before what they make, so that nothing is made anew, and Pods before what they may still
+#: use; Events last, of all that happens.
 _FIRST = (CRONJOBS, JOBS, PODS)
 CONTENT: Sequence[str] = (
     *_FIRST,
@@ -133,8 +134,8 @@ class NamespaceController:
     # --- dying ----------------------------------------------------------------------------
 
     async def _empty(self, namespace: str) -> Remains:
-        """Ask everything in the namespace to go. Returns what is still there, be it only until
-        it has stopped."""
+        """Ask everything in the namespace to go, but while there are Pods nothing that they may
+        still use. Returns what is known to be there, be it only until it has stopped."""
         remains = Remains()
         for resource in CONTENT:
             token = ""
@@ -146,6 +147,8 @@ class NamespaceController:
                 token = page.continue_token
                 if not token:
                     break
+            if resource == PODS and remains.objects[PODS]:
+                break
         return remains
 
     async def _delete(self, resource: str, found: Sequence[Meta], remains: Remains) -> None:
