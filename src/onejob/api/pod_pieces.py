@@ -18,6 +18,7 @@ class PodPieces(Pieces, frozen=True, gc=False):
     placeable: bool
     #: As it is encoded.
     phase: bytes
+    generation: int
 
     @property
     def ended(self) -> bool:
@@ -34,7 +35,7 @@ class PodPieces(Pieces, frozen=True, gc=False):
         """The Pod as it is once it has a node; None where it takes more than adding that."""
         if not self.placeable or self.deleting or b'"conditions":' in self.status:
             return None
-        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+        condition = scheduled(self.generation, now)
         return replace(
             self,
             placeable=False,
@@ -73,7 +74,14 @@ def cut_pod(document: bytes, revision: int) -> PodPieces | None:
         metadata.finalizers,
         is_placeable(pieces.spec),
         phase_of(read_members(pieces.status)),
+        metadata.generation,
     )
+
+
+def scheduled(generation: int, now: str) -> dict[str, str | int]:
+    """The condition of a Pod that got its node when it was of this generation."""
+    observed = {"observedGeneration": generation} if generation else {}
+    return {"type": "PodScheduled", **observed, "status": "True", "lastTransitionTime": now}
 
 
 def phase_of(status: dict[str, msgspec.Raw]) -> bytes:
@@ -99,6 +107,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     uid: str
     finalizers: tuple[str, ...] = ()
     deletion_timestamp: str | None = None
+    generation: int = 0
 
 
 class _Placement(msgspec.Struct, rename="camel"):

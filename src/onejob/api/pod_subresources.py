@@ -9,6 +9,7 @@ from onejob.api.deletion import check_preconditions
 from onejob.api.errors import BadRequest, Conflict, not_found
 from onejob.api.kinds import BY_RESOURCE
 from onejob.api.metadata import timestamp, uid_mismatch
+from onejob.api.pod_pieces import scheduled
 from onejob.api.query import delete_options_from_body
 from onejob.api.requests import Outcome, Target, WriteOptions
 from onejob.api.strategy import Document
@@ -46,11 +47,7 @@ def bind(
     status = pod.setdefault("status", {})
     status["conditions"] = _with_condition(
         status.get("conditions", []),
-        {
-            "type": "PodScheduled",
-            "status": "True",
-            "lastTransitionTime": timestamp(writes.clock.now()),
-        },
+        scheduled(pod["metadata"].get("generation", 0), timestamp(writes.clock.now())),
     )
     if options.dry_run:
         return _accepted(stored.revision)

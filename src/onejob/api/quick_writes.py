@@ -90,7 +90,7 @@ class _KnownSpec:
     placeable: bool
     status: bytes
     phase: bytes
-    generation: bytes
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class QuickWrites:
             uid.encode(),
             timestamp(writes.clock.now()).encode(),
             _encode(name),
-            known.generation,
+            b'"generation":%d,' % known.generation if known.generation else b"",
         )
         pieces = PodPieces(
             before_revision=before_revision,
@@ -152,6 +152,7 @@ class QuickWrites:
             finalizers=blank.finalizers,
             placeable=known.placeable,
             phase=known.phase,
+            generation=known.generation,
         )
         return self._stage(key, 0, pieces, 201)
 
@@ -162,13 +163,12 @@ class QuickWrites:
         spec, status = result["spec"], _encode(result.get("status", {}))
         spec.pop("hostname", None)
         members = _encode(spec)
-        generation = result["metadata"].get("generation")
         self._specs[rest] = _KnownSpec(
             members[1:],
             is_placeable(members),
             status,
             phase_of(read_members(status)),
-            b"" if generation is None else b'"generation":%d,' % generation,
+            result["metadata"].get("generation", 0),
         )
         if len(self._specs) > _REMEMBERED_SPECS:
             self._specs.popitem(last=False)

@@ -153,19 +153,28 @@ class ShortTrack:
         container, began, exit = run.pod.spec.containers[0], run.started_at, run.exit
         now = began if exit is None else exit.finished_at.replace(microsecond=0)
         how = None if exit is None else (now, exit.code, exit.signal)
-        shape = (container.name, container.image, began, how)
+        generation = run.pod.metadata.generation
+        shape = (container.name, container.image, generation, began, how)
         text = self._rendered.get(shape)
         if text is None:
             if len(self._rendered) >= _REMEMBERED:
                 self._rendered.clear()
-            text = self._rendered[shape] = self._plan_and_report(container, began, now, exit)
+            text = self._rendered[shape] = self._plan_and_report(
+                container, generation, began, now, exit
+            )
         return text
 
     def _plan_and_report(
-        self, container: Container, began: datetime, now: datetime, exit: Exit | None
+        self,
+        container: Container,
+        generation: int,
+        began: datetime,
+        now: datetime,
+        exit: Exit | None,
     ) -> bytes:
         spec = msgspec.structs.replace(_PLAIN.spec, containers=(container,))
-        pod = msgspec.structs.replace(_PLAIN, spec=spec)
+        metadata = msgspec.structs.replace(_PLAIN.metadata, generation=generation)
+        pod = msgspec.structs.replace(_PLAIN, metadata=metadata, spec=spec)
         seen = {container.name: _running(began)}
         plan = plan_pod(pod, seen, began, began)
         status = report(pod, seen, plan, now=began, started_at=began, facts=self._facts, before={})

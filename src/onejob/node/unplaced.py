@@ -105,6 +105,7 @@ class UnplacedPods:
         self._recorder.record(what, "Warning", "FailedScheduling", why)
         condition = {
             "type": "PodScheduled",
+            "observedGeneration": pod.metadata.generation,
             "status": "False",
             "reason": "Unschedulable",
             "message": why,

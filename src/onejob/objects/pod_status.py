@@ -49,6 +49,7 @@ class ContainerReport(View, frozen=True, kw_only=True):
 
 class ConditionReport(View, frozen=True, kw_only=True):
     type: str
+    observed_generation: int = 0
     status: str
     reason: str = ""
     message: str = ""
@@ -60,6 +61,7 @@ class IpReport(View, frozen=True, kw_only=True):
 
 
 class PodReport(View, frozen=True, kw_only=True):
+    observed_generation: int = 0
     phase: str
     reason: str = ""
     message: str = ""

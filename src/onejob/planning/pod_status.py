@@ -61,6 +61,7 @@ def report(
     ips = (IpReport(ip=facts.ip),)
     now = now.replace(microsecond=0)
     return PodReport(
+        observed_generation=pod.metadata.generation,
         phase=plan.phase,
         reason=plan.reason,
         message=plan.message,
@@ -182,7 +183,12 @@ def _conditions(
         old = before.get(kind)
         since = old.last_transition_time if old is not None and old.status == status else now
         return ConditionReport(
-            type=kind, status=status, reason=reason, message=message, last_transition_time=since
+            type=kind,
+            observed_generation=pod.metadata.generation,
+            status=status,
+            reason=reason,
+            message=message,
+            last_transition_time=since,
         )
 
     disrupted: tuple[ConditionReport, ...] = ()

@@ -1,0 +1,71 @@
+"""A status says which generation of the Pod it is about, and so does each of its conditions."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from onejob.client.base import Patch
+from onejob.clock import SystemClock
+from onejob.node.simulated import SimulatedRuntime
+from onejob.objects.meta import PODS, Key
+from tests.node.support import (
+    Document,
+    a_node,
+    a_pod,
+    a_process_node,
+    an_api,
+    process_runtime,
+    shell,
+)
+
+
+def observed(pod: Document) -> set[int]:
+    status = pod["status"]
+    told = [condition.get("observedGeneration") for condition in status["conditions"]]
+    return {status.get("observedGeneration"), *told}
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_a_pod_that_ran_was_observed_in_its_first_generation(
+    tmp_path: Path, simulated: bool
+) -> None:
+    async def main() -> None:
+        runtime = SimulatedRuntime(SystemClock()) if simulated else process_runtime(tmp_path)
+        async with an_api(tmp_path) as client, a_node(client, runtime) as node:
+            ended = await node.run(a_pod("true"))
+            assert {entry["type"] for entry in ended["status"]["conditions"]} >= {
+                "PodScheduled",
+                "PodReadyToStartContainers",
+                "Ready",
+            }
+            assert observed(ended) == {1}
+
+    asyncio.run(main())
+
+
+def test_a_changed_pod_is_observed_anew(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await node.create(shell("sleep 100"))
+            running = await node.until("p", lambda p: p["status"]["phase"] == "Running")
+            assert observed(running) == {1}
+            body = b'{"spec":{"activeDeadlineSeconds":1000}}'
+            await node.client.write(Patch(Key(PODS, "default", "p"), body, "merge"))
+            changed = await node.until("p", lambda p: p["status"]["observedGeneration"] == 2)
+            # That it got its node was so before.
+            assert observed(changed) == {1, 2}
+
+    asyncio.run(main())
+
+
+def test_a_pod_that_fits_nowhere_is_observed_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            pod = a_pod("true", resources={"requests": {"cpu": "100"}})
+            await node.create(pod)
+            waiting = await node.until("p", lambda p: p["status"].get("conditions"))
+            told = waiting["status"]["conditions"][0]
+            assert (told["type"], told["observedGeneration"]) == ("PodScheduled", 1)
+
+    asyncio.run(main())
