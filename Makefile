@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
 STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
@@ -11,22 +12,33 @@ SCHEMA := src/onejob/api/data/schema.json.gz
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml
+# What running needs. The build hook of the package writes $(SCHEMA).
+$(READY): pyproject.toml
+	@echo "setting up $(VENV): the first time this takes about half a minute"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# What development needs on top of that.
+$(STAMP): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(SCHEMA): build_schema.py src/onejob/api/kinds.py $(STAMP)
-	$(BIN)/python build_schema.py
+# Without the tools of development, the build hook does the same in an environment of its own.
+$(SCHEMA): build_schema.py src/onejob/api/kinds.py | $(READY)
+	@if $(BIN)/python -c 'import hatchling, kubernetes_validate' 2> /dev/null; \
+	then $(BIN)/python build_schema.py; \
+	else $(BIN)/pip install --quiet --disable-pip-version-check --editable .; fi
 	@touch $@
 
 setup: $(STAMP) $(SCHEMA) ## create .venv and install everything into it
 
-run: setup ## run an example Job to the end
+run: $(READY) $(SCHEMA) ## run an example Job to the end
 	$(BIN)/onejob run examples/hello.yaml
 
+# One process a core.
 test: setup podman ## all tests that fit into a few minutes (slow specs are deselected)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist worksteal $(TEST)
 
 unprivileged: setup ## the node's process tests as a user without rights, with and without namespaces
 	$(BIN)/python -m tests.node.as_nobody

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,28 @@ def test_the_reference_names_every_gate_with_its_default() -> None:
     text = (ROOT / "docs" / "reference" / "feature-gates.md").read_text()
     documented = dict(re.findall(r"^\| `(\w+)` \| (on|off) \|", text, re.MULTILINE))
     assert documented == {gate: "on" if value else "off" for gate, value in DEFAULTS.items()}
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_a_newcomer_is_told_the_two_commands_that_work_on_a_fresh_machine(page: str) -> None:
+    first_block = (ROOT / page).read_text().split("```")[1]
+    assert "make run" in first_block
+    assert "make test" in first_block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_installs_from_where_nothing_is_published(page: Path) -> None:
+    assert "pip install onejob" not in page.read_text()
+
+
+def test_running_the_example_installs_no_tool_of_development(tmp_path: Path) -> None:
+    def commands(target: str) -> str:
+        made = ["make", "--dry-run", target, f"VENV={tmp_path / 'venv'}"]
+        return subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    assert "--editable ." in commands("run")
+    assert "[dev]" not in commands("run")
+    assert "[dev]" in commands("test")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -38,6 +38,9 @@ from tests.conformance.verdict import Case, Failed, Verdict
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
+#: Files about what onejob does not do yet, and what is missing: skipped, visibly.
+NOT_SERVED_YET = {"cel_rules": "there are no custom resources yet, hence no CEL"}
+
 
 @dataclass(frozen=True, slots=True)
 class Runner:

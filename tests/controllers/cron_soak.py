@@ -33,7 +33,7 @@ from tests.holdings import Holdings, holdings
 DAY_SECONDS = 86400.0
 HISTORY = 3
 #: How often the server is measured, which takes a while.
-MEASURED_DAYS = 10
+MEASURED_DAYS = 5
 _NODE = "node"
 #: Every so manieth Job goes by its TTL, before the history limit can reach it.
 _WITH_TTL = 5

@@ -8,7 +8,7 @@ from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
 from sim.cluster import CountingClient, Script, a_cluster
 
-POD_COUNT = 50
+POD_COUNT = 20
 
 
 def every_fifth_fails() -> Script:
@@ -29,7 +29,7 @@ async def _run(folder: Path, dies_after: int | None, mode: str) -> int:
         controller = await cluster.start_job_controller(first)
         key = await cluster.create_job(
             completions=POD_COUNT,
-            parallelism=10,
+            parallelism=7,
             backoffLimit=1000,
             completionMode=mode,
             annotations={"onejob.dev/backoff-seconds": "0"},

@@ -30,6 +30,8 @@ def waits_for(pod: Document) -> str:
         (ABSENT, "Never", "ErrImageNeverPull", f'"{ABSENT}" is not present with pull policy'),
         ("Not//An:Image", "IfNotPresent", "InvalidImageName", "invalid reference format"),
     ],
+    # The names of the images hold a pid, and tests have the same names in every process.
+    ids=["absent", "absent-always", "present-always", "absent-never", "invalid"],
 )
 def test_why_there_is_no_image(
     place: Path, image: str, policy: str, reason: str, message: str
