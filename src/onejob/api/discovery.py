@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from onejob.api.kinds import GROUPS, KINDS, Kind, Subresource
+from onejob.api.kinds import GROUPS, SERVED_KINDS, Kind, Subresource
 
 _ADDRESSES = "serverAddressByClientCIDRs"
 
@@ -54,11 +54,11 @@ def aggregated(version: str, *, core: bool) -> dict[str, Any]:
 
 
 def _kinds(group: str, version: str) -> Sequence[Kind]:
-    return [kind for kind in KINDS if (kind.group, kind.version) == (group, version)]
+    return [kind for kind in SERVED_KINDS if (kind.group, kind.version) == (group, version)]
 
 
 def _versions(group: str) -> list[str]:
-    return list(dict.fromkeys(kind.version for kind in KINDS if kind.group == group))
+    return list(dict.fromkeys(kind.version for kind in SERVED_KINDS if kind.group == group))
 
 
 def _group(group: str) -> dict[str, Any]:

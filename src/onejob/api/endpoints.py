@@ -10,9 +10,9 @@ import msgspec
 from onejob.api.answers import Answer, Header, warning_headers
 from onejob.api.authorization import Authorizer
 from onejob.api.decoding import decode_body, decode_patch
-from onejob.api.errors import BadRequest
+from onejob.api.errors import BadRequest, NotAcceptable
 from onejob.api.incoming import Request
-from onejob.api.kinds import BY_RESOURCE, Kind
+from onejob.api.kinds import BY_RESOURCE, METRICS_GROUP, Kind
 from onejob.api.negotiation import negotiate
 from onejob.api.pod_streams import (
     LogSource,
@@ -44,6 +44,7 @@ from onejob.api.service import Service
 from onejob.api.strategy import Document
 from onejob.api.streams import Rendering, begun, resumed, watch_lines
 from onejob.api.tables import parse_include_object, table_pieces
+from onejob.api.usage import UsageReader, UsageSource
 from onejob.objects.job import read_job
 from onejob.objects.meta import PODS
 from onejob.objects.pod import read_pod
@@ -75,8 +76,10 @@ class Endpoints:
         authorizer: Authorizer,
         rng: Random,
         logs: LogSource | None = None,
+        usage: UsageSource | None = None,
     ) -> None:
         self._service = service
+        self._usage = UsageReader(service, usage)
         self._authorizer = authorizer
         self._rng = rng
         self._logs = logs
@@ -84,6 +87,8 @@ class Endpoints:
     async def answer(self, request: Request, target: Target, verb: str) -> Answer:
         if verb not in ("get", "list", "watch"):
             _require_answerable(request, target, is_list=verb == "deletecollection")
+        if target.kind.group == METRICS_GROUP:
+            return await self._measured(request, target)
         match verb:
             case "get":
                 return await self._get(request, target)
@@ -125,6 +130,20 @@ class Endpoints:
         require_form(representation, target.kind, is_list=True)
         outcome = await self._service.list(target.kind, target.namespace, options)
         return await self._listing(request, target.kind, outcome)
+
+    async def _measured(self, request: Request, target: Target) -> Answer:
+        """What Pods and nodes use has one form only, as a whole."""
+        representation = negotiate(request.header(b"accept"), tables=False)
+        if representation.form:
+            raise NotAcceptable("metrics are served as whole objects only")
+        if target.name:
+            document = await self._usage.get(target.kind, target.namespace, target.name)
+        else:
+            options = list_options(request.query)
+            document = await self._usage.list(target.kind, target.namespace, options)
+        if representation.media == "yaml":
+            document = await as_yaml(document)
+        return Answer(200, document, representation.content_type.encode())
 
     async def _pods_of_job(self, request: Request, target: Target) -> Answer:
         job = await self._service.get(target.kind, target.namespace, target.name)

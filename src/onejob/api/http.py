@@ -60,6 +60,7 @@ from onejob.api.server_pages import (
     version_document,
 )
 from onejob.api.service import Service
+from onejob.api.usage import UsageSource
 from onejob.metrics import Metrics
 from onejob.store.base import DamagedDocument
 
@@ -94,6 +95,7 @@ class ApiApp:
         checks: Mapping[str, Check] | None = None,
         logs: LogSource | None = None,
         sessions: ExecSource | None = None,
+        usage: UsageSource | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -102,7 +104,7 @@ class ApiApp:
         self._metrics = metrics
         self._clock = service.clock
         self._checks = {"ping": lambda: "", **(checks or {})}
-        self._endpoints = Endpoints(service, authorizer=authorizer, rng=rng, logs=logs)
+        self._endpoints = Endpoints(service, authorizer=authorizer, rng=rng, logs=logs, usage=usage)
         self._service = service
         self._sessions = sessions
         self._delivery = Delivery()

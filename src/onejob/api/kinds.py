@@ -130,7 +130,19 @@ KINDS: Sequence[Kind] = (
     ),
 )  # fmt: skip
 
-BY_PATH = {(kind.group, kind.version, kind.plural): kind for kind in KINDS}
+#: Served, but never stored: they are measured when somebody asks.
+METRICS_GROUP = "metrics.k8s.io"
+MEASURED_KINDS: Sequence[Kind] = (
+    Kind(
+        METRICS_GROUP, "v1beta1", "NodeMetrics", "nodes", "", namespaced=False,
+        verbs=("get", "list"),
+    ),
+    Kind(METRICS_GROUP, "v1beta1", "PodMetrics", "pods", "", verbs=("get", "list")),
+)  # fmt: skip
+
+SERVED_KINDS = (*KINDS, *MEASURED_KINDS)
+
+BY_PATH = {(kind.group, kind.version, kind.plural): kind for kind in SERVED_KINDS}
 BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
-GROUPS = tuple(dict.fromkeys(kind.group for kind in KINDS))
+GROUPS = tuple(dict.fromkeys(kind.group for kind in SERVED_KINDS))

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from onejob.api.errors import MethodNotAllowed, NotFound
-from onejob.api.kinds import BY_PATH, GROUPS, KINDS, Kind, Subresource
+from onejob.api.kinds import BY_PATH, GROUPS, SERVED_KINDS, Kind, Subresource
 
 
 class PageNotFound(Exception):
@@ -56,7 +56,7 @@ class ServerPath:
 Place: TypeAlias = Target | GroupPath | ServerPath
 
 _SERVER_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz", "metrics", "openapi"))
-_VERSIONS: Final = frozenset((kind.group, kind.version) for kind in KINDS)
+_VERSIONS: Final = frozenset((kind.group, kind.version) for kind in SERVED_KINDS)
 _NAMESPACES: Final = BY_PATH["", "v1", "namespaces"]
 
 _COLLECTION_VERBS: Final = {

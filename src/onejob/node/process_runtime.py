@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -187,6 +187,10 @@ class ProcessRuntime:
         await asyncio.get_running_loop().run_in_executor(
             self._cleaner, self._furnishing.refresh, pod, settings
         )
+
+    async def first_processes(self) -> Mapping[AttemptRef, int]:
+        found = await self._supervisor.first_processes()
+        return {AttemptRef(uid, container, attempt): pid for uid, container, attempt, pid in found}
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         path = log_path(self._data_dir, *ref)

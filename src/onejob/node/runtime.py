@@ -4,7 +4,7 @@ Requests return at once; what becomes of them arrives as events, in batches, thr
 function given to `start`. A runtime decides nothing about restarts: it makes one attempt.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -152,3 +152,11 @@ class TellsConditions(Protocol):
 
     def report_to(self, conditions: NodeConditions) -> None:
         """Where to say so; called before `start`."""
+
+
+@runtime_checkable
+class ShowsProcesses(Protocol):
+    """A runtime whose containers are processes that this machine can see."""
+
+    async def first_processes(self) -> Mapping[AttemptRef, int]:
+        """The first process of each container that runs, by its number on this machine."""

@@ -44,6 +44,10 @@ class Greeting(msgspec.Struct):
     folders: dict[str, str] = {}
 
 
+class _Processes(msgspec.Struct):
+    processes: list[tuple[str, str, int, int]]
+
+
 class _Conversation(asyncio.Protocol):
     """Lines both ways. What follows the first is kept until somebody is ready to `listen`."""
 
@@ -183,6 +187,10 @@ class SupervisorClient:
         message = msgspec.json.encode({"do": "attach", "claim": claim, "once": once}) + b"\n"
         return await asyncio.to_thread(_ask_for_stdin, self._directory, message)
 
+    async def first_processes(self) -> list[tuple[str, str, int, int]]:
+        """uid, container, attempt and pid of what runs. Raises SupervisorGone."""
+        return await asyncio.to_thread(_ask_for_processes, self._directory)
+
     async def close(self, *, end: bool, patience_seconds: float = _ANSWER_SECONDS) -> None:
         """Leave; `end` also has the supervisor stop everything and waits until it has, if that
         does not take longer than it may."""
@@ -242,6 +250,22 @@ def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
         os.set_inheritable(fd, False)
         return fd
     return None
+
+
+def _ask_for_processes(directory: Path) -> list[tuple[str, str, int, int]]:
+    answer = b""
+    try:
+        with _call_again(directory) as sock:
+            sock.settimeout(_ANSWER_SECONDS)
+            sock.sendall(b'{"do":"processes"}\n')
+            while not answer.endswith(b"\n"):
+                piece = sock.recv(1 << 16)
+                if not piece:
+                    raise SupervisorGone("the supervisor hung up")
+                answer += piece
+    except OSError as error:
+        raise SupervisorGone(f"the supervisor does not answer: {error}") from error
+    return msgspec.json.decode(answer, type=_Processes).processes
 
 
 def _finished(code: int, problem: str) -> Finished:

@@ -145,6 +145,9 @@ class Supervisor:
                 self._run_command(connection, message)
             case "attach":
                 self._attach(connection, Claim(*message["claim"]), once=message["once"])
+            case "processes":
+                running = [[*claim, child.pid] for claim, child in self._running.items()]
+                self._connections.send(connection, {"processes": running})
             case "end":
                 self._end_all()
             case unknown:

@@ -1,0 +1,119 @@
+"""metrics.k8s.io: what Pods and nodes use. Nothing is stored; whoever runs the Pods measures.
+
+The lists are those of Pods and nodes, with their selectors; who is not measured is not in them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from onejob.api.errors import not_found
+from onejob.api.kinds import BY_RESOURCE, Kind
+from onejob.api.metadata import timestamp
+from onejob.api.requests import ListOptions
+from onejob.api.service import Service
+from onejob.api.strategy import Document
+from onejob.objects.meta import NODES, PODS
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    cpu_nanocores: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Of containers by name, or of one node, whose name is then the only one."""
+
+    at: datetime
+    #: The time over which the use of processors was averaged.
+    window_seconds: float
+    usage: Mapping[str, Usage]
+
+
+class UsageSource(Protocol):
+    async def pods(self) -> Mapping[str, Measurement]:
+        """Of each Pod whose processes run here, by its uid."""
+
+    async def node(self) -> Measurement | None:
+        """Of this machine, under the name of its node."""
+
+
+_SOURCES: Final = {"PodMetrics": BY_RESOURCE[PODS], "NodeMetrics": BY_RESOURCE[NODES]}
+
+
+class UsageReader:
+    def __init__(self, service: Service, source: UsageSource | None) -> None:
+        self._service = service
+        self._source = source
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
+        """Raises NotFound, also for what exists but is not measured."""
+        measured = _SOURCES[kind.kind]
+        document = await self._service.get(measured, namespace, name)
+        for shown in await self._shown(kind, [document]):
+            return msgspec.json.encode(shown)
+        raise not_found(kind.resource, name)
+
+    async def list(self, kind: Kind, namespace: str, options: ListOptions) -> bytes:
+        outcome = await self._service.list(_SOURCES[kind.kind], namespace, options)
+        items = await self._shown(kind, outcome.documents)
+        metadata: Document = {"resourceVersion": str(outcome.revision)}
+        if outcome.continue_token:
+            metadata["continue"] = outcome.continue_token
+        return msgspec.json.encode(
+            {
+                "kind": f"{kind.kind}List",
+                "apiVersion": kind.api_version,
+                "metadata": metadata,
+                "items": items,
+            }
+        )
+
+    async def _shown(self, kind: Kind, documents: Sequence[bytes]) -> Sequence[Document]:
+        if self._source is None or not documents:
+            return []
+        if kind.kind == "NodeMetrics":
+            node = await self._source.node()
+            measured, key = (dict.fromkeys(node.usage, node) if node else {}), "name"
+        else:
+            measured, key = dict(await self._source.pods()), "uid"
+        return [
+            _document(kind, metadata, measured[metadata[key]])
+            for metadata in (_read_metadata(document).metadata for document in documents)
+            if metadata[key] in measured
+        ]
+
+
+class _MetadataOnly(msgspec.Struct):
+    metadata: dict[str, Any]
+
+
+_read_metadata: Final = msgspec.json.Decoder(_MetadataOnly).decode
+
+
+def _document(kind: Kind, metadata: Mapping[str, Any], measurement: Measurement) -> Document:
+    kept = {name: metadata[name] for name in ("name", "namespace", "labels") if name in metadata}
+    document: Document = {
+        "kind": kind.kind,
+        "apiVersion": kind.api_version,
+        "metadata": {**kept, "creationTimestamp": timestamp(measurement.at)},
+        "timestamp": timestamp(measurement.at),
+        "window": f"{measurement.window_seconds:.3f}s",
+    }
+    if kind.kind == "NodeMetrics":
+        document["usage"] = _amounts(measurement.usage[metadata["name"]])
+    else:
+        document["containers"] = [
+            {"name": name, "usage": _amounts(usage)} for name, usage in measurement.usage.items()
+        ]
+    return document
+
+
+def _amounts(usage: Usage) -> dict[str, str]:
+    """In the units of Kubernetes' own metrics server."""
+    return {"cpu": f"{usage.cpu_nanocores}n", "memory": f"{usage.memory_bytes // 1024}Ki"}
