@@ -7,7 +7,8 @@ seed do the same things in the same order: callbacks run in the order in which t
 import asyncio
 import math
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -57,6 +58,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         # A timer is due if it is less than this ahead. Half a year on, a nanosecond is too
         # little to make a difference to the time, and no timer would ever be due.
         self._clock_resolution = max(1e-9, math.ulp(self._virtual_now))
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> "asyncio.Future[T]":
+        """At once: what another thread would do takes no virtual time, and happens in order."""
+        if self.waits_for_threads:
+            return super().run_in_executor(executor, func, *args)
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:

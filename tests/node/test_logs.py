@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from onejob.api.requests import LogOptions
+from onejob.node import logs
 from onejob.node.logs import last_words, read_logs
 from onejob.node.supervisor.capture import LogFile, timestamp
 from onejob.virtual_time import NOON, run_virtual
@@ -255,3 +256,66 @@ def _written_to(log: LogFile, disk: _Disk, chunks: list[tuple[int, bytes]]) -> l
     except FileNotFoundError:
         return []
     return [line.split(" ", 2)[2] for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("tail", [0, 1, 2, 3, 17, 60, 1000, 10**9])
+@pytest.mark.parametrize("ending", [b"", b"unfinished", b"a\rb\n"])
+def test_the_tail_is_the_end_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: int, ending: bytes
+) -> None:
+    # Blocks shorter than some records, so that every cut happens.
+    monkeypatch.setattr(logs, "_CHUNK_BYTES", 97)
+    chunks = [b"x" * (number * 7 % 150) + b"\ny\n\n"[: number % 4] for number in range(60)]
+    path = written(tmp_path, *chunks, ending, max_bytes=1500)
+    lines = read(path).split(b"\n")
+    unfinished = lines.pop()
+    kept = [line + b"\n" for line in lines] + ([unfinished] if unfinished else [])
+    assert read(path, tail_lines=tail) == b"".join(kept[-tail:] if tail else [])
+
+
+def test_finding_the_tail_of_a_long_log_gives_others_their_turn(tmp_path: Path) -> None:
+    path = written(tmp_path, *[b"line\n" * 1000] * 40, max_bytes=1 << 24)
+
+    async def main(**options: object) -> int:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        pieces = read_logs(path, LogOptions(**options), NOON, lambda: False)  # type: ignore[arg-type]
+        async for _ in pieces:
+            pass
+        counting.cancel()
+        return turns
+
+    blocks = path.stat().st_size // logs._CHUNK_BYTES
+    assert blocks > 20
+    assert asyncio.run(main(tail_lines=10**6)) > blocks
+    assert asyncio.run(main(since_time=NOON + timedelta(days=9))) > blocks
+    # From the end: a short tail of a long log reads two blocks at most.
+    assert asyncio.run(main(tail_lines=1)) < 8
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"since_seconds": 2**63 - 1}, b"a\nb\n"),
+        ({"since_time": datetime.fromisoformat("0001-01-01T00:00:00+14:00")}, b"a\nb\n"),
+        ({"since_time": datetime.fromisoformat("0300-01-01T00:00:00+00:00")}, b"a\nb\n"),
+        ({"since_time": datetime.fromisoformat("9999-12-31T23:59:59-14:00")}, b""),
+    ],
+)
+def test_any_time_can_be_asked_for(
+    tmp_path: Path, options: dict[str, object], expected: bytes
+) -> None:
+    assert read(written(tmp_path, b"a\n", b"b\n"), **options) == expected
+
+
+def test_the_last_words_of_a_huge_line_cost_no_more_than_a_short_one(tmp_path: Path) -> None:
+    path = written(tmp_path, b"first\n", *[b"x" * 60_000] * 30, b"end\n", max_bytes=1 << 24)
+    assert last_words(path, 80, 10) == "xxxxxxend\n"
+    assert last_words(path, 1, 2048) == "x" * 2044 + "end\n"

@@ -4,7 +4,6 @@ Fields it stops stating, and nobody else owns, go away. Fields that others own c
 changed without force. Pure: the result shares nothing with the arguments.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -34,6 +33,7 @@ from onejob.api.managed_fields import (
     stamp,
     write_entries,
 )
+from onejob.api.patching import copied
 from onejob.api.shapes import ListShape, MapShape, ObjectShape, Shape, field_shape
 from onejob.api.strategy import Document
 
@@ -82,7 +82,7 @@ def apply(
     ]
     if previous is not None and changes.same and previous.encoded == own.encoded:
         own = previous
-    result = merged if live is not None else copy.deepcopy(wanted)
+    result = merged if live is not None else copied(wanted)
     _refresh_last_applied(result, applied, manager)
     write_entries(result, [*others, own])
     return result
@@ -90,7 +90,7 @@ def apply(
 
 def _applicable(applied: Document, type_: ObjectShape, subresource: str) -> Document:
     """Without the parts that this endpoint resets."""
-    wanted = copy.deepcopy(applied)
+    wanted: Document = copied(applied)
     wanted.setdefault("metadata", {}).pop("managedFields", None)
     for path in reset_fields(type_, subresource):
         holder: Any = wanted
@@ -105,7 +105,7 @@ def _entries_of(
 ) -> list[Entry]:
     if live is None:
         return []
-    entries = read_entries(copy.deepcopy(live))
+    entries = read_entries(copied(live))
     if entries:
         return entries
     found = all_fields(live, type_, subresource)
@@ -144,40 +144,42 @@ def _merge(live: Any, wanted: Any, shape: Shape) -> Any:
         case list(), list(), ListShape(list_type="set" | "map"):
             return _merge_lists(live, wanted, shape)
         case _:
-            return copy.deepcopy(wanted)
+            return copied(wanted)
 
 
 def _merge_maps(live: Document, wanted: Document, shape: Shape) -> Document:
     merged = {
         name: _merge(item, wanted[name], field_shape(shape, name))
         if name in wanted
-        else copy.deepcopy(item)
+        else copied(item)
         for name, item in live.items()
     }
     for name, item in wanted.items():
         if name not in live:
-            merged[name] = copy.deepcopy(item)
+            merged[name] = copied(item)
     return merged
 
 
 def _merge_lists(live: list[Any], wanted: list[Any], shape: ListShape) -> list[Any]:
     """Items that both have come in the wanted order; those only the live object has stay
     where they are among the others."""
-    present = {item_element(item, shape): item for item in reversed(live)}
+    live_elements = [item_element(item, shape) for item in live]
+    # The first of those that are named alike.
+    present = dict(zip(reversed(live_elements), reversed(live), strict=True))
     stated = {item_element(item, shape): item for item in wanted}
     merged: list[Any] = []
-    rest = list(live)
+    at = 0
     for element, item in stated.items():
-        while rest and item_element(rest[0], shape) not in stated:
-            merged.append(copy.deepcopy(rest.pop(0)))
-        if rest and item_element(rest[0], shape) == element:
-            rest.pop(0)
+        while at < len(live) and live_elements[at] not in stated:
+            merged.append(copied(live[at]))
+            at += 1
+        if at < len(live) and live_elements[at] == element:
+            at += 1
         merged.append(
-            _merge(present[element], item, shape.items)
-            if element in present
-            else copy.deepcopy(item)
+            _merge(present[element], item, shape.items) if element in present else copied(item)
         )
-    merged.extend(copy.deepcopy(i) for i in rest if item_element(i, shape) not in stated)
+    rest = zip(live[at:], live_elements[at:], strict=True)
+    merged.extend(copied(item) for item, element in rest if element not in stated)
     return merged
 
 
@@ -229,6 +231,6 @@ def _refresh_last_applied(result: Document, applied: Document, manager: str) -> 
     annotations = result["metadata"].get("annotations", {})
     if manager != _KUBECTL or LAST_APPLIED not in annotations:
         return
-    stated = copy.deepcopy(applied)
+    stated = copied(applied)
     stated.get("metadata", {}).get("annotations", {}).pop(LAST_APPLIED, None)
     annotations[LAST_APPLIED] = msgspec.json.encode(stated, order="sorted").decode() + "\n"

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from onejob.api.errors import Conflict
-from onejob.api.field_sets import FieldPath, FieldSet, render_field
+from onejob.api.errors import MAX_CAUSES, Conflict, more_causes
+from onejob.api.field_errors import shortened
+from onejob.api.field_sets import FieldPath, FieldSet, in_order, render_field
 from onejob.api.managed_fields import Entry
 
 
@@ -29,26 +30,36 @@ def find_conflicts(others: Sequence[Entry], changed: FieldSet) -> list[FieldConf
     return [
         FieldConflict(entry, path)
         for entry in sorted(others, key=lambda e: e.identity)
-        for path in sorted(entry.fields & changed)
+        for path in in_order(entry.fields & changed)
     ]
 
 
 def conflict_error(conflicts: Sequence[FieldConflict]) -> Conflict:
+    shown = conflicts[:MAX_CAUSES]
     if len(conflicts) == 1:
         only = conflicts[0]
-        text = f"1 conflict: conflict with {only.owner}: {render_field(only.path)}"
+        text = f"1 conflict: conflict with {only.owner}: {_rendered(only)}"
     else:
         lines: list[str] = []
-        for owner in dict.fromkeys(conflict.owner for conflict in conflicts):
+        by_owner: dict[str, list[FieldConflict]] = {}
+        for conflict in shown:
+            by_owner.setdefault(conflict.owner, []).append(conflict)
+        for owner, theirs in by_owner.items():
             lines.append(f"conflicts with {owner}:")
-            lines += [f"- {render_field(c.path)}" for c in conflicts if c.owner == owner]
+            lines += [f"- {_rendered(conflict)}" for conflict in theirs]
+        if len(conflicts) > MAX_CAUSES:
+            lines.append(more_causes(len(conflicts)))
         text = f"{len(conflicts)} conflicts: " + "\n".join(lines)
     causes = [
         {
             "reason": "FieldManagerConflict",
             "message": f"conflict with {conflict.owner}",
-            "field": render_field(conflict.path),
+            "field": _rendered(conflict),
         }
-        for conflict in conflicts
+        for conflict in shown
     ]
     return Conflict(f"Apply failed with {text}", details={"causes": causes})
+
+
+def _rendered(conflict: FieldConflict) -> str:
+    return shortened(render_field(conflict.path))

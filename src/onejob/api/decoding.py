@@ -4,19 +4,24 @@ Whatever the bytes are, the outcome is a value or an `ApiError`.
 """
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from onejob.api.errors import BadRequest, RequestTooLarge, UnsupportedMediaType
-from onejob.api.shapes import json_type
+from onejob.api.shapes import MAX_PROBLEMS, Path, json_type, render_path
+from onejob.api.turns import INLINE_BYTES
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
+#: Values in a document, at any depth. Python reads that many without a break for others, and no
+#: real document comes near.
+MAX_VALUES: Final = 100_000
 #: Far beyond any real document, and small enough for every recursive walk over one.
 MAX_DEPTH: Final = 128
 
@@ -26,6 +31,17 @@ class Decoded(NamedTuple):
 
     document: Any
     problems: list[str]
+
+
+def weight(body: bytes, content_type: str) -> int:
+    """How much work a body is, in bytes of it; more than all bytes are where a few can stand for
+    many."""
+    small = len(body) <= INLINE_BYTES
+    if small and "yaml" in content_type and b"*" in body:
+        return INLINE_BYTES + 1
+    if small and "json-patch" in content_type and b"copy" in body:
+        return INLINE_BYTES + 1
+    return len(body)
 
 
 def decode_body(body: bytes, content_type: str) -> Decoded:
@@ -49,6 +65,9 @@ def decode_body(body: bytes, content_type: str) -> Decoded:
                 f"include: {JSON}, {YAML}, {PROTOBUF}"
             )
 
+
+#: msgspec takes microseconds per digit of such a number.
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{40}")
 
 #: Media type -> `patch_type` of `Service.patch`.
 _PATCHES: Final = {
@@ -81,6 +100,7 @@ def decode_patch(body: bytes, content_type: str) -> tuple[str, Decoded]:
 
 
 def decode_json(body: bytes) -> Decoded:
+    _check_values(body)
     document = _decode_compact(body)
     if document is not None:
         return Decoded(document, [])
@@ -101,6 +121,8 @@ def decode_json(body: bytes) -> Decoded:
 def _decode_compact(body: bytes) -> Any:
     """Most clients send compact JSON without duplicates, which is as long as what it holds: four
     times as fast to read, since then the pairs need no look. None when it is not that simple."""
+    if len(body) > INLINE_BYTES and _LONG_NUMBER.search(body):
+        return None
     try:
         document = msgspec.json.decode(body)
         if len(msgspec.json.encode(document)) != len(body.rstrip()):
@@ -109,6 +131,23 @@ def _decode_compact(body: bytes) -> Any:
         return None
     _check_depth(document, body)
     return document
+
+
+def _check_values(body: bytes) -> None:
+    """Counted before anything is read: to read too many takes long, and to free them again."""
+    if _openings(body) <= MAX_VALUES:
+        # Texts are counted in, so there are not more.
+        return
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if _openings(b"".join(plain.split(b'"')[::2])) > MAX_VALUES:
+        raise RequestTooLarge(
+            f"Request entity too large: the document holds more than {MAX_VALUES} values"
+        )
+
+
+def _openings(text: bytes) -> int:
+    """Each value but the outermost stands behind one of these."""
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _load_json(body: bytes, collect: Callable[[list[tuple[str, Any]]], Any]) -> Any:
@@ -138,23 +177,25 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _json_duplicates(body: bytes) -> list[str]:
-    """One text per field that was given again, in document order."""
+    """One text per field that was given again, in document order; no more than `MAX_PROBLEMS`."""
     problems: dict[str, None] = {}
 
-    def walk(value: Any, path: str) -> None:
+    def walk(value: Any, path: Path) -> None:
+        if len(problems) >= MAX_PROBLEMS:
+            return
         if isinstance(value, _Pairs):
             seen = set()
             for name, item in value:
-                place = f"{path}.{name}" if path else name
-                if name in seen:
-                    problems[f'duplicate field "{place}"'] = None
+                place = (path, name)
+                if name in seen and len(problems) < MAX_PROBLEMS:
+                    problems[f'duplicate field "{render_path(place)}"'] = None
                 seen.add(name)
                 walk(item, place)
         elif isinstance(value, list):
             for index, item in enumerate(value):
-                walk(item, f"{path}[{index}]")
+                walk(item, (path, index))
 
-    walk(json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs), "")
+    walk(json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs), None)
     return list(problems)
 
 

@@ -1,6 +1,5 @@
 """The verbs over HTTP: a request becomes options and a body, an outcome becomes an answer."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final, NoReturn, TypeVar
@@ -9,8 +8,8 @@ import msgspec
 
 from onejob.api.answers import Answer, Header, warning_headers
 from onejob.api.authorization import Authorizer
-from onejob.api.decoding import decode_body, decode_patch
-from onejob.api.errors import BadRequest, NotAcceptable
+from onejob.api.decoding import decode_body, decode_patch, weight
+from onejob.api.errors import BadRequest, NotAcceptable, RequestTooLarge
 from onejob.api.incoming import Request
 from onejob.api.kinds import BY_RESOURCE, METRICS_GROUP, Kind
 from onejob.api.negotiation import negotiate
@@ -44,6 +43,7 @@ from onejob.api.service import Service
 from onejob.api.strategy import Document
 from onejob.api.streams import Rendering, begun, resumed, watch_lines
 from onejob.api.tables import parse_include_object, table_pieces
+from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns
 from onejob.api.usage import UsageReader, UsageSource
 from onejob.objects.job import read_job
 from onejob.objects.meta import PODS
@@ -57,10 +57,6 @@ _REVIEW_GROUPS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.i
 #: How long a log may keep us from saying that there is one.
 _LOG_PATIENCE_SECONDS: Final = 0.25
 _WATCH_SECONDS: Final = (1800, 3600)
-#: YAML longer than this is read on another thread: a megabyte takes most of a second.
-_YAML_INLINE_BYTES: Final = 64 * 1024
-#: How many objects are looked at before others get a turn.
-_TURN: Final = 500
 
 _ORPHANS_WARNING: Final = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
@@ -150,12 +146,12 @@ class Endpoints:
         uid = read_job(job).metadata.uid
         found = await self._service.list(_POD, target.namespace, ListOptions())
         owned = []
-        for position, document in enumerate(found.documents):
+        turns = Turns()
+        for document in found.documents:
+            await turns.spend(len(document) + DOCUMENT_COST)
             controller = read_pod(document).metadata.controller_ref
             if controller is not None and controller.uid == uid:
                 owned.append(document)
-            if position % _TURN == _TURN - 1:
-                await asyncio.sleep(0)
         return await self._listing(request, _POD, ListOutcome(tuple(owned), found.revision))
 
     async def _log(self, request: Request, target: Target) -> Answer:
@@ -200,9 +196,11 @@ class Endpoints:
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "CreateOptions"
         )
-        body, problems = await _decoded(_decode_object, request)
+        (body, problems), size = await self._decoded(_decode_object, request)
         kind = target.kind
         if kind.group in _REVIEW_GROUPS:
+            if size > INLINE_BYTES:
+                raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
             reviewed = review(kind, target.namespace, body, request.user, self._authorizer)
             return await self._object(request, kind, Outcome(201, msgspec.json.encode(reviewed)))
         outcome = await self._service.create(
@@ -213,6 +211,7 @@ class Endpoints:
             name=target.name,
             subresource=target.subresource,
             problems=problems,
+            size=size,
         )
         return await self._object(request, kind, outcome)
 
@@ -220,7 +219,7 @@ class Endpoints:
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "UpdateOptions"
         )
-        body, problems = await _decoded(_decode_object, request)
+        (body, problems), size = await self._decoded(_decode_object, request)
         _require_name(body, target.name)
         outcome = await self._service.update(
             target.kind,
@@ -230,11 +229,12 @@ class Endpoints:
             options,
             subresource=target.subresource,
             problems=problems,
+            size=size,
         )
         return await self._object(request, target.kind, outcome)
 
     async def _patch(self, request: Request, target: Target) -> Answer:
-        patch_type, patch = await _decoded(decode_patch, request)
+        (patch_type, patch), size = await self._decoded(decode_patch, request)
         options = write_options(
             request.query,
             request.user,
@@ -253,6 +253,7 @@ class Endpoints:
             options,
             subresource=target.subresource,
             problems=patch.problems,
+            size=size,
         )
         return await self._object(request, target.kind, outcome)
 
@@ -284,8 +285,18 @@ class Endpoints:
         body = await request.body()
         if not body:
             return delete_options_from_query(request.query, request.user)
+        if len(body) > INLINE_BYTES:
+            raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
         document, _ = _decode_object(body, request.header(b"content-type"))
         return delete_options_from_body(document, request.user)
+
+    async def _decoded(self, decode: Callable[[bytes, str], T], request: Request) -> tuple[T, int]:
+        """What the body holds, and how much work that is, in bytes."""
+        body, content_type = await request.body(), request.header(b"content-type")
+        size = weight(body, content_type)
+        if size <= INLINE_BYTES:
+            return decode(body, content_type), size
+        return await self._service.worker.run(decode, body, content_type), size
 
     # --- answering ------------------------------------------------------------------------
 
@@ -313,9 +324,10 @@ class Endpoints:
         if strategy.shows_as_stored:
             return outcome
         documents: list[bytes] = []
-        for start in range(0, len(outcome.documents), _TURN):
-            documents.extend(map(strategy.shown, outcome.documents[start : start + _TURN]))
-            await asyncio.sleep(0)
+        turns = Turns()
+        for document in outcome.documents:
+            await turns.spend(len(document) + DOCUMENT_COST)
+            documents.append(strategy.shown(document))
         return msgspec.structs.replace(outcome, documents=tuple(documents))
 
     async def _listing(
@@ -352,13 +364,6 @@ def _require_answerable(request: Request, target: Target, *, is_list: bool) -> N
     require_form(representation, target.kind, is_list=is_list)
     if representation.form == "Table":
         parse_include_object(first(request.query, "includeObject"))
-
-
-async def _decoded(decode: Callable[[bytes, str], T], request: Request) -> T:
-    body, content_type = await request.body(), request.header(b"content-type")
-    if len(body) > _YAML_INLINE_BYTES and "yaml" in content_type:
-        return await asyncio.to_thread(decode, body, content_type)
-    return decode(body, content_type)
 
 
 def _decode_object(body: bytes, content_type: str) -> tuple[Document, Sequence[str]]:

@@ -24,7 +24,11 @@ Clients branch on `reason`; people read `message`. `details.kind` is the plural 
 from collections.abc import Sequence
 from typing import Any
 
-from onejob.api.field_errors import FieldError
+from onejob.api.field_errors import FieldError, shortened
+
+#: More causes than that help nobody.
+MAX_CAUSES = 100
+_LONGEST_MESSAGE = 256 * 1024
 
 
 class ApiError(Exception):
@@ -38,6 +42,7 @@ class ApiError(Exception):
         details: dict[str, Any] | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
+        message = shortened(message, _LONGEST_MESSAGE)
         super().__init__(message)
         self.message = message
         self.details = dict(details or {})
@@ -109,17 +114,23 @@ class Invalid(ApiError):
 
     def __init__(self, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> None:
         """`kind` is the Kind (`Job`); `group` is empty for core kinds."""
+        shown = errors[:MAX_CAUSES]
         # A name that is also two labels is bad three times; the text says everything once.
-        texts = list(dict.fromkeys(str(error) for error in errors))
+        texts = list(dict.fromkeys(str(error) for error in shown))
+        causes = [error.cause() for error in shown]
+        if len(errors) > MAX_CAUSES:
+            texts.append(more_causes(len(errors)))
+            causes.append({"message": texts[-1], "field": "..."})
+        name = shortened(name)
         qualified = f"{kind}.{group}" if group else kind
         joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
         details: dict[str, Any] = {"name": name}
         if group:
             details["group"] = group
         details["kind"] = kind
-        details["causes"] = [error.cause() for error in errors]
+        details["causes"] = causes
         super().__init__(f'{qualified} "{name}" is invalid: {joined}', details=details)
-        self.errors = tuple(errors)
+        self.errors = tuple(shown)
 
 
 class TooManyRequests(ApiError):
@@ -132,6 +143,10 @@ class InternalError(ApiError):
 
 class Timeout(ApiError):
     code, reason = 504, "Timeout"
+
+
+def more_causes(count: int) -> str:
+    return f"and {count - MAX_CAUSES} more errors"
 
 
 def _details(resource: str, name: str) -> dict[str, Any]:

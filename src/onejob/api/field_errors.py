@@ -5,6 +5,16 @@ from typing import Any, Final
 
 import msgspec
 
+#: As much of a value or a name is repeated to whoever sent it; no real one is longer.
+_LONGEST_ECHO: Final = 1024
+
+
+def shortened(text: str, longest: int = _LONGEST_ECHO) -> str:
+    """A text as part of an answer, which must not be as long as the request was."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}... ({len(text) - longest} more characters)"
+
 
 class _Omitted:
     def __repr__(self) -> str:
@@ -41,19 +51,21 @@ class FieldError:
         text = _HEADS[self.type]
         if self.type not in _VALUELESS and not isinstance(self.value, _Omitted):
             text += f": {_render(self.value)}"
-        return f"{text}: {self.detail}" if self.detail else text
+        return f"{text}: {shortened(self.detail, 2 * _LONGEST_ECHO)}" if self.detail else text
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
+        return f"{shortened(self.field)}: {self.message}"
 
     def cause(self) -> dict[str, str]:
-        return {"reason": self.type, "message": self.message, "field": self.field}
+        return {"reason": self.type, "message": self.message, "field": shortened(self.field)}
 
 
 def _render(value: Any) -> str:
     if value is None:
         return "null"
-    return msgspec.json.encode(value).decode()
+    if isinstance(value, str):
+        value = shortened(value)
+    return shortened(msgspec.json.encode(value).decode(), 2 * _LONGEST_ECHO)
 
 
 def required(field: str, detail: str = "") -> FieldError:

@@ -26,6 +26,7 @@ from onejob.api.requests import (
 )
 from onejob.api.strategies.events import from_core, patch_to_core, to_core, validate_new_event
 from onejob.api.strategy import Document
+from onejob.api.turns import INLINE_BYTES
 
 if TYPE_CHECKING:
     from onejob.api.service import Service
@@ -47,21 +48,29 @@ class OtherNames:
         body: Document,
         options: WriteOptions,
         problems: Sequence[str],
+        size: int,
     ) -> Outcome:
-        warnings = self._checked(kind, body, options, problems)
+        warnings = await self._checked(kind, body, options, problems, size)
         errors = [] if options.trusted else validate_new_event(body)
         if errors:
             raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
-        outcome = await self._service.create(stored_kind(kind), namespace, to_core(body), options)
+        outcome = await self._service.create(
+            stored_kind(kind), namespace, to_core(body), options, size=size
+        )
         return _with_warnings(translated(outcome), warnings)
 
     async def update(
-        self, target: Target, body: Document, options: WriteOptions, problems: Sequence[str]
+        self,
+        target: Target,
+        body: Document,
+        options: WriteOptions,
+        problems: Sequence[str],
+        size: int,
     ) -> Outcome:
         kind = target.kind
-        warnings = self._checked(kind, body, options, problems)
+        warnings = await self._checked(kind, body, options, problems, size)
         outcome = await self._service.update(
-            stored_kind(kind), target.namespace, target.name, to_core(body), options
+            stored_kind(kind), target.namespace, target.name, to_core(body), options, size=size
         )
         return _with_warnings(translated(outcome), warnings)
 
@@ -72,6 +81,7 @@ class OtherNames:
         body: Any,
         options: WriteOptions,
         problems: Sequence[str],
+        size: int,
     ) -> Outcome:
         return translated(
             await self._service.patch(
@@ -82,6 +92,7 @@ class OtherNames:
                 patch_to_core(body),
                 options,
                 problems=problems,
+                size=size,
             )
         )
 
@@ -98,11 +109,19 @@ class OtherNames:
             async for batch in batches:
                 yield [replace(event, document=_outward(event.document)) for event in batch]
 
-    def _checked(
-        self, kind: Kind, body: Document, options: WriteOptions, problems: Sequence[str]
+    async def _checked(
+        self,
+        kind: Kind,
+        body: Document,
+        options: WriteOptions,
+        problems: Sequence[str],
+        size: int,
     ) -> Sequence[str]:
         check_type(kind, body)
-        return self._service.writes.normalise(kind, body, options, problems)
+        normalise = self._service.writes.normalise
+        if size <= INLINE_BYTES:
+            return normalise(kind, body, options, problems)
+        return await self._service.worker.run(normalise, kind, body, options, problems)
 
 
 def _with_warnings(outcome: Outcome, warnings: Sequence[str]) -> Outcome:

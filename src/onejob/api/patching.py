@@ -3,7 +3,6 @@
 Pure: the result shares nothing with the arguments.
 """
 
-import copy
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +31,7 @@ def merge_patch(doc: Document, patch: Document) -> Document:
 
 def _merge(target: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
-        return _copied(patch)
+        return copied(patch)
     merged = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
@@ -40,16 +39,16 @@ def _merge(target: Any, patch: Any) -> Any:
         else:
             merged[name] = _merge(merged.get(name), value)
     for name in merged.keys() - patch.keys():
-        merged[name] = _copied(merged[name])
+        merged[name] = copied(merged[name])
     return merged
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Of JSON: a fifth of the time that `deepcopy`, which expects anything, would take."""
     if isinstance(value, dict):
-        return {name: _copied(member) for name, member in value.items()}
+        return {name: copied(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_copied(item) for item in value]
+        return [copied(item) for item in value]
     return value
 
 
@@ -61,7 +60,7 @@ def json_patch(doc: Document, operations: list[Any]) -> Document:
             f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, "
             f"got {len(operations)}"
         )
-    root: Any = copy.deepcopy(doc)
+    root: Any = copied(doc)
     copied_bytes = 0
     try:
         for operation in operations:
@@ -102,7 +101,7 @@ def _operate(root: Any, operation: Document) -> Any:
             root, value = _remove(root, source)
             return _add(root, path, value)
         case "copy":
-            return _add(root, path, copy.deepcopy(_source(root, operation)))
+            return _add(root, path, copied(_source(root, operation)))
         case "test":
             _test(root, path, operation.get("value"))
             return root
@@ -129,7 +128,7 @@ def _source(root: Any, operation: Document) -> Any:
 def _value(operation: Document) -> Any:
     if "value" not in operation:
         raise PatchFailed(f"{operation['op']} operation: missing value")
-    return copy.deepcopy(operation["value"])
+    return copied(operation["value"])
 
 
 def _pointer(operation: Document, name: str) -> list[str]:

@@ -4,6 +4,7 @@ Only reading: answers in JSON satisfy those clients. A body becomes the same doc
 client's JSON would have been, so nothing behind this module knows about protobuf.
 """
 
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from onejob.api.decoding import decode_json
-from onejob.api.errors import BadRequest
+from onejob.api.decoding import MAX_VALUES, decode_json
+from onejob.api.errors import BadRequest, RequestTooLarge
 from onejob.api.protobuf_table import TABLE
 from onejob.api.schema import load_schema
 from onejob.api.shapes import (
@@ -48,8 +49,19 @@ class _Skip(Exception):
     """The value stands for nothing: an empty time is null."""
 
 
+class _Budget(threading.local):
+    """How many more fields may be read of the body that a thread is at."""
+
+    left = 0
+
+
+_budget: Final = _Budget()
+
+
 def decode_protobuf(body: bytes) -> Document:
-    """Raises BadRequest for what is no such body or a kind that is not served."""
+    """Raises BadRequest for what is no such body or a kind that is not served, RequestTooLarge
+    for more fields than a document may have."""
+    _budget.left = 2 * MAX_VALUES
     if not body.startswith(_MAGIC):
         raise BadRequest(
             "provided data does not appear to be a protobuf message, expected prefix "
@@ -116,6 +128,9 @@ def _extend(items: list[Any], wire: _Wire, shape: Shape) -> None:
         # Several numbers in one: packed encoding.
         position = 0
         while position < len(wire):
+            _budget.left -= 1
+            if _budget.left < 0:
+                raise _too_many()
             number, position = _varint(wire, position)
             items.append(_signed(number))
     else:
@@ -188,6 +203,9 @@ def _text(message: dict[int, _Wire], number: int) -> str:
 def _fields(data: bytes) -> Iterator[tuple[int, _Wire]]:
     position = 0
     while position < len(data):
+        _budget.left -= 1
+        if _budget.left < 0:
+            raise _too_many()
         tag, position = _varint(data, position)
         match tag & 7:
             case 0:
@@ -206,6 +224,12 @@ def _fields(data: bytes) -> Iterator[tuple[int, _Wire]]:
             raise _Malformed("unexpected EOF")
         yield tag >> 3, data[position : position + size]
         position += size
+
+
+def _too_many() -> RequestTooLarge:
+    return RequestTooLarge(
+        f"Request entity too large: the document holds more than {2 * MAX_VALUES} fields"
+    )
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -31,6 +31,10 @@ _BINARY_SUFFIX: Final = {exponent // 10: suffix for suffix, exponent in _BINARY.
 _EXPONENT_BOUND: Final = 64
 
 
+#: Longer ones are read anew each time: whoever sends them shall not fill our memory.
+_LONGEST_REMEMBERED: Final = 100
+
+
 class BadQuantity(ValueError):
     """The text is no quantity; the message is upstream's."""
 
@@ -60,12 +64,14 @@ class Quantity:
 
 def parse_quantity(text: str | int | float) -> Quantity:
     """Raises BadQuantity. Numbers are read as their JSON text is."""
-    return _parse(text if isinstance(text, str) else repr(text))
+    text = text if isinstance(text, str) else repr(text)
+    return _parse(text) if len(text) <= _LONGEST_REMEMBERED else _parse.__wrapped__(text)
 
 
 def canonical_quantity(text: str | int | float) -> str:
     """How upstream writes that quantity: `0.5` is `500m`, `1024Mi` is `1Gi`."""
-    return _canonical(text if isinstance(text, str) else repr(text))
+    text = text if isinstance(text, str) else repr(text)
+    return _canonical(text) if len(text) <= _LONGEST_REMEMBERED else str(_parse.__wrapped__(text))
 
 
 def same_quantity(a: str | int | float, b: str | int | float) -> bool:

@@ -23,6 +23,7 @@ from onejob.api.requests import (
     WatchOptions,
 )
 from onejob.api.strategy import Document, Strategy
+from onejob.api.turns import DOCUMENT_COST, Turns
 from onejob.objects.meta import Key
 from onejob.objects.selectors import (
     FieldSelector,
@@ -80,6 +81,7 @@ class Reading:
             return self._list_one(Key(kind.storage, namespace, only_name), matches)
         documents: list[bytes] = []
         remaining: int | None = None
+        turns, test_cost = Turns(), _test_cost(options)
         while True:
             try:
                 page = self.store.list(
@@ -98,8 +100,10 @@ class Reading:
                 ) from too_old
             at, after, remaining = page.revision, page.next_after, page.remaining
             for item in page.items:
-                if matches is not None and not matches(item.key, item.value):
-                    continue
+                if matches is not None:
+                    await turns.spend(len(item.value) + test_cost)
+                    if not matches(item.key, item.value):
+                        continue
                 documents.append(item.value)
                 if options.limit and len(documents) == options.limit:
                     if item is not page.items[-1] or after is not None:
@@ -131,12 +135,15 @@ class Reading:
         now = asyncio.get_running_loop().time()
         deadline = None if options.timeout_seconds is None else now + options.timeout_seconds
         revision, initial = await self._starting_point(kind, namespace, options)
+        turns, test_cost = Turns(), _test_cost(options)
         for batch in initial:
-            events = [
-                WatchEvent("ADDED", item.key, item.revision, item.value)
-                for item in batch
-                if matches is None or matches(item.key, item.value)
-            ]
+            events = []
+            for item in batch:
+                if matches is not None:
+                    await turns.spend(len(item.value) + test_cost)
+                    if not matches(item.key, item.value):
+                        continue
+                events.append(WatchEvent("ADDED", item.key, item.revision, item.value))
             if events:
                 yield events
         if options.send_initial_events:
@@ -232,6 +239,11 @@ class Reading:
             return field_test is None or field_test(key, document)
 
         return matches, only_name
+
+
+def _test_cost(options: ListOptions | WatchOptions) -> int:
+    """Of looking at one document, however short, in bytes of documents."""
+    return DOCUMENT_COST + len(options.label_selector) + len(options.field_selector)
 
 
 def _field_test(selector: FieldSelector, strategy: Strategy) -> Matcher:

@@ -38,6 +38,12 @@ def metadata_only(document: bytes) -> bytes:
     return _PARTIAL_HEAD + bytes(_read_metadata(document).metadata) + b"}"
 
 
+def metadata_of(document: bytes) -> dict[str, Any]:
+    """The metadata alone, decoded."""
+    metadata: dict[str, Any] = msgspec.json.decode(_read_metadata(document).metadata)
+    return metadata
+
+
 def list_item(document: bytes, kind: Kind) -> bytes:
     """The document without apiVersion and kind, which the list says once for all."""
     head = _item_head(kind)

@@ -7,6 +7,7 @@ import gzip
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
+from threading import Lock
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -115,6 +116,8 @@ class Schema:
         self.release: Final = data.release
         self._definitions = data.types
         self._shapes: dict[str, Shape] = dict(_SPECIAL)
+        self._complete: dict[str, Shape] = {}
+        self._lock = Lock()
         self._names = {
             (kind.api_version, kind.kind): name
             for name, definition in data.types.items()
@@ -123,7 +126,12 @@ class Schema:
 
     def kind(self, api_version: str, kind: str) -> Type:
         """Raises KeyError for a kind that is not served."""
-        shape = self._reference(self._names[_home(api_version, kind), kind])
+        name = self._names[_home(api_version, kind), kind]
+        shape = self._complete.get(name)
+        if shape is None:
+            # One thread at a time: what is half put together must not be seen.
+            with self._lock:
+                shape = self._complete[name] = self._reference(name)
         assert isinstance(shape, ObjectShape), f"{api_version} {kind} is no object"
         return shape
 

@@ -4,17 +4,20 @@ HTTP (`onejob.api.http`) and the in-process client (`onejob.client.local`) both 
 Failures are raised as `onejob.api.errors.ApiError`. A write returns once it is on disk.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
 import msgspec
 
-from onejob.api.errors import InternalError, NotFound, not_found
+from onejob.api.errors import InternalError, NotFound, RequestTooLarge, not_found
 from onejob.api.kinds import KINDS, Kind
 from onejob.api.other_names import OtherNames, all_translated, translated
+from onejob.api.patching import copied
 from onejob.api.pod_subresources import bind, evict
 from onejob.api.reading import Reading
+from onejob.api.rehearsal import rehearsed
+from onejob.api.representations import metadata_of
 from onejob.api.requests import (
     DeleteOptions,
     ListOptions,
@@ -28,10 +31,11 @@ from onejob.api.requests import (
 from onejob.api.schema import load_schema
 from onejob.api.strategies import strategy_for
 from onejob.api.strategy import Document
+from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
 from onejob.api.writes import Writes
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
-from onejob.objects.meta import Key
+from onejob.objects.meta import NAMESPACES, Key
 from onejob.store.base import Store, StoreError
 
 #: Kinds whose DELETE answers with the object even when it is gone at once.
@@ -41,7 +45,8 @@ _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
 class Service:
     """`body` arguments are decoded documents (dicts) that the service may change; `problems`
     are what decoding already found (duplicate fields), to be reported with unknown fields
-    according to field_validation."""
+    according to field_validation; `size` is what a document takes as bytes, about: large ones
+    are worked on by another thread."""
 
     def __init__(self, store: Store, *, clock: Clock, rng: Random, gates: FeatureGates) -> None:
         strategies = {kind.resource: strategy_for(kind, gates) for kind in KINDS}
@@ -50,6 +55,7 @@ class Service:
         self.strategies = strategies
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         self.writes = Writes(store, strategies, load_schema(), clock, rng)
+        self.worker = Worker()
         self._reading = Reading(store, strategies)
         self._other_names = OtherNames(self, self._reading)
 
@@ -63,20 +69,21 @@ class Service:
         name: str = "",
         subresource: str = "",
         problems: Sequence[str] = (),
+        size: int = 0,
     ) -> Outcome:
         """POST. `name` and `subresource` for pods/binding and pods/eviction."""
         if kind.stored_as:
-            return await self._other_names.create(kind, namespace, body, options, problems)
-        match subresource:
-            case "binding":
-                outcome = bind(self.writes, namespace, name, body, options)
-            case "eviction":
-                outcome = evict(self.writes, namespace, name, body, options)
-            case _ if kind.plural == "bindings":
-                outcome = bind(self.writes, namespace, "", body, options)
-            case _:
-                outcome = self.writes.create(kind, namespace, body, options, problems)
-        return await self._durable(outcome)
+            return await self._other_names.create(kind, namespace, body, options, problems, size)
+        if subresource or kind.plural == "bindings":
+            if size > INLINE_BYTES:
+                raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
+            act = evict if subresource == "eviction" else bind
+            return await self._durable(act(self.writes, namespace, name, body, options))
+
+        def create(writes: Writes, body: Document) -> Outcome:
+            return writes.create(kind, namespace, body, options, problems)
+
+        return await self._write(create, body, size, (Key(NAMESPACES, "", namespace),))
 
     def require_reached(self, resource_version: str) -> None:
         """Reads are always of the newest state; raises Timeout for one that is yet to come."""
@@ -113,12 +120,17 @@ class Service:
         *,
         subresource: str = "",
         problems: Sequence[str] = (),
+        size: int = 0,
     ) -> Outcome:
         if kind.stored_as:
             target = Target(kind, namespace, name)
-            return await self._other_names.update(target, body, options, problems)
+            return await self._other_names.update(target, body, options, problems, size)
         target = Target(kind, namespace, name, subresource)
-        return await self._durable(self.writes.update(target, body, options, problems))
+
+        def update(writes: Writes, body: Document) -> Outcome:
+            return writes.update(target, body, options, problems)
+
+        return await self._write(update, body, size, (target.key,))
 
     async def patch(
         self,
@@ -131,13 +143,19 @@ class Service:
         *,
         subresource: str = "",
         problems: Sequence[str] = (),
+        size: int = 0,
     ) -> Outcome:
         """`patch_type` is json, merge, strategic or apply; `body` the decoded patch."""
         if kind.stored_as:
             target = Target(kind, namespace, name)
-            return await self._other_names.patch(target, patch_type, body, options, problems)
+            return await self._other_names.patch(target, patch_type, body, options, problems, size)
         target = Target(kind, namespace, name, subresource)
-        return await self._durable(self.writes.patch(target, patch_type, body, options, problems))
+
+        def patch(writes: Writes, body: Any) -> Outcome:
+            return writes.patch(target, patch_type, body, options, problems)
+
+        keys = (target.key, Key(NAMESPACES, "", namespace))
+        return await self._write(patch, body, size, keys)
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, options: DeleteOptions
@@ -145,11 +163,11 @@ class Service:
         """The document is the object if it stays (finalizers, grace) or for Pods and
         ServiceAccounts, else a Status."""
         outcome = await self._durable(self.writes.delete(Target(kind, namespace, name), options))
-        document: Document = msgspec.json.decode(outcome.document)
-        stays = "deletionTimestamp" in document["metadata"]
+        metadata = metadata_of(outcome.document)
+        stays = "deletionTimestamp" in metadata
         if stays or kind.storage in _ANSWER_WITH_OBJECT:
             return translated(outcome) if kind.stored_as else outcome
-        return Outcome(200, _deleted(kind, document), outcome.revision, outcome.warnings)
+        return Outcome(200, _deleted(kind, metadata), outcome.revision, outcome.warnings)
 
     async def delete_collection(
         self, kind: Kind, namespace: str, selection: ListOptions, options: DeleteOptions
@@ -157,8 +175,11 @@ class Service:
         found = await self.list(kind, namespace, selection)
         documents = []
         newest = 0
+        turns = Turns()
         for document in found.documents:
-            metadata = msgspec.json.decode(document)["metadata"]
+            # Deleting reads and writes the whole document.
+            await turns.spend(8 * (len(document) + DOCUMENT_COST))
+            metadata = metadata_of(document)
             target = Target(kind, metadata.get("namespace", ""), metadata["name"])
             try:
                 outcome = self.writes.delete(target, options)
@@ -170,6 +191,24 @@ class Service:
         await self.durable(newest)
         deleted = ListOutcome(tuple(documents), self.store.revision)
         return all_translated(deleted) if kind.stored_as else deleted
+
+    async def _write(
+        self,
+        decide: Callable[[Writes, Any], Outcome],
+        body: Any,
+        size: int,
+        keys: Iterable[Key],
+    ) -> Outcome:
+        """Decide a write and wait until it is on disk; `keys` are objects it is known to read."""
+        held = (self.store.newest(key) for key in keys)
+        size += sum(len(stored.value) for stored in held if stored is not None)
+        if size <= INLINE_BYTES:
+            return await self._durable(decide(self.writes, body))
+        outcome = await rehearsed(
+            # A copy for each try: deciding changes the body.
+            self.writes, self.worker, keys, lambda writes: decide(writes, copied(body))
+        )  # fmt: skip
+        return await self._durable(outcome)
 
     async def _durable(self, outcome: Outcome) -> Outcome:
         await self.durable(outcome.revision)
@@ -183,8 +222,7 @@ class Service:
             raise InternalError(f"the write could not be stored: {error}") from error
 
 
-def _deleted(kind: Kind, document: Document) -> bytes:
-    metadata = document["metadata"]
+def _deleted(kind: Kind, metadata: Document) -> bytes:
     details = {"name": metadata["name"]}
     if kind.group:
         details["group"] = kind.group

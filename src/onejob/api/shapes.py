@@ -5,9 +5,11 @@ place. Wrong types raise `Mismatch`; unknown fields are removed and noted.
 """
 
 import re
+from binascii import a2b_base64
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
+from onejob.api.field_errors import shortened
 from onejob.api.quantity import BadQuantity, canonical_quantity
 from onejob.api.timestamps import BadTime, canonical_micro_time, canonical_time
 
@@ -128,7 +130,7 @@ class BytesShape(Shape):
             raise Mismatch(json_type(value), "[]uint8")
         # Go skips line ends inside base64.
         text = value.replace("\n", "").replace("\r", "")
-        if not _BASE64.fullmatch(text):
+        if not _is_base64(text):
             position = _base64_error_position(text)
             raise Mismatch("", "", f"illegal base64 data at input byte {position}")
         return value
@@ -320,11 +322,11 @@ def field_shape(shape: Shape, name: str) -> Shape:
 
 
 def render_path(path: Path) -> str:
-    """`spec.containers[0].foo`"""
+    """`spec.containers[0].foo`, names of any length shortened"""
     segments: list[str] = []
     while path is not None:
         path, segment = path
-        segments.append(f"[{segment}]" if isinstance(segment, int) else f".{segment}")
+        segments.append(f"[{segment}]" if isinstance(segment, int) else f".{shortened(segment)}")
     return "".join(reversed(segments)).removeprefix(".")
 
 
@@ -345,26 +347,29 @@ def json_type(value: Any) -> str:
             return "object"
 
 
-_BASE64: Final = re.compile(
-    r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII
-)
-_BASE64_LETTER: Final = re.compile(r"[A-Za-z0-9+/]", re.ASCII)
+_NO_BASE64_LETTER: Final = re.compile(r"[^A-Za-z0-9+/]", re.ASCII)
+
+
+def _is_base64(text: str) -> bool:
+    if len(text) % 4 or text.endswith("==="):
+        # Python overlooks padding where none is due.
+        return False
+    try:
+        a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _base64_error_position(text: str) -> int:
     """The byte at which Go's decoder gives up."""
-    letters = 0
-    quantum_start = 0
-    for position, character in enumerate(text):
-        if _BASE64_LETTER.match(character):
-            if letters % 4 == 0:
-                quantum_start = position
-            letters += 1
-        elif character != "=" or letters % 4 < 2:
-            return position
-        else:
-            padding = text[position:].replace("=", "", 2 if letters % 4 == 2 else 1)
-            if letters % 4 == 2 and text[position + 1 : position + 2] != "=":
-                return position if text[position + 1 :] else len(text)
-            return len(text) - len(padding)
-    return quantum_start
+    stranger = _NO_BASE64_LETTER.search(text)
+    if stranger is None:
+        # The last group of four letters is not complete.
+        return max(len(text) - 1, 0) // 4 * 4
+    position = letters = stranger.start()
+    if text[position] != "=" or letters % 4 < 2:
+        return position
+    if letters % 4 == 2 and text[position + 1 : position + 2] != "=":
+        return position if text[position + 1 :] else len(text)
+    return position + 4 - letters % 4

@@ -4,7 +4,6 @@ Directives: `$patch` (replace, delete, merge), `$deleteFromPrimitiveList/<field>
 `$setElementOrder/<field>`, `$retainKeys`. Pure: the result shares nothing with the arguments.
 """
 
-import copy
 from collections import deque
 from collections.abc import Hashable
 from typing import Any, Final
@@ -12,10 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.errors import BadRequest
+from onejob.api.field_errors import shortened
+from onejob.api.patching import copied
 from onejob.api.shapes import ListShape, ObjectShape, Shape, field_shape, json_type
 from onejob.api.strategy import Document
 
 _encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
+
+_MOST_SHOWN: Final = 20
 
 _PATCH: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -25,7 +28,7 @@ _SET_ORDER: Final = "$setElementOrder/"
 
 def strategic_merge(doc: Document, patch: Document, type_: ObjectShape) -> Document:
     """Raises BadRequest when the patch contradicts itself or the schema."""
-    return _merge_map(copy.deepcopy(doc), copy.deepcopy(patch), type_)
+    return _merge_map(copied(doc), copied(patch), type_)
 
 
 def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
@@ -84,7 +87,7 @@ def _merge_list(original: list[Any], patch: list[Any], shape: ListShape) -> list
     places = _places(merged, key)
     wanted = [item for item in patch if not _is_deletion(item)]
     for item in wanted:
-        change = copy.deepcopy(item)
+        change = copied(item)
         place = places.setdefault(_identity(item, key), len(merged))
         if place < len(merged):
             merged[place] = _merge_map(merged[place], change, shape.items)
@@ -156,7 +159,10 @@ def _check_items(original: list[Any], patch: list[Any], shape: ListShape) -> Non
             raise BadRequest(f"cannot merge {json_type(item)} into a list of {shape.items.go_name}")
     for item in patch:
         if item.get(_PATCH) != "replace" and shape.merge_key not in item:
-            raise BadRequest(f"map: {item} does not contain declared merge key: {shape.merge_key}")
+            raise BadRequest(
+                f"map: {shortened(str(item))} does not contain declared merge key: "
+                f"{shape.merge_key}"
+            )
 
 
 def _check_order(change: list[Any], order: list[Any], key: str) -> None:
@@ -164,7 +170,14 @@ def _check_order(change: list[Any], order: list[Any], key: str) -> None:
     kept = [item for item in change if not _is_deletion(item)]
     positions = [places.get(_identity(item, key), -1) for item in kept]
     if -1 in positions or positions != sorted(positions):
-        raise BadRequest(f"The order in patch list:\n{change}\n doesn't match {order}")
+        raise BadRequest(
+            f"The order in patch list:\n{_excerpt(change)}\n doesn't match {_excerpt(order)}"
+        )
+
+
+def _excerpt(items: list[Any]) -> str:
+    text = str(items[:_MOST_SHOWN])
+    return text if len(items) <= _MOST_SHOWN else f"{text[:-1]}, ... {len(items)} items]"
 
 
 def _retain_keys(original: Document, patch: Document) -> None:

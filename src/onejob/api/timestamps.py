@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
+from onejob.api.field_errors import shortened
+
 _RFC3339: Final = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?P<fraction>[.,]\d+)?(?P<zone>Z|[+-]\d\d:\d\d)"
 )
@@ -16,9 +18,14 @@ class BadTime(ValueError):
     """The text is no RFC 3339 time; the message is close to upstream's."""
 
 
-@lru_cache(maxsize=1024)  # One document names the same moment many times.
 def canonical_time(text: str) -> str:
     """The same moment cut to whole seconds of UTC."""
+    # Long texts are not remembered: whoever sends them shall not fill our memory.
+    return _canonical_time(text) if len(text) <= 64 else _canonical_time.__wrapped__(text)
+
+
+@lru_cache(maxsize=1024)  # One document names the same moment many times.
+def _canonical_time(text: str) -> str:
     moment = _parse(text, _LAYOUT)
     # Not strftime: it does not pad years before 1000.
     return f"{moment.replace(microsecond=0, tzinfo=None).isoformat()}Z"
@@ -43,5 +50,6 @@ def _parse(text: str, layout: str) -> datetime:
         )
     except (ValueError, OverflowError):
         raise BadTime(
-            f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"'
+            f'parsing time "{shortened(text)}" as "{layout}": cannot parse "{shortened(text)}" '
+            'as "2006"'
         ) from None

@@ -5,10 +5,11 @@ a patch never conflicts with itself, and a batch of writes shares one commit. Ca
 `store.durable(outcome.revision)` before they tell anybody.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +28,7 @@ from onejob.api.errors import (
     BadRequest,
     Forbidden,
     Invalid,
+    RequestTooLarge,
     already_exists,
     conflict,
     not_found,
@@ -53,7 +55,10 @@ from onejob.api.strategic_merge import strategic_merge
 from onejob.api.strategy import Document, Strategy
 from onejob.clock import Clock
 from onejob.objects.meta import NAMESPACES, Key
-from onejob.store.base import Store, Stored
+from onejob.store.base import StagingStore, Stored
+
+#: What etcd takes of one object.
+MAX_OBJECT_BYTES: Final = 1536 * 1024
 
 #: How often a generated name that is taken is thrown again.
 _NAME_TRIES = 8
@@ -64,7 +69,7 @@ _decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).deco
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    store: Store
+    store: StagingStore
     strategies: Mapping[str, Strategy]
     schema: Schema
     clock: Clock
@@ -113,9 +118,11 @@ class Writes:
         key = Key(kind.storage, namespace, name)
         if self.store.newest(key) is not None:
             raise already_exists(kind.resource, name)
+        largest = _largest(options)
         if options.dry_run:
-            return Outcome(201, _encode(doc), self.store.revision, tuple(warnings))
-        stored = self.stage(key, 0, doc)
+            value = _bounded(_encode(doc), largest)
+            return Outcome(201, value, self.store.revision, tuple(warnings))
+        stored = self.stage(key, 0, doc, largest)
         return Outcome(201, stored.value, stored.revision, tuple(warnings))
 
     def _free_name(self, kind: Kind, namespace: str, prefix: str) -> str:
@@ -246,9 +253,11 @@ class Writes:
         if managed:
             doc["metadata"]["managedFields"] = managed
         warnings = (*warnings, *created.warnings)
+        largest = _largest(options)
         if options.dry_run:
-            return Outcome(201, _encode(doc), self.store.revision, warnings)
-        stored = self.stage(target.key, 0, doc)
+            value = _bounded(_encode(doc), largest)
+            return Outcome(201, value, self.store.revision, warnings)
+        stored = self.stage(target.key, 0, doc, largest)
         return Outcome(201, stored.value, stored.revision, warnings)
 
     def _replace(
@@ -291,12 +300,15 @@ class Writes:
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if new == old or (not options.trusted and _same_but_for_times(new, old)):
             return Outcome(200, stored.value, stored.revision, tuple(warnings))
+        # An object that was too large before the limit may still be changed, but not grow.
+        largest = max(_largest(options), len(stored.value))
         if options.dry_run:
-            return Outcome(200, _encode(new), stored.revision, tuple(warnings))
+            value = _bounded(_encode(new), largest)
+            return Outcome(200, value, stored.revision, tuple(warnings))
         if gone_after_update(new):
             removed = self.remove(msgspec.structs.replace(stored, value=_encode(new)))
             return msgspec.structs.replace(removed, warnings=tuple(warnings))
-        staged = self.stage(stored.key, stored.revision, new)
+        staged = self.stage(stored.key, stored.revision, new, largest)
         return Outcome(200, staged.value, staged.revision, tuple(warnings))
 
     def _require_unconditional(self, target: Target) -> None:
@@ -354,12 +366,13 @@ class Writes:
             raise not_found(target.kind.resource, target.name)
         return stored, _decode(stored.value)
 
-    def stage(self, key: Key, expected: int, doc: Document) -> Stored:
+    def stage(self, key: Key, expected: int, doc: Document, largest: int = sys.maxsize) -> Stored:
+        """Raises RequestTooLarge for a document of more than `largest` bytes."""
         metadata = doc["metadata"]
 
         def encode(revision: int) -> bytes:
             metadata["resourceVersion"] = str(revision)
-            return _encode(doc)
+            return _bounded(_encode(doc), largest)
 
         staged = self.store.stage(key, expected, encode, cold=is_cold(key.resource, doc))
         assert staged is not None, "only a deletion leaves nothing behind"
@@ -397,6 +410,22 @@ class Writes:
         return _judge(
             found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
         )
+
+
+def _largest(options: WriteOptions) -> int:
+    """What onejob itself adds to an object (its status) is never refused."""
+    return sys.maxsize if options.trusted else MAX_OBJECT_BYTES
+
+
+def _bounded(value: bytes, largest: int) -> bytes:
+    if len(value) > largest:
+        # Upstream says the first words with 500; but it is the request that is wrong, and 500
+        # has clients try again.
+        raise RequestTooLarge(
+            f"etcdserver: request is too large: the object takes {len(value)} bytes, the limit "
+            f"is {MAX_OBJECT_BYTES}"
+        )
+    return value
 
 
 def _check_revision(target: Target, new: Document, stored: Stored) -> None:

@@ -13,10 +13,14 @@ from typing import Any, Final
 import yaml
 
 from onejob.api.errors import BadRequest
+from onejob.api.field_errors import shortened
+from onejob.api.shapes import MAX_PROBLEMS
 
-#: Values in a document, aliases counted as often as they are used. Reading that many takes
-#: most of a second, and no real document comes near.
+#: Values in a document and characters of its texts, aliases counted as often as they are used.
 MAX_VALUES: Final = 100_000
+MAX_CHARACTERS: Final = 3 * 1024 * 1024
+#: The parser compares each with all before it.
+_MAX_DIRECTIVES: Final = 100
 
 _TRUE: Final = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
 _FALSE: Final = ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
@@ -42,6 +46,8 @@ _RESOLVED_TAGS: Final = (None, *_NUMBER_TAGS, *_WORD_TAGS)
 def read_yaml(body: bytes, max_depth: int) -> tuple[Any, list[str]]:
     """The one document of `body` as JSON values, and a text per key that was given twice.
     Raises BadRequest."""
+    if body.count(b"\n%TAG") > _MAX_DIRECTIVES:
+        raise _bad("too many directives")
     try:
         events = iter(yaml.parse(body.decode("utf-8", "replace"), Loader=yaml.CSafeLoader))
         reader = _Reader(events, max_depth)
@@ -55,7 +61,8 @@ class _Reader:
         self.problems: list[str] = []
         self._events = events
         self._max_depth = max_depth
-        self._budget = MAX_VALUES
+        self._values_left = MAX_VALUES
+        self._characters_left = MAX_CHARACTERS
         self._anchors: dict[str, Any] = {}
 
     def document(self) -> Any:
@@ -71,15 +78,19 @@ class _Reader:
     def _value(self, event: Any, depth: int) -> Any:
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise _bad(f"unknown anchor '{event.anchor}' referenced")
+                raise _bad(f"unknown anchor '{shortened(str(event.anchor))}' referenced")
             return self._copy(self._anchors[event.anchor], depth)
-        self._spend()
         value: Any
         if isinstance(event, yaml.ScalarEvent):
+            self._spend(len(event.value))
             value = _scalar(event)
-        elif depth > self._max_depth:
+            if event.anchor is not None:
+                self._anchors[event.anchor] = value
+            return value
+        self._spend(0)
+        if depth > self._max_depth:
             raise _too_deep()
-        elif isinstance(event, yaml.SequenceStartEvent):
+        if isinstance(event, yaml.SequenceStartEvent):
             value = []
             while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
                 value.append(self._value(item, depth + 1))
@@ -98,25 +109,29 @@ class _Reader:
                 merged.update(_merge(self._value(next(self._events), depth + 1)))
                 continue
             key = _key(self._value(key_event, depth + 1))
-            if key in mapping:
+            if key in mapping and len(self.problems) < MAX_PROBLEMS:
                 line = key_event.start_mark.line + 1
-                self.problems.append(f'line {line}: key "{key}" already set in map')
+                self.problems.append(f'line {line}: key "{shortened(key)}" already set in map')
             mapping[key] = self._value(next(self._events), depth + 1)
         return {**merged, **mapping} if merged else mapping
 
     def _copy(self, value: Any, depth: int) -> Any:
-        self._spend()
+        self._spend(len(value) if isinstance(value, str) else 0)
         if not isinstance(value, list | dict):
             return value
         if depth > self._max_depth:
             raise _too_deep()
         if isinstance(value, list):
             return [self._copy(item, depth + 1) for item in value]
+        self._spend(sum(map(len, value)))
         return {key: self._copy(item, depth + 1) for key, item in value.items()}
 
-    def _spend(self) -> None:
-        self._budget -= 1
-        if self._budget < 0:
+    def _spend(self, characters: int) -> None:
+        self._values_left -= 1
+        self._characters_left -= characters
+        if self._characters_left < 0:
+            raise _bad(f"document holds more than {MAX_CHARACTERS} characters, aliases included")
+        if self._values_left < 0:
             raise _bad(f"document holds more than {MAX_VALUES} values, aliases included")
 
 
@@ -154,14 +169,14 @@ def _scalar(event: Any) -> Any:
     if _FLOAT.fullmatch(plain):
         return _float(plain)
     if _INFINITE.fullmatch(text):
-        raise _bad(f"unsupported value: {text}")
+        raise _bad(f"unsupported value: {shortened(text)}")
     return text
 
 
 def _float(text: str) -> int | float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise _bad(f"unsupported value: {text}")
+        raise _bad(f"unsupported value: {shortened(text)}")
     # On its way through JSON, Go writes 1.0 as 1.
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 

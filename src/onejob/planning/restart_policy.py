@@ -9,7 +9,9 @@ from onejob.objects.meta import View
 
 
 def restart_policy_of(job: Job) -> str:
-    return _read(bytes(job.spec.template))
+    template = bytes(job.spec.template)
+    # Large templates are not remembered: five hundred of them could fill the memory.
+    return _read(template) if len(template) <= 16 * 1024 else _read.__wrapped__(template)
 
 
 class _TemplateSpec(View, frozen=True):

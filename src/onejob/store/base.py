@@ -147,25 +147,16 @@ class Watch(Protocol):
         """Stop; idempotent. A pending `__anext__` raises StopAsyncIteration."""
 
 
-class Store(Protocol):
+class StagingStore(Protocol):
+    """What deciding a write needs."""
+
     @property
     def revision(self) -> int:
         """The newest durable revision; at least 1, also when nothing was ever written."""
 
     @property
-    def rollbacks(self) -> int:
-        """How often a commit failed, and with it all that was staged."""
-
-    @property
-    def compacted(self) -> int:
-        """Watches and snapshots must start at or after this revision."""
-
-    @property
     def damaged(self) -> Mapping[Key, int]:
         """Objects whose documents cannot be read, with their revisions: in no list."""
-
-    def get(self, key: Key) -> Stored | None:
-        """The newest durable version. Raises DamagedDocument."""
 
     def newest(self, key: Key) -> Stored | None:
         """The newest staged version: what a write will be checked against. Raises
@@ -174,10 +165,6 @@ class Store(Protocol):
     def discard(self, key: Key) -> int:
         """Stage the deletion of a damaged object; returns the revision of that. Watchers hear
         nothing of it, as they heard nothing of the object."""
-
-    def warm(self, keys: Sequence[Key]) -> None:
-        """Read those of these objects that are cold with one statement. For whoever writes
-        them next, before anybody else gets a turn; nothing but time depends on it."""
 
     def stage(
         self,
@@ -191,8 +178,9 @@ class Store(Protocol):
         """Put or delete (encode None) an object whose newest staged revision is `expected`.
 
         `expected` 0 means the object must not exist. `encode` gets the revision of this
-        write and returns the document. Returns the staged version (None for a deletion's
-        document; the deletion still takes a revision). Raises RevisionMismatch.
+        write and returns the document; if it raises, nothing is staged. Returns the staged
+        version (None for a deletion's document; the deletion still takes a revision). Raises
+        RevisionMismatch.
 
         `cold` says that this version will rarely be read, as of a finished Pod: its value is
         kept on disk only. `quiet` is passed on to watchers.
@@ -201,6 +189,23 @@ class Store(Protocol):
     @property
     def staged_revision(self) -> int:
         """The newest revision handed out by `stage`."""
+
+
+class Store(StagingStore, Protocol):
+    @property
+    def rollbacks(self) -> int:
+        """How often a commit failed, and with it all that was staged."""
+
+    @property
+    def compacted(self) -> int:
+        """Watches and snapshots must start at or after this revision."""
+
+    def get(self, key: Key) -> Stored | None:
+        """The newest durable version. Raises DamagedDocument."""
+
+    def warm(self, keys: Sequence[Key]) -> None:
+        """Read those of these objects that are cold with one statement. For whoever writes
+        them next, before anybody else gets a turn; nothing but time depends on it."""
 
     async def durable(self, revision: int) -> None:
         """Wait until everything up to `revision` is on disk and visible to readers.

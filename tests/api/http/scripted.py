@@ -16,6 +16,7 @@ from onejob.api.requests import (
     WatchOptions,
     WriteOptions,
 )
+from onejob.api.turns import Worker
 from onejob.clock import SystemClock
 
 
@@ -47,6 +48,7 @@ class ScriptedService:
         self.failure: Exception | None = None
         self.open_watches = 0
         self.no_watches = asyncio.Event()
+        self.worker = Worker()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         self._fail()
@@ -83,6 +85,7 @@ class ScriptedService:
         name: str = "",
         subresource: str = "",
         problems: Sequence[str] = (),
+        size: int = 0,
     ) -> Outcome:
         self._fail()
         self.seen.append((body, options))

@@ -1,0 +1,61 @@
+"""Who works long lets others have their turn on the event loop.
+
+Work is counted, not timed, so that the same run takes the same turns again. What cannot be cut
+into turns goes to a worker thread: there Python itself takes turns every few milliseconds.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+from onejob.api.errors import TooManyRequests
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Bytes of documents that are looked at in one turn: a few milliseconds' worth.
+TURN_BYTES: Final = 512 * 1024
+#: A document costs this much, however short it is.
+DOCUMENT_COST: Final = 2048
+
+#: A request of more bytes, body and stored object together, is worked on by the worker.
+INLINE_BYTES: Final = 16 * 1024
+_MOST_WAITING: Final = 64
+
+
+class Turns:
+    def __init__(self, budget: int = TURN_BYTES) -> None:
+        self._budget = budget
+        self._left = budget
+
+    async def spend(self, cost: int) -> None:
+        self._left -= cost
+        if self._left <= 0:
+            self._left = self._budget
+            await asyncio.sleep(0)
+
+
+class Worker:
+    """A thread for large requests, one after the other: with several at work, each would take
+    the interpreter for a while before the loop gets it back."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        #: Since the start, for tests: what went through here.
+        self.runs = 0
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Raises TooManyRequests when too many wait: each holds its whole body."""
+        if self._waiting >= _MOST_WAITING:
+            raise TooManyRequests(
+                "too many large requests are waiting, please try again later",
+                retry_after_seconds=1,
+            )
+        self._waiting += 1
+        try:
+            async with self._turn:
+                self.runs += 1
+                return await asyncio.to_thread(work, *args, **kwargs)
+        finally:
+            self._waiting -= 1
