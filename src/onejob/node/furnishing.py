@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.node.environment import ConfigProblem
+from onejob.node.hosts_file import HOSTS, make_hosts_file
 from onejob.node.last_message import last_message, make_message_file
 from onejob.node.links import LinkRefused, Links
 from onejob.node.logs import log_path
@@ -71,18 +72,20 @@ class Furnishing:
         container: Container,
         ref: AttemptRef,
         settings: FetchedSettings,
-    ) -> None:
-        """Make what an attempt shall find, and say in its request how it gets there. Raises
-        ConfigProblem, VolumeProblem, OSError."""
+    ) -> list[str]:
+        """Make what an attempt shall find, and say in its request how it gets there. Returns what
+        is not as the Pod asks. Raises ConfigProblem, VolumeProblem, OSError."""
         names_message_file = _wants_message_file(container, request)
         falls_back = container.termination_message_policy == "FallbackToLogsOnError"
-        special = container.volume_mounts or names_message_file or falls_back
+        aliases = pod.spec.host_aliases
+        special = container.volume_mounts or names_message_file or falls_back or aliases
         if not special and not self._settings.host_read_only:
-            return
+            return []
         self._furnished.add(pod.uid)
         folder = self._pods / pod.uid
+        notes: list[str] = []
         mounts = container_mounts(
-            pod, container, folder, settings, self._settings.node, request["env"]
+            pod, container, folder, settings, self._settings.node, request["env"], notes
         )
         isolates = self._isolates()
         if names_message_file:
@@ -94,10 +97,18 @@ class Furnishing:
                 _rename(container.termination_message_path, str(message), request)
         elif falls_back:
             self._messages[ref] = container
+        if aliases and not isolates:
+            notes.append(
+                "hostAliases are not honoured: this machine has no mount namespaces, so a Pod "
+                "cannot have an /etc/hosts of its own"
+            )
+        elif aliases and all(mount.mount_path != HOSTS for mount in container.volume_mounts):
+            mounts.append(Mount(str(make_hosts_file(self._pods, pod)), HOSTS))
         if isolates:
             self._mount(request, folder, mounts)
         else:
             self._link(pod, container, mounts)
+        return notes
 
     def refresh(self, pod: NodePod, settings: FetchedSettings) -> None:
         """Bring the files in a Pod's volumes up to date. Raises VolumeProblem."""
@@ -129,7 +140,7 @@ class Furnishing:
         self._scratch.give_back(uid)
         if uid in self._furnished:
             self._furnished.discard(uid)
-            for name in ("volumes", "root", "messages"):
+            for name in ("volumes", "root", "messages", "etc"):
                 self._remove(f"{self._pods}/{uid}/{name}")
 
     def remove_all(self, uid: str) -> None:

@@ -15,7 +15,16 @@ from msgspec.structs import replace
 
 from onejob.api.errors import ApiError, Conflict, NotFound
 from onejob.client.base import Delete, Patch, Result
-from onejob.node.runtime import AttemptRef, Ended, Hindered, Lost, Runtime, RuntimeEvent, Started
+from onejob.node.runtime import (
+    AttemptRef,
+    Ended,
+    Hindered,
+    Lost,
+    Runtime,
+    RuntimeEvent,
+    Started,
+    Warned,
+)
 from onejob.node.sighting import Sighting
 from onejob.node.supervisor.pressure import PRESSURES
 from onejob.node.writer import Change
@@ -148,6 +157,9 @@ class PodWork:
             )
 
     def happened(self, event: RuntimeEvent) -> None:
+        if isinstance(event, Warned):
+            self._around.warn(self.pod, event.reason, event.message)
+            return
         ref = event.ref
         container = self.pod.container(ref.container)
         seen = self.seen.get(ref.container, UNSEEN)

@@ -81,6 +81,7 @@ def run_request(
         *_limits(container, around.abilities),
         *env_arguments,
         *(_volume(mount) for mount in mounts),
+        *_hosts(pod),
         f"--hostname={_hostname(pod)}",
         f"--stop-timeout={max(pod.spec.termination_grace_period_seconds, 0)}",
         # The Pod's probes say what healthy means, not the image.
@@ -162,6 +163,14 @@ def _volume(mount: Mount) -> str:
     if ":" in mount.source:
         raise ConfigProblem(f'the engine cannot mount "{mount.source}": its path has a colon')
     return f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
+
+
+def _hosts(pod: NodePod) -> list[str]:
+    return [
+        f"--add-host={name}:{alias.ip}"
+        for alias in pod.spec.host_aliases
+        for name in alias.hostnames
+    ]
 
 
 def _logging(log_file: Path, around: Surrounding) -> list[str]:

@@ -48,6 +48,7 @@ from onejob.node.runtime import (
     RuntimeEvent,
     RuntimeUnavailable,
     Started,
+    Warned,
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.supervisor import linux
@@ -267,7 +268,10 @@ class PodmanRuntime:
             image = await self._images.provide(
                 pod.uid, container.image, container.image_pull_policy
             )
-            request = await asyncio.to_thread(self._prepare, pod, container, ref, settings, image)
+            notes: list[str] = []
+            request = await asyncio.to_thread(
+                self._prepare, pod, container, ref, settings, image, notes
+            )
         except (ConfigProblem, ImageProblem) as problem:
             self._hinder(attempt, problem.reason, problem.message)
             return
@@ -278,6 +282,8 @@ class PodmanRuntime:
             failed = Exit(128, self._clock.now(), reason="ContainerCannotRun", message=str(error))
             self._tell(attempt, Ended(ref, failed))
             return
+        if notes:
+            self._deliver([Warned(ref, "NotAsAsked", note) for note in notes])
         attempt.stage = "starting"
         attempt.stop_signal = image.stop_signal
         answer = await self._engine.run(request.arguments, request.env, self._engine_folder(ref))
@@ -327,10 +333,11 @@ class PodmanRuntime:
         ref: AttemptRef,
         settings: FetchedSettings,
         image: ImageFacts,
+        notes: list[str],
     ) -> RunRequest:
         folder = self._pods / pod.uid
         env = environment(pod, container, self._settings.base_env, settings, self._settings.node)
-        mounts = container_mounts(pod, container, folder, settings, self._settings.node, env)
+        mounts = container_mounts(pod, container, folder, settings, self._settings.node, env, notes)
         # The engine looks sources up again: what links lead to now is what was checked.
         mounts = [replace(mount, source=os.path.realpath(mount.source)) for mount in mounts]
         if container.termination_message_path:

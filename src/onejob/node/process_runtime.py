@@ -38,6 +38,7 @@ from onejob.node.runtime import (
     RuntimeEvent,
     RuntimeUnavailable,
     Started,
+    Warned,
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.supervisor.pressure import DISK, pressure_of
@@ -265,7 +266,7 @@ class ProcessRuntime:
         try:
             command = self._settings.images.command_line(container)
             request = self._process(pod, container, ref, settings, command)
-            self._furnishing.furnish(request, pod, container, ref, settings)
+            notes = self._furnishing.furnish(request, pod, container, ref, settings)
         except NoStandIn as problem:
             failed = Exit(128, now, reason="StartError", message=str(problem))
             self._deliver([Ended(ref, failed)])
@@ -283,6 +284,8 @@ class ProcessRuntime:
             failed = Exit(128, now, reason="ContainerCannotRun", message=str(error))
             self._deliver([Ended(ref, failed)])
             return
+        if notes:
+            self._deliver([Warned(ref, "NotAsAsked", note) for note in notes])
         grace = request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
         self._longest_grace = max(self._longest_grace, grace)
         request["log"] = log_name(self._data_dir, *ref)

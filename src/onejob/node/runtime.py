@@ -59,7 +59,15 @@ class Lost(Struct, frozen=True):
     at: datetime
 
 
-RuntimeEvent: TypeAlias = Started | Ended | Hindered | Lost
+class Warned(Struct, frozen=True):
+    """The attempt is made, but not in every respect as its Pod asks."""
+
+    ref: AttemptRef
+    reason: str
+    message: str
+
+
+RuntimeEvent: TypeAlias = Started | Ended | Hindered | Lost | Warned
 
 #: The document of a ConfigMap or Secret; raises `ApiError`.
 Fetch: TypeAlias = Callable[[Key], Awaitable[bytes]]

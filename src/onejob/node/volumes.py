@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
+from onejob.api.quantity import BadQuantity, parse_quantity
 from onejob.node.atomic_files import File, give_folder, write_files
 from onejob.node.environment import (
     CONFIG_MAPS,
@@ -19,6 +20,8 @@ from onejob.node.environment import (
     resource_value,
 )
 from onejob.node.mounts import Mount
+from onejob.node.removal import MEMORY_VOLUME
+from onejob.node.supervisor import linux
 from onejob.node.supervisor.paths import (
     beneath,
     folder_of,
@@ -31,6 +34,7 @@ from onejob.objects.meta import Key
 from onejob.objects.pod_spec import (
     Container,
     DownwardFile,
+    EmptyDirVolume,
     HostPathVolume,
     KeyToPath,
     NodePod,
@@ -69,10 +73,11 @@ def container_mounts(
     settings: Settings,
     node: NodeContext,
     env: Mapping[str, str],
+    notes: list[str],
 ) -> list[Mount]:
     """Make the volumes that a container mounts, and say what to mount where. `folder` is the
-    Pod's own. What is there already (an emptyDir after a restart) stays. Raises ConfigProblem,
-    VolumeProblem."""
+    Pod's own. What is there already (an emptyDir after a restart) stays. `notes` gets what is not
+    as the Pod asks. Raises ConfigProblem, VolumeProblem."""
     by_name = {volume.name: volume for volume in pod.spec.volumes}
     paths: dict[str, Path] = {}
     mounts = []
@@ -82,7 +87,7 @@ def container_mounts(
             raise VolumeProblem(mount.name, "the Pod has no such volume")
         if mount.name not in paths:
             with _problems_of(volume):
-                paths[mount.name] = _provide(pod, volume, folder, settings, node)
+                paths[mount.name] = _provide(pod, volume, folder, settings, node, notes)
         path = paths[mount.name]
         read_only = mount.read_only or _is_written_by_node(volume)
         if part := _sub_path(mount, env):
@@ -162,22 +167,69 @@ def _prepare_part(mount: VolumeMount, volume: str, part: str) -> None:
         raise ConfigProblem(f'subPath "{part}" of volume "{mount.name}": {_text(error)}') from error
 
 
+#: The size of a page; to a tmpfs, 0 would mean no bound at all.
+_LEAST_MEMORY = 4096
+
 #: A container that starts and a refresh may write the same volume at a time.
 _writing = threading.Lock()
 
 
 def _provide(
-    pod: NodePod, volume: Volume, folder: Path, settings: Settings, node: NodeContext
+    pod: NodePod,
+    volume: Volume,
+    folder: Path,
+    settings: Settings,
+    node: NodeContext,
+    notes: list[str],
 ) -> Path:
     if volume.host_path is not None:
         return _host_path(volume.host_path)
     path = folder / "volumes" / volume.name
     if volume.empty_dir is not None:
+        if volume.empty_dir.medium == "Memory":
+            size = _memory_size(pod, volume.empty_dir, node)
+            with _own_folder(folder, volume, 0o755) as fd:
+                _mount_memory(fd, volume.name, size, notes)
         with _own_folder(folder, volume, 0o755) as fd:
             give_folder(fd, 0o777, _fs_group(pod))
         return path
     _write_contents(pod, volume, folder, settings, node, make=0o755)
     return path
+
+
+def _mount_memory(folder: int, name: str, size: int, notes: list[str]) -> None:
+    """Put a tmpfs over the folder, for all containers of the Pod, unless there is one."""
+    if os.fstat(folder).st_dev != os.stat("..", dir_fd=folder).st_dev:
+        return
+    if os.geteuid() != 0:
+        notes.append(
+            f'emptyDir "{name}" with medium Memory lies on disk: only root may mount a tmpfs'
+        )
+        return
+    flags = linux.MS_NOSUID | linux.MS_NODEV
+    options = f"mode=0777,size={size}"
+    try:
+        linux.mount(MEMORY_VOLUME, f"/proc/self/fd/{folder}", flags, "tmpfs", options)
+    except OSError as error:
+        notes.append(f'emptyDir "{name}" with medium Memory lies on disk: {error.strerror}')
+
+
+def _memory_size(pod: NodePod, volume: EmptyDirVolume, node: NodeContext) -> int:
+    """As the kubelet: what the node has, the containers may use or the volume may hold, whichever
+    is least. Raises ConfigProblem."""
+    try:
+        limits = sum(
+            parse_quantity(container.resources.limits.get("memory", "0")).nanos
+            for container in pod.spec.containers
+        )
+        bounds = (
+            node.allocatable.get("memory", 0),
+            limits // 10**9,
+            parse_quantity(volume.size_limit).nanos // 10**9,
+        )
+    except BadQuantity as error:
+        raise ConfigProblem(str(error)) from error
+    return max(min((size for size in bounds if size > 0), default=_LEAST_MEMORY), _LEAST_MEMORY)
 
 
 def _write_contents(

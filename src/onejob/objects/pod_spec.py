@@ -304,6 +304,11 @@ class ReadinessGate(View, frozen=True):
     condition_type: str = ""
 
 
+class HostAlias(View, frozen=True):
+    ip: str = ""
+    hostnames: tuple[str, ...] = ()
+
+
 class NodePodSpec(View, frozen=True):
     node_name: str = ""
     restart_policy: str = "Always"
@@ -314,6 +319,7 @@ class NodePodSpec(View, frozen=True):
     volumes: tuple[Volume, ...] = ()
     hostname: str = ""
     host_network: bool = False
+    host_aliases: tuple[HostAlias, ...] = ()
     service_account_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     affinity: Affinity | None = None

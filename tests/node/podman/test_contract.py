@@ -1,6 +1,7 @@
 """What a Pod may expect of real containers: the same as of processes, and its image's files."""
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -124,6 +125,30 @@ def test_volumes_are_at_their_mount_paths_and_shared_by_the_containers_of_a_pod(
             assert "hellox\n" in output
             assert "Read-only file system" in output
             assert exit_of(ended)["exitCode"] == 1
+
+    asyncio.run(main())
+
+
+def test_host_aliases_and_memory_volumes_are_as_the_pod_asks(place: Path) -> None:
+    aliases = [
+        {"ip": "203.0.113.7", "hostnames": ["one.example", "two.example"]},
+        {"ip": "2001:db8::7", "hostnames": ["six.example"]},
+    ]
+    mount = [{"name": "v", "mountPath": "/memory"}]
+    pod = script("cat /etc/hosts /proc/mounts", volumeMounts=mount)
+    volumes = [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
+
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.run(with_spec(pod, hostAliases=aliases, volumes=volumes))
+            lines = [line.split() for line in (await node.output("p")).splitlines()]
+            names = {name: line[0] for line in lines for name in line[1:]}
+            assert names["one.example"] == names["two.example"] == "203.0.113.7"
+            assert names["six.example"] == "2001:db8::7"
+            if os.geteuid() == 0:
+                (memory,) = (line for line in lines if line[1] == "/memory")
+                assert memory[2] == "tmpfs"
+                assert "size=1024k" in memory[3].split(",")
 
     asyncio.run(main())
 
