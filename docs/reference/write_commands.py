@@ -26,6 +26,11 @@ Whoever can write to the data dir can act as its admin. So it must belong to the
 onejob, nobody else may be able to write to it or to replace it (a folder above it that belongs to
 another user, or that all may write to without the sticky bit), and links inside of it are not
 followed. Otherwise every command, those that only read included, ends with exit code 2.
+
+Ctrl-C, SIGTERM and a closed terminal stop the Pods of a run with their grace period; a second
+signal kills them. `get`, `describe` and `why` show what a run left unfinished as `Stopped` (by a
+signal or `--timeout`), `Blocked` (its Pods could never start) or `Lost` (the run's own process
+was killed); the stored objects stay as they were.
 """
 
 

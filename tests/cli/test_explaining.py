@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from onejob.cli.explaining import Explanation, explain_job
+from onejob.cli.runs import RanJob, Run, RunEnd
+from onejob.planning.placement import NodeView
 from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp
 
 
@@ -14,9 +16,12 @@ def explain(
     status: dict[str, Any] | None = None,
     metadata: dict[str, Any] | None = None,
     at: float = 0.0,
+    node: NodeView | None = None,
+    ended: RunEnd | None = None,
 ) -> Explanation:
     status = {"startTime": stamp(NOON), **(status or {})}
-    return explain_job(job_document(spec=spec, status=status, metadata=metadata), pods, after(at))
+    document = job_document(spec=spec, status=status, metadata=metadata)
+    return explain_job(document, pods, after(at), node=node, ended=ended)
 
 
 def test_a_running_job_waits_for_its_pods() -> None:
@@ -89,13 +94,77 @@ def test_pods_that_cannot_be_placed_say_why() -> None:
         ],
     }
     answer = explain(pod, status={"active": 1})
-    assert answer.evidence[1] == (
-        "pod pi-aaaaa is not placed: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."
-    )
+    assert answer.state == "job/pi waits for room on the node: cpu is short."
+    assert answer.evidence[1] == "pod pi-aaaaa: 0/1 nodes are available: 1 Insufficient cpu."
+    assert answer.next == ("its Pods start when there is room",)
+    node = NodeView("here", allocatable={"cpu": 2000, "pods": 110})
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    answer = explain(pod, status={"active": 1}, node=node)
+    assert answer.evidence[1] == "pod pi-aaaaa: it waits for room: cpu"
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}}
+    answer = explain(pod, status={"active": 1}, node=node)
+    assert answer.state.startswith("job/pi cannot start: Unschedulable: 0/1 nodes are available")
+    assert answer.state.endswith("it asks for cpu 3 of 2")
+    assert answer.next == ("nothing, until its Pods have what they need to start",)
+
+
+def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
+    def waiting(name: str) -> dict[str, Any]:
+        pod = pod_document(name, phase="Pending")
+        message = "0/1 nodes are available: 1 Insufficient memory, 1 Too many pods."
+        condition = {"type": "PodScheduled", "status": "False", "message": message}
+        pod["status"] = {"phase": "Pending", "conditions": [condition]}
+        return pod
+
+    starting = pod_document("pi-s", "Pending")
+    starting["spec"]["nodeName"] = "here"
+    starting["status"] = {"phase": "Pending"}
+    two = [waiting("pi-a"), waiting("pi-b")]
+    for pods, state in (
+        ([pod_document(), *two], "is running: 1 running, 2 waiting for room (memory, pods)."),
+        (two, "waits for room on the node: memory and pods are short."),
+        ([starting], "is starting its Pods."),
+        ([], "has no Pods yet."),
+    ):
+        answer = explain(*pods, status={"active": len(pods)}, spec={"parallelism": 3})
+        assert answer.state == f"job/pi {state}"
+
+
+def an_end(word: str, cause: str, **run: Any) -> RunEnd:
+    return RunEnd(word, after(12), cause, Run("20260101-120000.000-ab", NOON, **run))
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "cause"),
+    [
+        (
+            an_end("Stopped", "it was stopped by Ctrl-C"),
+            "was stopped 1m00s ago, after 12s.",
+            "it was stopped by Ctrl-C",
+        ),
+        (
+            an_end("Lost", "killed"),
+            "is lost: its run ended without a word about 1m00s ago, after 12s.",
+            "killed",
+        ),
+        (
+            an_end("Stopped", "onejob", jobs=(RanJob("default", "pi", "no such ConfigMap"),)),
+            "could not start, and its run was ended 1m00s ago, after 12s.",
+            "no such ConfigMap",
+        ),
+    ],
+)
+def test_a_job_whose_run_is_over_is_never_running(end: RunEnd, state: str, cause: str) -> None:
+    answer = explain(pod_document(), status={"active": 1}, at=72, ended=end)
+    assert answer.state == f"job/pi {state}"
+    assert answer.cause == (cause,)
+    assert answer.evidence == ("Pods: 0 of 1 succeeded, 1 cut short",)
+    assert answer.next == ("nothing: its run is over; onejob run starts another",)
 
 
 def test_containers_that_wait_say_why() -> None:
     pod = pod_document(phase="Pending")
+    pod["spec"]["nodeName"] = "here"
     pod["status"]["containerStatuses"][0]["state"] = {
         "waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}
     }

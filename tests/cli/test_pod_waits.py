@@ -123,8 +123,16 @@ def test_a_pod_that_waits_for_room_names_what_is_short() -> None:
     assert wait.message == "it waits for room: cpu, memory"
 
 
+def test_a_node_that_lacks_something_for_now_is_waited_for() -> None:
+    full = NodeView("here", taints=(Taint("node.kubernetes.io/disk-pressure"),))
+    wait = wait_of(node=full)
+    assert wait is not None
+    assert not wait.lasting
+    assert "disk-pressure" in wait.message
+
+
 def test_names_of_short_resources() -> None:
-    text = "0/1 nodes are available: 1 Insufficient example.com/gpu, 1 Insufficient pods."
+    text = "0/1 nodes are available: 1 Insufficient example.com/gpu, 1 Too many pods."
     assert short_resources(text) == ["example.com/gpu", "pods"]
     assert short_resources("0/1 nodes are available: 1 node(s) were unschedulable.") == []
 

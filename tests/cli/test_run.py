@@ -240,6 +240,25 @@ def test_interrupting_several_pods_is_no_failure_of_the_job(onejob: CommandLine)
     assert (job["outcome"], job["pods"], job["failed"]) == ("Stopped", 4, 0)
     kept = json.loads(onejob.run("get", "job", "four", "-o", "json").stdout)
     assert "conditions" not in kept["status"]
+    assert onejob.run("get", "jobs", "--no-headers").stdout.split()[1] == "Stopped"
+    pods = onejob.run("get", "pods", "--no-headers").stdout.splitlines()
+    assert [line.split()[2] for line in pods] == ["Stopped"] * 4
+    assert "was stopped" in onejob.run("why", "job/four").stdout.splitlines()[0]
+
+
+def test_interrupting_twice_kills_pods_that_do_not_listen(onejob: CommandLine) -> None:
+    script = "trap 'echo not yet' TERM; echo up; while :; do sleep 0.1; done"
+    file = write(onejob, "job.yaml", job_yaml("deaf", script))
+    process = onejob.start("run", file)
+    await_line(process, "] up")
+    process.send_signal(signal.SIGTERM)
+    await_line(process, "] not yet")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert "stopped (exit code 137" in output
+    record = json.loads(next(onejob.data_dir.glob("runs/*/run.json")).read_text())
+    assert (record["stoppedBy"], record["exitCode"]) == ("SIGTERM", 143)
 
 
 def test_a_closed_terminal_ends_the_run_and_its_pods(onejob: CommandLine) -> None:
@@ -273,6 +292,10 @@ def test_a_killed_run_takes_its_pods_along(onejob: CommandLine) -> None:
     process.kill()
     process.communicate(timeout=60)
     assert gone_soon(word)
+    assert onejob.run("get", "jobs", "--no-headers").stdout.split()[1] == "Lost"
+    assert "is lost" in onejob.run("why", "job/long").stdout.splitlines()[0]
+    waited = onejob.run("wait", "job/long")
+    assert (waited.returncode, "ended before" in waited.stderr) == (1, True)
 
 
 def test_a_reader_that_goes_away_is_no_crash(onejob: CommandLine) -> None:

@@ -1,11 +1,13 @@
 """The runs that are kept, found by name and pruned by age."""
 
+import asyncio
 import os
 import stat
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from onejob.cli.errors import CommandError
 from onejob.cli.places import data_dir
@@ -17,8 +19,10 @@ from onejob.cli.runs import (
     kept_runs,
     new_run_id,
     prune,
+    run_end,
     runs_of,
 )
+from onejob.cli.sources import sources
 from tests.cli.build import NOON
 
 
@@ -28,6 +32,7 @@ def keep(runs: Path, day: int, salt: str, *jobs: str) -> Path:
     folder = create_folder(runs / new_run_id(started, salt))
     named = tuple(RanJob("default", name) for name in jobs)
     folder.record(Run(folder.path.name, started, named))
+    (folder.path / "onejob.db").touch()
     folder.release()
     return folder.path
 
@@ -45,6 +50,7 @@ def test_a_folder_without_a_record_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "20260101-000000-dead").mkdir()
     (tmp_path / "20260101-000001-torn").mkdir()
     (tmp_path / "20260101-000001-torn" / "run.json").write_text("{")
+    (keep(tmp_path, 0, "early", "none") / "onejob.db").unlink()
     keep(tmp_path, 1, "aaaa", "pi")
     assert [run.jobs[0].name for _, run in kept_runs(tmp_path)] == ["pi"]
 
@@ -69,6 +75,56 @@ def test_a_run_that_is_under_way_is_never_pruned(tmp_path: Path) -> None:
     folder.release()
     assert not is_under_way(folder.path)
     assert prune(tmp_path, NOON) == [folder.path]
+
+
+def test_a_run_says_how_it_ended(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
+    run = Run("run", NOON, (RanJob("default", "pi"), RanJob("default", "e", "no such Secret")))
+    folder.record(run)
+    assert run_end(folder.path) is None
+    stopping = replace(run, stopped_by="Ctrl-C", stopped_at=NOON + timedelta(seconds=5))
+    folder.record(stopping)
+    assert run_end(folder.path) is None, "its Pods may still run"
+    folder.release()
+    second = run_end(folder.path)
+    assert second is not None, "it did not live to see the end of its Pods"
+    assert (second.word, second.at) == ("Stopped", NOON + timedelta(seconds=5))
+    folder.record(replace(stopping, finished_at=NOON + timedelta(seconds=7)))
+    end = run_end(folder.path)
+    assert end is not None
+    assert (end.word, end.at) == ("Stopped", NOON + timedelta(seconds=7))
+    assert end.cause == "it was stopped by Ctrl-C"
+    assert end.of_job("default", "pi") == end
+    blocked = end.of_job("default", "e")
+    assert (blocked.word, blocked.cause) == ("Blocked", "no such Secret")
+
+
+def test_a_run_that_was_killed_is_lost_since_its_last_sign_of_life(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
+    folder.record(Run("run", NOON))
+
+    async def live_for_a_moment() -> None:
+        alive = asyncio.ensure_future(folder.keep_alive())
+        await asyncio.sleep(0)
+        alive.cancel()
+
+    os.utime(folder.path / "run.lock", (0, 0))
+    asyncio.run(live_for_a_moment())
+    folder.release()
+    end = run_end(folder.path)
+    assert end is not None
+    assert end.word == "Lost"
+    assert end.at.year > 1970
+
+
+def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (keep(tmp_path / "runs", 0, "torn", "pi") / "onejob.db").write_bytes(b"no database" * 100)
+    early = keep(tmp_path / "runs", 1, "early", "pi")
+    where = sources(str(tmp_path), None)
+    assert [api.folder for api in where.runs()] == [early]
+    assert "20260101-120000.000-torn cannot be read: " in capsys.readouterr().err
 
 
 def test_pruning_keeps_nobody_waiting(tmp_path: Path) -> None:

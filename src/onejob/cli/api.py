@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from onejob.api.kinds import Kind
+from onejob.cli.runs import RunEnd
 
 JSON: Final = "application/json"
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -51,6 +52,8 @@ class Api(Protocol):
     title: str
     #: The namespace of commands that name none; "" where all are meant.
     namespace: str
+    #: How the run ended whose kept state this is; None where things go on.
+    ended: RunEnd | None
 
     def send(self, ask: Ask) -> Reply: ...
 

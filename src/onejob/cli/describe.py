@@ -40,5 +40,5 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
         events = list_all(api, BY_RESOURCE[EVENTS], namespace, fieldSelector=fields)
         if number:
             print("\n")
-        print("\n".join(describe(document, events, SystemClock().now())))
+        print("\n".join(describe(document, events, SystemClock().now(), api.ended)))
     return 0

@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from onejob.api.printing import human_duration, read_time
+from onejob.cli.ended_rows import finish_of, has_ended
+from onejob.cli.runs import RunEnd
 from onejob.cli.tables import render_table
 from onejob.cli.terminal import UNLIMITED
 
@@ -16,14 +18,18 @@ _UNSET: Final = "<unset>"
 _INDEXES_SHOWN: Final = 50
 
 
-def describe(document: Document, events: Sequence[Document], now: datetime) -> list[str]:
+def describe(
+    document: Document, events: Sequence[Document], now: datetime, ended: RunEnd | None = None
+) -> list[str]:
+    """`ended` is the end of the run whose kept state this is."""
     match document["kind"]:
         case "Job":
-            lines = [*_fields(_job(document)), *_template(document["spec"]["template"])]
+            fields = _job(document, ended)
+            lines = [*_fields(fields), *_template(document["spec"]["template"])]
         case "CronJob":
             lines = _cronjob(document)
         case "Pod":
-            lines = _pod(document, now)
+            lines = _pod(document, now, ended)
         case _:
             lines = _plain(document)
     return [*lines, *_events(events, now)]
@@ -32,9 +38,13 @@ def describe(document: Document, events: Sequence[Document], now: datetime) -> l
 # --- Jobs -----------------------------------------------------------------------------------
 
 
-def _job(job: Document) -> Iterator[tuple[str, str]]:
+def _job(job: Document, run: RunEnd | None) -> Iterator[tuple[str, str]]:
     spec, status = job["spec"], job.get("status", {})
     yield from _heading(job)
+    cut_short = run is not None and finish_of(job) is None
+    if run is not None and cut_short:
+        own = run.of_job(job["metadata"].get("namespace", ""), job["metadata"]["name"])
+        yield "Status", f"{own.word} at {_moment(own.at)}: {own.cause}"
     yield "Selector", _pairs_inline(spec.get("selector", {}).get("matchLabels", {}))
     yield from _labels(job["metadata"])
     yield from _owner(job)
@@ -56,7 +66,11 @@ def _job(job: Document) -> Iterator[tuple[str, str]]:
         yield "Duration", human_duration((ended - started).total_seconds())
     if spec.get("activeDeadlineSeconds") is not None:
         yield "Active Deadline Seconds", f"{spec['activeDeadlineSeconds']}s"
+    if started is not None and run is not None and cut_short:
+        yield "Duration", human_duration((run.at - started).total_seconds())
     counts = {name: status.get(name, 0) for name in ("active", "ready", "succeeded", "failed")}
+    if run is not None:
+        counts |= {"active": 0, "ready": 0}
     yield (
         "Pods Statuses",
         "{active} Active ({ready} Ready) / {succeeded} Succeeded / {failed} Failed".format(
@@ -100,13 +114,15 @@ def _cronjob(cronjob: Document) -> list[str]:
 # --- Pods -----------------------------------------------------------------------------------
 
 
-def _pod(pod: Document, now: datetime) -> list[str]:
+def _pod(pod: Document, now: datetime, run: RunEnd | None) -> list[str]:
     spec, status = pod["spec"], pod.get("status", {})
     started = read_time(status.get("startTime"))
     terminating = read_time(pod["metadata"].get("deletionTimestamp"))
     phase = status.get("phase", "")
     if terminating is not None:
         phase = f"Terminating (lasts {human_duration((now - terminating).total_seconds())})"
+    if run is not None and not has_ended(pod):
+        phase = f"{run.word} at {_moment(run.at)}: {run.cause}"
     head = [
         *_heading(pod),
         ("Service Account", spec.get("serviceAccountName", _NONE)),

@@ -7,6 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from onejob.cli.durations import short_seconds
+from onejob.cli.ended_rows import STOPPED_REASON
+from onejob.cli.pod_activity import PodActivity, activity_text, next_text, pod_activity
+from onejob.cli.runs import RunEnd
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.backoff import NO_FAILURES, BackoffRecord
@@ -14,6 +17,7 @@ from onejob.planning.counting import Census
 from onejob.planning.failure_policy import judge_failed_pod
 from onejob.planning.job import plan_job
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
+from onejob.planning.placement import NodeView
 from onejob.planning.plan import Note, Observed, Plan
 from onejob.planning.pod_facts import finish_time, is_tracked
 from onejob.planning.settings import Settings
@@ -21,6 +25,7 @@ from onejob.planning.settings import Settings
 Document = dict[str, Any]
 
 _SHOWN_PODS: Final = 3
+_RUN_IS_OVER: Final = "nothing: its run is over; onejob run starts another"
 _ODD_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -35,19 +40,42 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain_job(
-    job_document: Document, pod_documents: Sequence[Document], now: datetime
+    job_document: Document,
+    pod_documents: Sequence[Document],
+    now: datetime,
+    *,
+    node: NodeView | None = None,
+    ended: RunEnd | None = None,
 ) -> Explanation:
+    """`node` is the only place for Pods, if there is only one; `ended` is the end of the run
+    whose kept state this is."""
     job = read_job(msgspec.json.encode(job_document))
     pods = [read_pod(msgspec.json.encode(document)) for document in pod_documents]
     record = _backoff_record(pods)
     plan = plan_job(job, Census(pods), Observed(backoff=record), now, Settings())
     failed = sorted((p for p in pods if p.phase == "Failed"), key=finish_time)
-    evidence = [_counts(job), *_stuck_pods(pod_documents), *_failed_pods(job, failed, now)]
+    title = f"job/{job.metadata.name}"
+    if ended is not None and not job.finished:
+        own = ended.of_job(job.metadata.namespace, job.metadata.name)
+        return Explanation(
+            state=f"{title} {_cut_short(job, own, now)}",
+            cause=(own.cause,),
+            evidence=(_counts(job, over=True), *_failed_pods(job, failed, now)),
+            next=(_RUN_IS_OVER,),
+            witness=_witness(failed),
+        )
+    activity = pod_activity(pod_documents, node)
+    evidence = [
+        _counts(job),
+        *_stuck_pods(pod_documents, activity),
+        *_failed_pods(job, failed, now),
+    ]
+    coming = _next(job, plan, activity, now) if ended is None else [_RUN_IS_OVER]
     return Explanation(
-        state=f"job/{job.metadata.name} {_state(job, plan, now)}",
+        state=f"{title} {_state(job, plan, activity, now)}",
         cause=tuple(_causes(job, job_document, plan, now)),
         evidence=tuple(evidence),
-        next=tuple(_next(job, plan, record, pods, now)),
+        next=tuple(coming),
         witness=_witness(failed),
     )
 
@@ -55,7 +83,22 @@ def explain_job(
 # --- the state in one sentence --------------------------------------------------------------
 
 
-def _state(job: Job, plan: Plan, now: datetime) -> str:
+def _cut_short(job: Job, end: RunEnd, now: datetime) -> str:
+    """Of a Job that the end of its run has cut short."""
+    ago = _span((now - end.at).total_seconds())
+    after = ""
+    if job.status.start_time is not None:
+        after = f", after {_span((end.at - job.status.start_time).total_seconds())}"
+    match end.word:
+        case "Lost":
+            return f"is lost: its run ended without a word about {ago} ago{after}."
+        case "Blocked":
+            return f"could not start, and its run was ended {ago} ago{after}."
+        case _:
+            return f"was stopped {ago} ago{after}."
+
+
+def _state(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> str:
     finished = job.finished_condition
     if finished is not None:
         ago = ""
@@ -75,9 +118,7 @@ def _state(job: Job, plan: Plan, now: datetime) -> str:
         return "waits before it retries."
     if job.spec.parallelism == 0:
         return "is told to run no Pods."
-    if not job.status.active:
-        return "has no Pods yet."
-    return "is running."
+    return activity_text(activity)
 
 
 # --- causes ---------------------------------------------------------------------------------
@@ -146,31 +187,32 @@ def _set_by(document: Document, *path: str) -> str:
 # --- evidence -------------------------------------------------------------------------------
 
 
-def _counts(job: Job) -> str:
+def _counts(job: Job, *, over: bool = False) -> str:
     status, goal = job.status, job.spec.completions
     wanted = "" if goal is None else f" of {goal}"
-    parts = [f"{status.succeeded}{wanted} succeeded", f"{status.active} active"]
+    active = f"{status.active} cut short" if over else f"{status.active} active"
+    parts = [f"{status.succeeded}{wanted} succeeded", active]
     if status.failed:
         limit = job.spec.backoff_limit
         per_index = job.spec.backoff_limit_per_index is not None
         of = "" if limit is None or per_index else f" (backoffLimit {limit})"
         parts.append(f"{status.failed} failed{of}")
-    if status.terminating:
+    if status.terminating and not over:
         parts.append(f"{status.terminating} ending")
     return "Pods: " + ", ".join(parts)
 
 
-def _stuck_pods(pods: Sequence[Document]) -> list[str]:
-    told = []
+def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
+    told = [
+        f"pod {name} cannot start: {wait.text}" if wait.lasting else f"pod {name}: {wait.message}"
+        for name, wait in activity.waits
+    ]
+    waiting = {name for name, _ in activity.waits}
     for pod in pods:
         metadata, status = pod["metadata"], pod.get("status", {})
         name = metadata["name"]
-        if status.get("phase") in ("Succeeded", "Failed"):
+        if status.get("phase") in ("Succeeded", "Failed") or name in waiting:
             continue
-        for condition in status.get("conditions", ()):
-            if condition["type"] == "PodScheduled" and condition["status"] == "False":
-                reason, message = condition.get("reason", ""), condition.get("message", "")
-                told.append(f"pod {name} is not placed: {reason}: {message}".rstrip(": "))
         reports = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
         for report in reports:
             waiting = report.get("state", {}).get("waiting", {})
@@ -199,7 +241,9 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
             + (f": {' '.join(end.message.split())}" if end.message else "")
             for name, end in ends
         )
-        text = f"pod {pod.metadata.name} failed {ago} ago: {what or pod.status.reason or 'deleted'}"
+        verb = "was stopped" if pod.status.reason == STOPPED_REASON else "failed"
+        how = what or pod.status.reason or "deleted"
+        text = f"pod {pod.metadata.name} {verb} {ago} ago: {how}"
         ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
         if ruling.action is not None:
             text += f"; it matched podFailurePolicy rule {ruling.rule_index} ({ruling.action})"
@@ -221,9 +265,7 @@ def _witness(failed: Sequence[Pod]) -> tuple[str, str] | None:
 # --- what happens next ----------------------------------------------------------------------
 
 
-def _next(
-    job: Job, plan: Plan, record: BackoffRecord, pods: Sequence[Pod], now: datetime
-) -> list[str]:
+def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[str]:
     if job.finished:
         return [_after_the_end(job, now)]
     kinds = {note.kind: note for note in plan.notes}
@@ -248,8 +290,8 @@ def _next(
         told.append("nothing, until spec.parallelism is raised")
     elif plan.creations:
         told.append(f"{len(plan.creations)} Pod(s) are started")
-    elif any(pod.active for pod in pods):
-        told.append("it waits for its Pods to end")
+    elif coming := next_text(activity):
+        told.append(coming)
     if "deadline" in kinds:
         until = kinds["deadline"].until
         assert until is not None, "a deadline is a time"

@@ -5,7 +5,7 @@ import socket
 import ssl
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +17,9 @@ from onejob.cli.errors import CommandError
 from onejob.client.credentials import Credential
 from onejob.client.kubeconfig import BadKubeconfig, Connection, load_kubeconfig
 from onejob.clock import SystemClock
+
+if TYPE_CHECKING:
+    from onejob.cli.runs import RunEnd
 
 _CONNECT_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 60.0
@@ -32,6 +35,7 @@ class HttpApi:
         self._credential: Credential | None = None
         self.title = f"the server at {connection.server}"
         self.namespace = connection.namespace
+        self.ended: RunEnd | None = None
 
     def send(self, ask: Ask) -> Reply:
         answer = self._answer(ask, _ANSWER_SECONDS)

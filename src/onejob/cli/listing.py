@@ -9,8 +9,10 @@ import msgspec
 
 from onejob.api.kinds import Kind
 from onejob.cli.api import TABLE, Api, Ask, get, list_all, path_of, watch_events
+from onejob.cli.ended_rows import ended_cells
 from onejob.cli.errors import CommandError
 from onejob.cli.nouns import Noun
+from onejob.cli.runs import RunEnd
 from onejob.cli.sources import Sources
 from onejob.cli.tables import column_widths, render_table
 from onejob.cli.terminal import terminal_of
@@ -34,12 +36,17 @@ class Rows(msgspec.Struct):
     rows: list[tuple[str, str, list[str]]] = msgspec.field(default_factory=list)
     show_namespace: bool = False
 
-    def add(self, table: dict[str, Any], run: str = "") -> None:
+    def add(self, table: dict[str, Any], run: str = "", ended: RunEnd | None = None) -> None:
+        """With `ended`, the rows must hold whole objects."""
         self.columns = self.columns or table["columnDefinitions"]
+        names = [column["name"] for column in self.columns]
         for row in table["rows"]:
             metadata = row["object"]["metadata"]
-            cells = [_cell(cell) for cell in row["cells"]]
-            self.rows.append((metadata.get("namespace", ""), run, cells))
+            cells = row["cells"]
+            if ended is not None:
+                cells = ended_cells(row["object"], names, cells, ended)
+            shown = [_cell(cell) for cell in cells]
+            self.rows.append((metadata.get("namespace", ""), run, shown))
 
     def layout(self, *, wide: bool, prefix: bool) -> tuple[list[str], list[list[str]]]:
         """Headers and rows."""
@@ -66,7 +73,8 @@ def find_tables(where: Sources, nouns: Sequence[Noun], query: Query) -> list[Row
             if noun.name:
                 api, namespace = where.holding(noun)
                 path = path_of(kind, namespace, noun.name)
-                table.add(api.send(Ask("GET", path, accept=TABLE)).document)
+                ask = Ask("GET", path, _included(api), TABLE)
+                table.add(api.send(ask).document, ended=api.ended)
             elif server is not None:
                 _add_pages(table, server, _place(where, server, kind, query), query)
             else:
@@ -141,9 +149,9 @@ def watch_table(where: Sources, noun: Noun, query: Query, *, wide: bool, headers
 def _add_pages(table: Rows, api: Api, namespace: str, query: Query, run: str = "") -> None:
     token = ""
     while True:
-        asked = query.parameters(limit="500", **{"continue": token})
+        asked = query.parameters(limit="500", **{"continue": token}, **_included(api))
         page = api.send(Ask("GET", path_of(table.kind, namespace), asked, TABLE)).document
-        table.add(page, run)
+        table.add(page, run, api.ended)
         token = page["metadata"].get("continue", "")
         if not token:
             return
@@ -153,6 +161,11 @@ def _place(where: Sources, api: Api, kind: Kind, query: Query) -> str:
     if query.all_namespaces or not kind.namespaced:
         return ""
     return where.namespace_in(api)
+
+
+def _included(api: Api) -> dict[str, str]:
+    """How much of the objects their rows shall hold: by default their metadata."""
+    return {"includeObject": "Object"} if api.ended is not None else {}
 
 
 def _cell(value: Any) -> str:

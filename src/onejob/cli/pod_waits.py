@@ -5,15 +5,15 @@ a cluster waits for with patience is certain to last here.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from onejob.api.quantity import BadQuantity
-from onejob.node.capacity import demand_of, write_amounts
+from onejob.node.capacity import demand_of, read_amounts, write_amounts
 from onejob.objects.meta import Condition, View
 from onejob.objects.pod_spec import NodePod, read_node_pod
-from onejob.planning.placement import Candidate, NodeView, misfit
+from onejob.planning.placement import Candidate, NodeView, Taint, misfit
 
 #: Nothing can change it: only long enough to be sure that what we saw is the latest.
 _CERTAIN_SECONDS: Final = 1.5
@@ -29,7 +29,9 @@ _CERTAIN_MOUNTS: Final = re.compile(
 )
 #: A controller makes it a moment after the namespace: it does come.
 _COMES_BY_ITSELF: Final = "kube-root-ca.crt"
-_SHORT: Final = re.compile(r"Insufficient ([^\s,]+?)[.,]?(?=\s|$)")
+_SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
+#: The node has them while it lacks something, such as room on its disk.
+_PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
 
 
 class PodWait(msgspec.Struct, frozen=True):
@@ -39,6 +41,8 @@ class PodWait(msgspec.Struct, frozen=True):
     #: How long this may be seen before it counts as lasting for ever; None if it may pass at any
     #: moment, as a wait for room does.
     patience_seconds: float | None = None
+    #: What there is too little of.
+    short: tuple[str, ...] = ()
 
     @property
     def lasting(self) -> bool:
@@ -49,12 +53,28 @@ class PodWait(msgspec.Struct, frozen=True):
         return f"{self.reason}: {self.message}"
 
 
-def find_wait(document: bytes, node: NodeView) -> PodWait | None:
-    """What a Pod waits for; None if it is merely about to start."""
+def find_wait(document: bytes, node: NodeView | None) -> PodWait | None:
+    """What a Pod waits for; None if it is merely about to start. Without `node`, a Pod without
+    one is taken at what its condition says."""
     pod = read_node_pod(document)
     if pod.spec.node_name:
         return _container_wait(pod, _waits_decoder.decode(document).status)
     return _placement_wait(pod, node)
+
+
+def read_node(document: dict[str, Any]) -> NodeView:
+    """A Node object as the scheduler sees it."""
+    spec, status = document.get("spec", {}), document.get("status", {})
+    return NodeView(
+        document["metadata"]["name"],
+        document["metadata"].get("labels", {}),
+        tuple(
+            Taint(taint["key"], taint.get("value", ""), taint.get("effect", ""))
+            for taint in spec.get("taints", ())
+        ),
+        spec.get("unschedulable", False),
+        read_amounts(status.get("allocatable", {})),
+    )
 
 
 def short_resources(message: str) -> list[str]:
@@ -65,21 +85,26 @@ def short_resources(message: str) -> list[str]:
 # --- before it has a node -------------------------------------------------------------------
 
 
-def _placement_wait(pod: NodePod, node: NodeView) -> PodWait:
+def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     spec = pod.spec
     if spec.scheduling_gates:
         names = ", ".join(gate.name for gate in spec.scheduling_gates)
         return _certain(
             "SchedulingGated",
-            f"spec.schedulingGates has {names}, and nobody takes it away in a run",
-            "remove it",
+            f"spec.schedulingGates has {names}",
+            "remove it: nobody else takes it away in a run",
         )
     if spec.scheduler_name != "default-scheduler":
         return _certain(
             "Unscheduled",
-            f'it is left to the scheduler "{spec.scheduler_name}", which does not run here',
-            "remove spec.schedulerName",
+            f'it is left to the scheduler "{spec.scheduler_name}"',
+            "remove spec.schedulerName: no other scheduler runs here",
         )
+    condition = pod.condition("PodScheduled")
+    if node is None:
+        message = condition.message if condition is not None else ""
+        lacking = tuple(short_resources(message))
+        return PodWait("Unschedulable", message or "it waits for a node", short=lacking)
     try:
         demand = demand_of(spec)
     except BadQuantity as error:
@@ -88,8 +113,9 @@ def _placement_wait(pod: NodePod, node: NodeView) -> PodWait:
     assert created_at is not None, "the API stamps every object"
     why = misfit(Candidate(pod.uid, spec, demand, created_at), node)
     if not why:
-        condition = pod.condition("PodScheduled")
-        return PodWait("Unschedulable", _room_text(condition))
+        return _room_wait(condition)
+    if _PASSING_TAINT in why:
+        return PodWait("Unschedulable", why)
     short = short_resources(why)
     if not short:
         step = "a run has one node, without labels and taints of yours: remove the constraint"
@@ -104,9 +130,10 @@ def _placement_wait(pod: NodePod, node: NodeView) -> PodWait:
     )
 
 
-def _room_text(condition: Condition | None) -> str:
-    short = short_resources(condition.message) if condition is not None else []
-    return f"it waits for room: {', '.join(short)}" if short else "it waits for room"
+def _room_wait(condition: Condition | None) -> PodWait:
+    short = tuple(short_resources(condition.message)) if condition is not None else ()
+    what = f": {', '.join(short)}" if short else ""
+    return PodWait("Unschedulable", f"it waits for room{what}", short=short)
 
 
 # --- on its node ----------------------------------------------------------------------------

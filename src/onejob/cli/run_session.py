@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -43,7 +43,12 @@ from onejob.store.base import CannotOpen
 from onejob.trusted_paths import NotTrusted
 
 _BROKEN_STOP_SECONDS: Final = 3.0
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: What they mean to people.
+_SIGNALS: Final = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "the end of its terminal (SIGHUP)",
+}
 
 
 class SessionOptions(msgspec.Struct, frozen=True):
@@ -93,18 +98,29 @@ class _Session:
 
     async def run(self) -> int:
         folder = self._folder()
+        alive = asyncio.ensure_future(folder.keep_alive()) if folder is not None else None
         try:
             if folder is not None:
                 folder.record(self._run)
             path = folder.path if folder is not None else Path(tempfile.mkdtemp(prefix="onejob-"))
             try:
                 exit_code = await self._run_in(path, folder)
+            except BaseException:
+                self._record(
+                    folder,
+                    stopped_by=self._run.stopped_by or "an error of onejob itself",
+                    finished_at=self._clock.now(),
+                    exit_code=EXIT_FAILED,
+                )
+                raise
             finally:
                 if folder is None:
                     shutil.rmtree(path, ignore_errors=True)
             self._record(folder, finished_at=self._clock.now(), exit_code=exit_code)
             return exit_code
         finally:
+            if alive is not None:
+                alive.cancel()
             if folder is not None:
                 folder.release()
 
@@ -130,15 +146,19 @@ class _Session:
         )
         try:
             self._warn()
+            # Before they exist, so that they are found by name whenever we are killed.
+            self._record(folder, jobs=_named_jobs(self._plan))
             revision = await self._create(plane)
-            self._record(
-                folder,
-                jobs=tuple(
-                    RanJob(job.job.metadata.namespace, job.job.metadata.name)
-                    for job in self._progress
-                ),
-            )
+            self._record(folder, jobs=self._ran_jobs())
+            self._stop.on_second(plane.node.kill_pods)
             exit_code, outcome = await self._follow(plane, follower, revision)
+            if not self._progress.done:
+                self._record(
+                    folder,
+                    jobs=self._ran_jobs(),
+                    stopped_by=self._stopped_by(outcome),
+                    stopped_at=self._clock.now(),
+                )
             cpu_seconds = workload_cpu_seconds() if self._options.runtime == "process" else None
         finally:
             try:
@@ -234,7 +254,7 @@ class _Session:
                     exit_code=EXIT_FAILED,
                 )
             if stopping.done():
-                self._display.notice("stopping all Pods (again to leave at once)")
+                self._display.notice("stopping all Pods (again to kill them at once)")
                 return 128 + self._stop.signal, "Interrupted"
             self._display.notice(f"timed out after {self._options.timeout_seconds:g}s: stopping")
             return EXIT_FAILED, "TimedOut"
@@ -252,6 +272,25 @@ class _Session:
         return EXIT_FAILED
 
     # --- after --------------------------------------------------------------------------
+
+    def _ran_jobs(self) -> tuple[RanJob, ...]:
+        return tuple(
+            RanJob(
+                job.job.metadata.namespace,
+                job.job.metadata.name,
+                job.blocked_by.text if job.blocked_by is not None and not job.done else "",
+            )
+            for job in self._progress
+        )
+
+    def _stopped_by(self, outcome: str) -> str:
+        match outcome:
+            case "TimedOut":
+                return f"--timeout {self._options.timeout_seconds:g}s"
+            case "Interrupted":
+                return _SIGNALS[self._stop.signal]
+            case _:
+                return "onejob, since nothing of it could go on"
 
     async def _last_lines(self, logs: LogSource) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -326,24 +365,32 @@ class _RuntimeLogs:
 
 
 class _StopRequest:
-    """The first signal asks for an orderly end, the second one ends this process at once; the
-    supervisor then stops the Pods on its own."""
+    """The first signal asks for an orderly end, the second one for a quick end, and the third
+    ends this process at once; the supervisor then stops the Pods on its own."""
 
     def __init__(self) -> None:
-        self.signal = 0
+        self.signal = signal.SIGINT
         self._asked = asyncio.Event()
+        self._hurry: Callable[[], None] | None = None
+
+    def on_second(self, hurry: Callable[[], None]) -> None:
+        self._hurry = hurry
 
     def listen(self) -> None:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, self._received, number)
+            loop.add_signal_handler(number, self._received, signal.Signals(number))
 
     async def wait(self) -> None:
         await self._asked.wait()
 
-    def _received(self, number: int) -> None:
+    def _received(self, number: signal.Signals) -> None:
         if self._asked.is_set():
-            os._exit(128 + number)
+            hurry, self._hurry = self._hurry, None
+            if hurry is None:
+                os._exit(128 + number)
+            hurry()
+            return
         if number == signal.SIGHUP:
             leave_unread()
         self.signal = number
@@ -366,6 +413,15 @@ def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Dis
 
         return LiveDisplay(stream, terminal)
     return PlainDisplay(stream, terminal)
+
+
+def _named_jobs(plan: RunPlan) -> tuple[RanJob, ...]:
+    """Those whose names are not left to the API."""
+    return tuple(
+        RanJob(wanted.namespace, wanted.document["metadata"]["name"])
+        for wanted in plan.jobs
+        if wanted.document["metadata"].get("name")
+    )
 
 
 def _has_one_pod(plan: RunPlan) -> bool:

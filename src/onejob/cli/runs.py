@@ -4,11 +4,12 @@ A folder holds the control plane's state and `run.json`, which says what ran. It
 a lock on it, so that nobody prunes a run that is under way.
 """
 
+import asyncio
 import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +19,18 @@ from onejob.cli.places import make_private
 from onejob.trusted_paths import NotTrusted, read_own_file, require_own_files
 
 KEPT_FOR: Final = timedelta(days=7)
+DATABASE: Final = "onejob.db"
 _RECORD: Final = "run.json"
 _LOCK: Final = "run.lock"
+_SIGN_SECONDS: Final = 0.5
 _STAMP: Final = "%Y%m%d-%H%M%S"
 
 
-class RanJob(msgspec.Struct, frozen=True):
+class RanJob(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     namespace: str
     name: str
+    #: Why its Pods could never start, if that ended the run.
+    blocked_by: str = ""
 
 
 class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -36,8 +41,28 @@ class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     jobs: tuple[RanJob, ...] = ()
     #: The command line, for people who look for a run.
     arguments: tuple[str, ...] = ()
+    #: What ended the run before its Jobs did, and when that began: Ctrl-C, a time-out.
+    stopped_by: str = ""
+    stopped_at: datetime | None = None
     finished_at: datetime | None = None
     exit_code: int | None = None
+
+
+class RunEnd(msgspec.Struct, frozen=True):
+    """How a run ended, for what of it had not ended before: nothing of it runs any more."""
+
+    #: Stopped; Blocked if its Pods could not start; Lost if its process was killed.
+    word: str
+    at: datetime
+    cause: str
+    run: Run
+
+    def of_job(self, namespace: str, name: str) -> "RunEnd":
+        """The same for one Job: what blocked that one."""
+        for job in self.run.jobs:
+            if (job.namespace, job.name) == (namespace, name) and job.blocked_by:
+                return msgspec.structs.replace(self, word="Blocked", cause=job.blocked_by)
+        return self
 
 
 class RunFolder:
@@ -52,6 +77,13 @@ class RunFolder:
         fresh = self.path / f"{_RECORD}.new"
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
         fresh.rename(self.path / _RECORD)
+
+    async def keep_alive(self) -> None:
+        """Leave a sign of life every now and then, until cancelled: whoever looks at a run that
+        was killed can tell when."""
+        while True:
+            os.utime(self._lock)
+            await asyncio.sleep(_SIGN_SECONDS)
 
     def release(self) -> None:
         os.close(self._lock)
@@ -72,8 +104,8 @@ def create_folder(path: Path) -> RunFolder:
 
 
 def kept_runs(runs: Path) -> Iterator[tuple[Path, Run]]:
-    """Newest first. Folders without a readable record are skipped: they never ran a Job. So are
-    those of other users, who may have been let in once."""
+    """Newest first. Folders without a readable record or a database are skipped: they never ran
+    a Job. So are those of other users, who may have been let in once."""
     try:
         names = sorted(os.listdir(runs), reverse=True)
     except OSError:
@@ -81,9 +113,11 @@ def kept_runs(runs: Path) -> Iterator[tuple[Path, Run]]:
     for name in names:
         try:
             require_own_files(runs / name)
-            yield runs / name, read_record(runs / name)
+            run = read_record(runs / name)
         except (OSError, msgspec.DecodeError, NotTrusted):
             continue
+        if (runs / name / DATABASE).exists():
+            yield runs / name, run
 
 
 def read_record(folder: Path) -> Run:
@@ -112,6 +146,23 @@ def is_under_way(folder: Path) -> bool:
     finally:
         os.close(lock)
     return False
+
+
+def run_end(folder: Path) -> RunEnd | None:
+    """None while it is under way. What is read from the folder after this is final otherwise."""
+    if is_under_way(folder):
+        return None
+    run = read_record(folder)
+    if run.finished_at is None and not run.stopped_by:
+        return RunEnd("Lost", _last_sign(folder), "the process that ran it was killed", run)
+    at = run.finished_at or run.stopped_at or _last_sign(folder)
+    cause = f"it was stopped by {run.stopped_by}" if run.stopped_by else "its run ended before it"
+    return RunEnd("Stopped", at, cause, run)
+
+
+def _last_sign(folder: Path) -> datetime:
+    """When a run was last seen alive: see `RunFolder.keep_alive`."""
+    return datetime.fromtimestamp((folder / _LOCK).stat().st_mtime, UTC)
 
 
 def prune(runs: Path, now: datetime, limit: int = 50) -> Sequence[Path]:

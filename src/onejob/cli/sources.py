@@ -2,6 +2,7 @@
 `~/.kube/config`: nobody shall delete a production Job by accident.
 """
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.nouns import Noun
 from onejob.cli.places import DataDir
 from onejob.cli.places import data_dir as find_data_dir
-from onejob.cli.runs import kept_runs
+from onejob.cli.runs import Run, kept_runs
 from onejob.objects.meta import JOBS, PODS
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ class Sources(msgspec.Struct, frozen=True):
 
     def runs(self) -> Iterator["StoredApi"]:
         """Kept runs, newest first."""
-        from onejob.cli.stored_api import StoredApi
-
         for folder, run in islice(kept_runs(self.data_dir.runs), _LISTED_RUNS):
-            api = StoredApi(folder, run)
+            api = _opened_run(folder, run)
+            if api is None:
+                continue
             try:
                 yield api
             finally:
@@ -109,8 +110,6 @@ class Sources(msgspec.Struct, frozen=True):
         return api
 
     def _kept(self, noun: Noun) -> tuple[Api, str] | None:
-        from onejob.cli.stored_api import StoredApi
-
         for folder, run in kept_runs(self.data_dir.runs):
             namespaces = dict.fromkeys(
                 job.namespace
@@ -119,7 +118,9 @@ class Sources(msgspec.Struct, frozen=True):
             )
             if not namespaces:
                 continue
-            api = StoredApi(folder, run)
+            api = _opened_run(folder, run)
+            if api is None:
+                continue
             self._keep(api)
             for namespace in namespaces:
                 try:
@@ -146,6 +147,17 @@ def sources(
         namespace or "",
         only_runs,
     )
+
+
+def _opened_run(folder: Path, run: Run) -> "StoredApi | None":
+    """A run that cannot be read is named, and does not hide the others."""
+    from onejob.cli.stored_api import StoredApi
+
+    try:
+        return StoredApi(folder, run)
+    except CommandError as error:
+        print(f"note: {error.lines[0]}", file=sys.stderr)
+        return None
 
 
 def _may_hold(noun: Noun, job: str) -> bool:

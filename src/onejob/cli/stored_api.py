@@ -8,9 +8,10 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 import apsw
 
@@ -24,8 +25,8 @@ from onejob.api.requests import INTERNAL, LogOptions
 from onejob.api.routing import Target, locate, verb_for
 from onejob.api.service import Service
 from onejob.cli.api import Ask, Reply
-from onejob.cli.errors import CommandError
-from onejob.cli.runs import Run, is_under_way
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.runs import DATABASE, Run, is_under_way, run_end
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
 from onejob.gates import FeatureGates
@@ -33,11 +34,9 @@ from onejob.node.logs import log_path, read_logs
 from onejob.node.pod_logs import pod_logs
 from onejob.node.runtime import AttemptRef
 from onejob.objects.meta import PODS, Key
-from onejob.store.base import DamagedDocument
+from onejob.store.base import CannotOpen, DamagedDocument
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
-
-_DATABASE: Final = "onejob.db"
 
 
 class StoredApi:
@@ -48,6 +47,8 @@ class StoredApi:
         self.folder = folder
         self.title = f"run {run.id}"
         self.namespace = ""
+        # Asked before the copy is made: what a run that is over has stored is final.
+        self.ended = run_end(folder)
         self._loop = asyncio.new_event_loop()
         self._copy = Path(tempfile.mkdtemp(prefix="onejob-read-"))
         try:
@@ -79,13 +80,21 @@ class StoredApi:
             self._forget()
 
     async def _open_copy(self) -> LogStore:
-        _copy_database(self.folder / _DATABASE, self._copy / _DATABASE)
-        return await LogStore.open(
-            self._copy / _DATABASE,
-            clock=SystemClock(),
-            committer=LoopCommitter(),
-            is_readable=is_readable,
-        )
+        try:
+            if self.ended is None:
+                _copy_in_use(self.folder / DATABASE, self._copy / DATABASE)
+            else:
+                _copy_files(self.folder, self._copy)
+            return await LogStore.open(
+                self._copy / DATABASE,
+                clock=SystemClock(),
+                committer=LoopCommitter(),
+                is_readable=is_readable,
+            )
+        except (apsw.Error, CannotOpen, OSError) as error:
+            raise CommandError(
+                f"{self.title} cannot be read: {error}", f"see {self.folder}", exit_code=EXIT_FAILED
+            ) from None
 
     def _forget(self) -> None:
         self._loop.close()
@@ -163,9 +172,15 @@ async def _no_body() -> Mapping[str, Any]:
     return {"type": "http.request", "body": b""}
 
 
-def _copy_database(source: Path, target: Path) -> None:
-    if not source.exists():
-        raise CommandError(f"{source.parent}: nothing was stored there")
+def _copy_files(source: Path, target: Path) -> None:
+    """Of a run that is over. One that was killed may have left its database in a state that only
+    a writer may put right, and we do not write there."""
+    for suffix in ("", "-wal", "-journal"):
+        with suppress(FileNotFoundError):
+            shutil.copyfile(source / (DATABASE + suffix), target / (DATABASE + suffix))
+
+
+def _copy_in_use(source: Path, target: Path) -> None:
     reader = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
     writer = apsw.Connection(str(target))
     try:

@@ -10,6 +10,7 @@ from onejob.cli.options import client_options, runs_option
 if TYPE_CHECKING:
     from onejob.cli.api import Api
     from onejob.cli.sources import Sources
+    from onejob.planning.placement import NodeView
 
 _EPILOG = """\b
 Examples:
@@ -37,7 +38,8 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
         raise CommandError(f"onejob why explains Jobs, not {noun.kind.plural}", "name job/NAME")
     api, namespace = where.holding(noun)
     job = get(api, noun.kind, namespace, noun.name)
-    answer = explain_job(job, _pods(api, job), SystemClock().now())
+    pods = _pods(api, job)
+    answer = explain_job(job, pods, SystemClock().now(), node=_node(api, pods), ended=api.ended)
     print(answer.state)
     for title, texts in (
         ("Why", answer.cause),
@@ -64,6 +66,19 @@ def _pods(api: "Api", job: dict[str, Any]) -> list[dict[str, Any]]:
     text = ",".join(f"{key}={value}" for key, value in labels.items())
     pods = list_all(api, BY_RESOURCE[PODS], metadata["namespace"], labelSelector=text)
     return [pod for pod in pods if metadata["uid"] in _owners(pod)]
+
+
+def _node(api: "Api", pods: list[dict[str, Any]]) -> "NodeView | None":
+    """The only node there is; only asked for if there are Pods that have none."""
+    from onejob.api.kinds import BY_RESOURCE
+    from onejob.cli.api import list_all
+    from onejob.cli.pod_waits import read_node
+    from onejob.objects.meta import NODES
+
+    if all(pod["spec"].get("nodeName") for pod in pods):
+        return None
+    nodes = list_all(api, BY_RESOURCE[NODES], "")
+    return read_node(nodes[0]) if len(nodes) == 1 else None
 
 
 def _owners(pod: dict[str, Any]) -> list[str]:

@@ -126,6 +126,7 @@ class NodeAgent:
         self._ended_before: set[str] = set()
         #: Set while leaving: done when the last Pod has ended.
         self._emptied: asyncio.Future[None] | None = None
+        self._at_once = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -170,11 +171,20 @@ class NodeAgent:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def kill_pods(self) -> None:
+        """Whoever waits for `stop` has no patience left: end the Pods without their grace."""
+        self._at_once = True
+        if self._emptied is not None:
+            for work in self._work.values():
+                work.at_once = True
+                self.soon(work)
+
     async def _end_pods(self) -> None:
         self._emptied = asyncio.get_running_loop().create_future()
         self._track.leave_all()
         for work in self._work.values():
             work.node_leaves = True
+            work.at_once = self._at_once
             self.soon(work)
         self._check_emptied()
         graces = (work.pod.spec.termination_grace_period_seconds for work in self._work.values())
@@ -345,6 +355,7 @@ class NodeAgent:
         work = PodWork(pod, self, demand)
         work.known_revision = revision
         work.node_leaves = self._emptied is not None
+        work.at_once = self._at_once
         self._work[pod.uid] = work
         self._volumes.follow(pod)
         if newest is not None:

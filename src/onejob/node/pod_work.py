@@ -92,6 +92,8 @@ class PodWork:
         self._unread: Sighting | None = None
         #: The node shuts down and takes its Pods along.
         self.node_leaves = False
+        #: And does not wait for them.
+        self.at_once = False
         self._around = around
         self._started_at = pod.status.start_time or around.now()
         self._conditions: dict[str, ConditionReport] = {}
@@ -256,7 +258,14 @@ class PodWork:
             self._write_next()
             return
         now = self._around.now()
-        plan = plan_pod(self.pod, self.seen, now, self._started_at, node_leaves=self.node_leaves)
+        plan = plan_pod(
+            self.pod,
+            self.seen,
+            now,
+            self._started_at,
+            node_leaves=self.node_leaves,
+            at_once=self.at_once,
+        )
         for start in plan.start:
             container = self.pod.container(start.container)
             assert container is not None, "a plan starts only containers of its Pod"

@@ -134,15 +134,19 @@ def plan_pod(
     started_at: datetime,
     *,
     node_leaves: bool = False,
+    at_once: bool = False,
 ) -> PodPlan:
     """The next step for a Pod bound to this node. `started_at` is its status.startTime;
-    `node_leaves` means that the node shuts down and takes its Pods along."""
+    `node_leaves` means that the node shuts down and takes its Pods along, `at_once` that it does
+    not give them their grace period."""
     if pod.terminal:
         # Somebody else called it over: what still runs has to agree.
         plan = _end(pod, seen, _Ending(_grace(pod)))
         return replace(plan, phase=pod.status.phase, reason=pod.status.reason)
     deadline = _deadline(pod, started_at)
     if ending := _ending(pod, seen, deadline, now, node_leaves):
+        if node_leaves and at_once:
+            ending = replace(ending, grace_seconds=0)
         return _end(pod, seen, ending)
     draft = _Draft(pod, seen, now, deadline)
     initialized = draft.initialize()
