@@ -124,10 +124,14 @@ class ControlPlane:
         self._export_store()
         node_name = settings.node_name or socket.gethostname().lower()
         capacity = _capacity(settings)
+        services = self.informers.services.cache
+        context = NodeContext(
+            node_name, "127.0.0.1", capacity, lambda name: tuple(services.find("namespace", name))
+        )
         self.node = NodeAgent(
             self.client,
             self.informers.pods,
-            _runtime(settings, world.clock, node_name, capacity),
+            _runtime(settings, world.clock, context),
             node_name=node_name,
             clock=world.clock,
             rng=world.rng,
@@ -267,10 +271,9 @@ def _capacity(settings: Settings) -> Amounts:
     return {**machine_capacity(), **read_amounts(settings.capacity)}
 
 
-def _runtime(settings: Settings, clock: Clock, node_name: str, capacity: Amounts) -> Runtime:
+def _runtime(settings: Settings, clock: Clock, node: NodeContext) -> Runtime:
     if settings.runtime == "simulated":
         return SimulatedRuntime(clock)
-    node = NodeContext(node_name, "127.0.0.1", capacity)
     if settings.runtime == "podman":
         # Few have it, and all others would wait for its import.
         from onejob.node.podman_runtime import PodmanRuntime, PodmanSettings

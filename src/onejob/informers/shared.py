@@ -13,8 +13,9 @@ from onejob.informers.informer import Informer
 from onejob.informers.slim_jobs import read_slim_job
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job
-from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key, Meta, View
+from onejob.objects.meta import CRONJOBS, JOBS, PODS, SERVICES, Key, Meta, View
 from onejob.objects.pod import Pod, read_pod
+from onejob.objects.service import Service, read_service
 from onejob.planning.pod_facts import is_tracked
 
 
@@ -69,9 +70,20 @@ class SharedInformers:
         )
         return self._remember(CRONJOBS, informer)
 
+    @cached_property
+    def services(self) -> Informer[Service]:
+        informer = Informer(
+            self._client,
+            Selection(SERVICES),
+            read_service,
+            lambda service: Key(SERVICES, service.metadata.namespace, service.metadata.name),
+            places=lambda service: (("namespace", service.metadata.namespace),),
+        )
+        return self._remember(SERVICES, informer)
+
     def metadata(self, resource: str) -> "Informer[Any]":
         """An informer whose views have at least `metadata`; for those who treat all kinds alike.
-        Jobs, Pods and CronJobs share theirs with everybody else."""
+        Jobs, Pods, CronJobs and Services share theirs with everybody else."""
         match resource:
             case "pods":
                 return self.pods
@@ -79,6 +91,8 @@ class SharedInformers:
                 return self.jobs
             case "cronjobs.batch":
                 return self.cronjobs
+            case "services":
+                return self.services
             case _:
                 if resource not in self._made:
                     self._remember(

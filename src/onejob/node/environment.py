@@ -1,11 +1,12 @@
 """The environment of a container: where values come from, and `$(VAR)` in them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from onejob.api.quantity import BadQuantity, parse_quantity
+from onejob.node.service_variables import service_variables
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import (
     Container,
@@ -14,6 +15,7 @@ from onejob.objects.pod_spec import (
     NodePod,
     ResourceFieldSelector,
 )
+from onejob.objects.service import Service
 
 CONFIG_MAPS = "configmaps"
 SECRETS = "secrets"
@@ -41,6 +43,8 @@ class NodeContext:
     ip: str
     #: What stands in for a limit that is not set: milli-CPUs, bytes.
     allocatable: Mapping[str, int] = field(default_factory=dict)
+    #: The Services of a namespace.
+    services: Callable[[str], Iterable[Service]] = lambda namespace: ()
 
 
 def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:
@@ -66,10 +70,12 @@ def environment(
     settings: Settings,
     node: NodeContext,
 ) -> dict[str, str]:
-    """`base`, HOSTNAME, envFrom, env: later ones win. Raises ConfigProblem."""
+    """`base`, HOSTNAME, Services, envFrom, env: later ones win. Raises ConfigProblem."""
     result = dict(base)
     result["HOSTNAME"] = pod.hostname
     namespace = pod.metadata.namespace
+    if pod.spec.enable_service_links:
+        result |= service_variables(node.services(namespace), node.ip)
     for source in container.env_from:
         if source.config_map_ref is not None:
             reference, key = source.config_map_ref, CONFIG_MAPS

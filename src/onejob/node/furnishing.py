@@ -157,7 +157,7 @@ class Furnishing:
     def _mount(self, request: dict[str, Any], folder: Path, mounts: list[Mount]) -> None:
         if not mounts and not self._settings.host_read_only:
             return
-        shell = self._settings.shell
+        shell = self._settings.shell.for_variables(request["env"])
         if shell.program:
             mounts.append(Mount(shell.program, shell.replaces))
         root = folder / "root"

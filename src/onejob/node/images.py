@@ -2,8 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from onejob.objects.pod_spec import Container
 
@@ -72,6 +72,14 @@ class Shell:
     program: str
     #: The file that /bin/sh leads to, where a mount namespace can put `program` in its place.
     replaces: str = ""
+    #: One that also hands on variables whose names it cannot use itself, such as `data-1`.
+    hands_on_all: str = ""
+
+    def for_variables(self, names: Iterable[str]) -> "Shell":
+        """Busybox drops, for itself and for what it starts, what is no name to a shell."""
+        if not self.hands_on_all or all(_is_shell_name(name) for name in names):
+            return self
+        return replace(self, program=self.hands_on_all)
 
     def program_for(self, name: str) -> str:
         """What to execute in place of `name`; "" means `name` itself."""
@@ -83,5 +91,10 @@ def find_shell(path: str | None = None) -> Shell:
     host = os.path.realpath("/bin/sh")
     if os.path.basename(host) != "dash":
         return Shell("")
-    program = shutil.which("busybox", path=path) or shutil.which("bash", path=path)
-    return Shell(program, host) if program else Shell("")
+    bash = shutil.which("bash", path=path) or ""
+    program = shutil.which("busybox", path=path) or bash
+    return Shell(program, host, bash) if program else Shell("")
+
+
+def _is_shell_name(name: str) -> bool:
+    return name.isascii() and name.isidentifier()

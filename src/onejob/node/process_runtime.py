@@ -314,7 +314,7 @@ class ProcessRuntime:
             "env": env,
             "cwd": container.working_dir or self._furnishing.working_dir(pod.uid),
         }
-        if program := self._settings.shell.program_for(argv[0]):
+        if program := self._settings.shell.for_variables(env).program_for(argv[0]):
             request["program"] = program
         own, shared = container.security_context, pod.spec.security_context
         user = own.run_as_user if own.run_as_user is not None else shared.run_as_user

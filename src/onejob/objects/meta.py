@@ -31,6 +31,7 @@ PODS = "pods"
 JOBS = "jobs.batch"
 CRONJOBS = "cronjobs.batch"
 NODES = "nodes"
+SERVICES = "services"
 NAMESPACES = "namespaces"
 EVENTS = "events"
 

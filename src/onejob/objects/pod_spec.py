@@ -319,6 +319,7 @@ class NodePodSpec(View, frozen=True):
     volumes: tuple[Volume, ...] = ()
     hostname: str = ""
     host_network: bool = False
+    enable_service_links: bool = True
     host_aliases: tuple[HostAlias, ...] = ()
     service_account_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
