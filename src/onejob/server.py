@@ -37,7 +37,7 @@ from onejob.node.capacity import BOUNDLESS, machine_capacity, read_amounts
 from onejob.node.environment import CONFIG_MAPS, SECRETS, NodeContext
 from onejob.node.images import Images
 from onejob.node.process_runtime import ProcessRuntime
-from onejob.node.process_settings import ProcessSettings
+from onejob.node.process_settings import PidNamespace, ProcessSettings
 from onejob.node.runtime import Runtime, RuntimeUnavailable
 from onejob.node.simulated import SimulatedRuntime
 from onejob.planning.names import TRACKING
@@ -84,6 +84,9 @@ class Settings:
     node_name: str = ""
     #: Pods may read this host's files, but not change them.
     host_read_only: bool = False
+    #: Whether containers that are processes get PID namespaces; "auto": if they outlive us and we
+    #: are root, where the machine allows it.
+    pid_namespace: PidNamespace = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +303,15 @@ def _runtime(settings: Settings, clock: Clock, node: NodeContext) -> Runtime:
             working_dir=settings.working_dir,
             end_with_owner=settings.pods_end_with_us,
             host_read_only=settings.host_read_only,
+            pid_namespace=_pid_namespace(settings),
         ),
     )
+
+
+def _pid_namespace(settings: Settings) -> PidNamespace:
+    if settings.pid_namespace == "auto" and (settings.pods_end_with_us or os.geteuid() != 0):
+        return "off"
+    return settings.pid_namespace
 
 
 def _variables(names: tuple[str, ...]) -> dict[str, str]:

@@ -115,3 +115,21 @@ def end_supervisors(data_dir: Path) -> None:
                 os.kill(int(entry.name), signal.SIGTERM)
             except ProcessLookupError:
                 continue
+
+
+def pid_on_host(pid: int, words: str) -> int:
+    """The process that a container knows as `pid`, with `words` in its command line."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (entry / "status").read_text()
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+        except OSError:
+            continue
+        (own,) = [line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")]
+        if int(own) == pid and words.encode() in command:
+            return int(entry.name)
+    raise AssertionError(f"no process {pid} with {words!r}")
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.serving import Server, a_server, needs_kubectl
+from tests.e2e.serving import Server, a_server, needs_kubectl, parent_of, pid_on_host
 
 pytestmark = needs_kubectl
 
@@ -282,8 +282,7 @@ def test_when_kubectl_is_killed_so_is_the_command(server: Server, pod: str, tty:
     )
     assert caller.stdout is not None
     with caller.stdout:
-        command = int(caller.stdout.readline())
-        assert not gone(command)
+        command = pid_on_host(int(caller.stdout.readline()), "sleep 600")
         caller.kill()
         caller.wait()
     until(lambda: gone(command), "the command runs on")
@@ -293,14 +292,15 @@ def test_when_kubectl_is_killed_so_is_the_command(server: Server, pod: str, tty:
 
 def test_commands_end_with_the_server_and_pods_do_not(server: Server, pod: str) -> None:
     caller = subprocess.Popen(
-        command_line(server, "exec", pod, "--", "sh", "-c", "echo $$ $PPID; sleep 600"),
+        command_line(server, "exec", pod, "--", "sh", "-c", "echo $$; sleep 600"),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment(server),
     )
     assert caller.stdout is not None
     with caller.stdout:
-        command, supervisor = (int(pid) for pid in caller.stdout.readline().split())
+        command = pid_on_host(int(caller.stdout.readline()), "sleep 600")
+        supervisor = parent_of(command)
         server.kill()
     assert caller.wait(timeout=30) != 0
     until(lambda: gone(command), "the command runs on")

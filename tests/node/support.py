@@ -27,6 +27,7 @@ from onejob.node.images import Images
 from onejob.node.process_runtime import ProcessRuntime
 from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import Runtime
+from onejob.node.supervisor import pid_namespaces
 from onejob.node.supervisor.spawn import can_isolate
 from onejob.objects.meta import PODS, Key
 from onejob.planning.placement import Amounts
@@ -41,6 +42,28 @@ _NAMESPACES = can_isolate()
 #: For what only a mount namespace can do; what happens without one has tests of its own.
 needs_namespaces = pytest.mark.skipif(
     not _NAMESPACES, reason="this machine has no mount namespaces"
+)
+
+
+def _pid_namespace_problem() -> str:
+    """Found out by a child: without root, trying changes what a process may do."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, pid_namespaces.problem().encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(pid, 0)
+    with open(read) as file:
+        return file.read()
+
+
+_PID_NAMESPACE_PROBLEM = _pid_namespace_problem()
+needs_pid_namespaces = pytest.mark.skipif(
+    bool(_PID_NAMESPACE_PROBLEM),
+    reason=f"this machine has no PID namespaces: {_PID_NAMESPACE_PROBLEM}",
 )
 #: Without namespaces a volume is reached through a link, and not everybody may make one anywhere.
 needs_any_path = pytest.mark.skipif(

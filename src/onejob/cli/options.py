@@ -86,6 +86,14 @@ def node_options(function: F) -> F:
                 help="Whether processes may change this host's files.",
             ),
             click.option(
+                "--pid-namespace",
+                type=click.Choice(["auto", "on", "off"]),
+                default="auto",
+                show_default=True,
+                help="Whether processes see and signal only those of their own container; "
+                "auto: on under serve as root, where the machine can.",
+            ),
+            click.option(
                 "--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features."
             ),
         ]

@@ -19,6 +19,7 @@ from onejob.cli.options import (
 
 if TYPE_CHECKING:
     from onejob.cli.manifests import Manifest
+    from onejob.node.process_settings import PidNamespace
     from onejob.server import RuntimeName
 
 _EPILOG = """\b
@@ -95,6 +96,7 @@ def command(
     engine: str,
     engine_option: tuple[str, ...],
     host_fs: str,
+    pid_namespace: "PidNamespace",
     feature_gates: str,
     data_dir: str | None,
     **options: Any,
@@ -134,6 +136,7 @@ def command(
             engine=parse_engine(engine, runtime),
             engine_options=engine_option,
             host_read_only=host_fs == "ro",
+            pid_namespace=pid_namespace,
             timeout_seconds=timeout,
             keep_waiting=options["keep_waiting"],
             output=output,

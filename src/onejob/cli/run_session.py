@@ -35,6 +35,7 @@ from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
 from onejob.node.logs import log_path
+from onejob.node.process_settings import PidNamespace
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
@@ -62,6 +63,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
     engine: tuple[str, ...] = ("podman",)
     engine_options: tuple[str, ...] = ()
     host_read_only: bool = False
+    pid_namespace: PidNamespace = "auto"
     timeout_seconds: float | None = None
     #: Wait on for what Pods of this run can never get.
     keep_waiting: bool = False
@@ -197,6 +199,7 @@ class _Session:
             engine=self._options.engine,
             engine_options=self._options.engine_options,
             host_read_only=self._options.host_read_only,
+            pid_namespace=self._options.pid_namespace,
             pods_end_with_us=True,
         )
 

@@ -19,6 +19,7 @@ from onejob.planning.names import TRACKING_NAMES
 if TYPE_CHECKING:
     from onejob.cli.places import DataDir
     from onejob.https_server import HttpsServer
+    from onejob.node.process_settings import PidNamespace
     from onejob.server import RuntimeName, Settings
 
 _EPILOG = """\b
@@ -61,6 +62,7 @@ def command(
     engine: str,
     engine_option: tuple[str, ...],
     host_fs: str,
+    pid_namespace: "PidNamespace",
     feature_gates: str,
     data_dir: str | None,
 ) -> int:
@@ -93,6 +95,7 @@ def command(
         default_failed_pods_limit=default_failed_pods_limit,
         tracking_finalizer=tracking_finalizer_name,
         host_read_only=host_fs == "ro",
+        pid_namespace=pid_namespace,
         local_zone=local_zone(),
     )
     return _run(settings, host, port, place)

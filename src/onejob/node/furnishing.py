@@ -167,6 +167,7 @@ class Furnishing:
             str(root),
             host_read_only=self._settings.host_read_only,
             writable=[request["cwd"]],
+            own_proc="pids" in request,
         )
         request["mounts"] = plan.steps
         request["root"] = plan.root

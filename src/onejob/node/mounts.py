@@ -14,11 +14,14 @@ from typing import Literal, TypeAlias
 #: something of the host's that may be gone by then. The source of a `directory` or `file` is the
 #: folder that it must not leave; that of a part of a volume is the volume and the part.
 Step: TypeAlias = tuple[
-    Literal["tmpfs", "directory", "file", "symlink", "host", "bind"],
+    Literal["proc", "tmpfs", "directory", "file", "symlink", "host", "bind"],
     str | tuple[str, str],
     str,
     bool,
 ]
+
+#: For a container that needs nothing mounted but the /proc of its own PID namespace.
+ONLY_PROC: tuple[Step, ...] = (("proc", "", "/proc", False),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,10 @@ def plan_mounts(
     *,
     host_read_only: bool = False,
     writable: Iterable[str] = (),
+    own_proc: bool = False,
 ) -> MountPlan:
-    """`root` is an empty directory for the new root. `writable` paths stay so on a host that
-    is otherwise shown read-only."""
+    """`root` is an empty directory for the new root. `writable` paths stay so on a host that is
+    otherwise shown read-only. `own_proc` shows the container's own PID namespace in /proc."""
     resolved = sorted(
         (replace(mount, target=os.path.realpath(mount.target)) for mount in mounts),
         # A directory's path is shorter than that of anything in it.
@@ -54,11 +58,14 @@ def plan_mounts(
     around = {mount.target: _around(mount, resolved) for mount in resolved}
     fits = all(_fits(mount) and not around[mount.target] for mount in resolved)
     if not host_read_only and fits:
-        return MountPlan(tuple(_bind(mount, "") for mount in resolved))
+        first = ONLY_PROC if own_proc else ()
+        return MountPlan((*first, *(_bind(mount, "") for mount in resolved)))
     steps: list[Step] = [("tmpfs", "", root, False)]
     opened = _opened(resolved)
     for folder in sorted(opened, key=len):
         steps.extend(_open(folder, root, opened, host_read_only))
+    if own_proc:
+        steps.append(("proc", "", root + "/proc", False))
     if host_read_only:
         steps.extend(_bind(Mount(path, path), root) for path in writable)
     for mount in resolved:

@@ -16,13 +16,14 @@ from typing import Any
 
 from onejob.api.requests import LogOptions
 from onejob.clock import Clock
-from onejob.node.conditions import NodeConditions
+from onejob.node.conditions import NodeCondition, NodeConditions
 from onejob.node.descriptors import Sink
 from onejob.node.environment import ConfigProblem, environment, expand, settings_used
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.furnishing import Furnishing
 from onejob.node.images import NoStandIn
 from onejob.node.logs import log_name, log_path, read_logs
+from onejob.node.mounts import ONLY_PROC
 from onejob.node.pressure import Pressures, short_of_space
 from onejob.node.process_settings import ProcessSettings
 from onejob.node.removal import remove_trees
@@ -85,10 +86,12 @@ class ProcessRuntime:
         self._command_number = 0
         self._longest_grace = 0
         self._closing = False
+        self._conditions: NodeConditions | None = None
         self._pressures = Pressures(self._short_of_space)
         self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
 
     def report_to(self, conditions: NodeConditions) -> None:
+        self._conditions = conditions
         self._pressures.report_to(conditions)
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
@@ -97,11 +100,28 @@ class ProcessRuntime:
             found = await self._supervisor.connect()
         except SupervisorGone as error:
             raise RuntimeUnavailable(str(error)) from error
+        if self._wants_pid_namespaces:
+            await self._report_pid_namespaces(found.pid_namespace_problem)
         self._furnishing.inherit(found.folders)
         return Inheritance(
             [event for record in found.known if (event := self._event(record)) is not None],
             found.rebooted,
         )
+
+    async def _report_pid_namespaces(self, problem: str) -> None:
+        """Raises RuntimeUnavailable if there are none, and there must be."""
+        if problem and self._settings.pid_namespace == "on":
+            await self._supervisor.close(end=False)
+            raise RuntimeUnavailable(f"--pid-namespace on: this machine has none: {problem}")
+        reason, message = "PidNamespaces", "each container has processes of its own"
+        if problem:
+            reason = "NoPidNamespaces"
+            message = (
+                f"no PID namespaces ({problem}): containers see the processes of this host, and "
+                "can signal those of their user, or all of them as root"
+            )
+        if self._conditions is not None:
+            self._conditions.set(NodeCondition("SharedProcesses", bool(problem), reason, message))
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         ref = AttemptRef(pod.uid, container.name, attempt)
@@ -266,6 +286,7 @@ class ProcessRuntime:
         try:
             command = self._settings.images.command_line(container)
             request = self._process(pod, container, ref, settings, command)
+            self._number_processes(request, pod)
             notes = self._furnishing.furnish(request, pod, container, ref, settings)
         except NoStandIn as problem:
             failed = Exit(128, now, reason="StartError", message=str(problem))
@@ -330,7 +351,21 @@ class ProcessRuntime:
                 self._furnishing.hand_over(pod.uid, user, request)
         return request
 
+    def _number_processes(self, request: dict[str, Any], pod: NodePod) -> None:
+        """Say in a request whose PID namespace it is for, if not for the host's."""
+        if self._has_pid_namespaces and not pod.spec.host_pid:
+            request["pids"] = "pod" if pod.spec.share_process_namespace else "container"
+            request["mounts"] = ONLY_PROC
+
     # --- the supervisor
+
+    @property
+    def _wants_pid_namespaces(self) -> bool:
+        return self._settings.pid_namespace != "off"
+
+    @property
+    def _has_pid_namespaces(self) -> bool:
+        return self._wants_pid_namespaces and not self._supervisor.pid_namespace_problem
 
     def _isolates(self) -> bool:
         if self._settings.isolation is not None:
@@ -341,6 +376,7 @@ class ProcessRuntime:
         return SupervisorClient(
             self._directory,
             owner=self._settings.end_with_owner,
+            pid_namespaces=self._wants_pid_namespaces,
             on_events=self._hear,
             on_lost=self._replace_supervisor,
         )

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from onejob.node.environment import NodeContext
 from onejob.node.images import Images, Shell, find_shell
+
+PidNamespace: TypeAlias = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +24,5 @@ class ProcessSettings:
     host_read_only: bool = False
     #: Whether volumes get mount namespaces; None means if the machine allows it.
     isolation: bool | None = None
+    #: Whether containers get PID namespaces: "auto" means if the machine allows it.
+    pid_namespace: PidNamespace = "off"

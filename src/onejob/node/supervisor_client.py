@@ -40,6 +40,8 @@ class Greeting(msgspec.Struct):
     isolates: bool
     #: Whether the machine was started anew since the first of the attempts.
     rebooted: bool
+    #: Why there are no PID namespaces; empty if there are, or if nobody asked.
+    pid_namespace_problem: str = ""
     #: Where the processes of each Pod were started, by uid.
     folders: dict[str, str] = {}
 
@@ -109,16 +111,20 @@ class SupervisorClient:
         directory: Path,
         *,
         owner: bool,
+        pid_namespaces: bool = False,
         on_events: Callable[[Sequence[list[Any]]], None],
         on_lost: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._owner = owner
+        self._pid_namespaces = pid_namespaces
         self._on_events = on_events
         self._on_lost = on_lost
         self._conversation: _Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.isolates = False
+        #: As the greeting has it.
+        self.pid_namespace_problem = ""
 
     async def connect(self) -> Greeting:
         """Find or start the supervisor, and hear what it knows."""
@@ -140,12 +146,14 @@ class SupervisorClient:
         loop = asyncio.get_running_loop()
         _, conversation = await loop.create_unix_connection(_Conversation, sock=sock)
         self._conversation = conversation
-        self.send({"do": "hello", "owner": self._owner})
+        wanted = self._pid_namespaces
+        self.send({"do": "hello", "owner": self._owner, "pid_namespaces": wanted})
         line = await conversation.first
         if not line:
             raise SupervisorGone("the supervisor hung up before it said anything")
         greeting = msgspec.json.decode(line, type=Greeting)
         self.isolates = greeting.isolates
+        self.pid_namespace_problem = greeting.pid_namespace_problem
         # Not before whoever called us has heard the greeting.
         loop.call_soon(conversation.listen, self._hear)
         conversation.ended.add_done_callback(lambda _: self._lost(conversation))

@@ -321,6 +321,8 @@ class NodePodSpec(View, frozen=True):
     host_network: bool = False
     enable_service_links: bool = True
     host_aliases: tuple[HostAlias, ...] = ()
+    host_pid: bool = msgspec.field(name="hostPID", default=False)
+    share_process_namespace: bool = False
     service_account_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     affinity: Affinity | None = None

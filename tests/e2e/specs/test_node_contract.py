@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.serving import pid_on_host
 from tests.e2e.specs.api import EVENTS, NODES, PODS, Api, Document, until
 from tests.e2e.specs.job import PAUSE, a_schedulable_node
 from tests.e2e.specs.pod import (
@@ -240,8 +241,8 @@ async def _(api: Api, namespace: str) -> None:
         async def pid() -> str:
             return _written(folder, "pid")
 
-        process = int(await until("its pid", pid, bool, seconds=60, every=0.1))
-        assert _alive(process)
+        own = int(await until("its pid", pid, bool, seconds=60, every=0.1))
+        process = pid_on_host(own, "sleep 600")
         await api.delete(PODS, namespace, "forced", gracePeriodSeconds=0)
         assert not await api.exists(PODS, namespace, "forced")
 

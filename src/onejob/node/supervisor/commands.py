@@ -16,10 +16,12 @@ _OUTPUT_BYTES = 10 * 1024
 class Command:
     """`asker` and `number` say who wants to know how it ends."""
 
-    __slots__ = ("asker", "beside", "number", "output", "pid", "pipe", "timed_out")
+    __slots__ = ("asker", "beside", "number", "output", "pid", "pids", "pipe", "timed_out")
 
     def __init__(self, pid: int, beside: int, asker: Connection, number: int, pipe: int) -> None:
         self.pid = pid
+        #: Whose PID namespace it is in, as the container has it.
+        self.pids = ""
         #: The first process of the container that it ends with.
         self.beside = beside
         self.asker = asker
@@ -38,10 +40,18 @@ class Commands:
         self._running: set[Command] = set()
 
     def run(
-        self, connection: Connection, request: spawn.Request, beside: int, *, isolated: bool
+        self,
+        connection: Connection,
+        request: spawn.Request,
+        beside: int,
+        *,
+        isolated: bool,
+        pids: str,
     ) -> Command | None:
-        """Start what is asked beside a container; its output goes back, unless the request came
-        with streams of its own. None if it cannot be started, which is told."""
+        """Start what is asked beside the first process of a container, in its mount namespace if
+        it is `isolated`, and in its PID namespace if `pids` says that it has one. The output
+        goes back, unless the request came with streams. None if it cannot be started, which is
+        told."""
         if isolated:
             request["join"] = beside
         streams, connection.descriptors = connection.descriptors, []
@@ -55,7 +65,10 @@ class Commands:
         stdin, output, errors = streams or (self._null, write, write)
         try:
             pid = spawn.fork(
-                request, stdin=stdin, output=output, errors=errors, report=write, journal=None
+                request,
+                spawn.Streams(stdin, output, errors, write),
+                None,
+                pids_of=beside if pids else 0,
             )
         except OSError as error:
             os.close(read)
@@ -66,6 +79,7 @@ class Commands:
                 os.close(fd)
         os.set_blocking(read, False)
         command = Command(pid, beside, connection, request["id"], read)
+        command.pids = pids
         self._running.add(command)
         self._loop.watch(read, lambda _: self._collect(command))
         if "timeout" in request:

@@ -1,24 +1,114 @@
 """The few kernel calls that the standard library of Python 3.11 does not offer."""
 
+import contextlib
 import ctypes
 import os
+import signal
 import time
+from functools import lru_cache
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
 MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 0x20, 0x1000, 0x4000, 0x80000
 MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 0x400, 0x800, 0x200000
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+CLONE_PARENT, CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = (
+    0x00008000, 0x00020000, 0x08000000, 0x10000000, 0x20000000,
+)  # fmt: skip
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME = 1, 4, 15
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
 _PR_SET_CHILD_SUBREAPER = 36
+#: The same on every architecture, unlike those of older calls.
+_SYS_CLONE3, _SYS_CLOSE_RANGE = 435, 436
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+#: Keeps the interpreter's lock, which a forked process could not take again.
+_system_call = ctypes.PyDLL(None, use_errno=True).syscall
+_system_call.restype = ctypes.c_long
+
+#: A `sigset_t`: of no C library is it larger.
+_ALL_SIGNALS = ctypes.create_string_buffer(b"\xff" * 128, 128)
+
 
 def become_subreaper() -> None:
     """Orphans of our descendants become our children instead of init's."""
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def die_with_parent() -> None:
+    """Be killed when the process that forked us ends, however it does."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def hide_memory() -> None:
+    """Keep processes of the same user from reading the memory and the descriptors of this one."""
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
+
+
+@lru_cache(maxsize=1)
+def argument_area() -> tuple[int, int]:
+    """Where the command line of this process lies in its memory."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = _stat_fields(file.read())
+    return int(fields[45]), int(fields[46])
+
+
+def call_process(name: bytes, arguments: tuple[int, int]) -> None:
+    """Have a forked process listed by this name, instead of by the command line of its parent."""
+    _check(_libc.prctl(_PR_SET_NAME, name, 0, 0, 0), "prctl")
+    start, end = arguments
+    ctypes.memmove(start, name.ljust(end - start, b"\0")[: end - start], end - start)
+
+
+def close_from(first: int) -> None:
+    """Close this and every higher descriptor."""
+    if _libc.syscall(_SYS_CLOSE_RANGE, first, ctypes.c_uint(0xFFFFFFFF), 0) != 0:
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) >= first:
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+
+
+# Not `signal.pthread_sigmask`: it makes objects of all signals, in a fresh fork on pages that then
+# have to be copied, which takes longer than starting a program.
+
+
+def block_signals() -> None:
+    _check(_libc.sigprocmask(signal.SIG_BLOCK, _ALL_SIGNALS, None), "sigprocmask")
+
+
+def unblock_signals() -> None:
+    _check(_libc.sigprocmask(signal.SIG_UNBLOCK, _ALL_SIGNALS, None), "sigprocmask")
+
+
+class _CloneArguments(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("pidfd", ctypes.c_uint64),
+        ("child_tid", ctypes.c_uint64),
+        ("parent_tid", ctypes.c_uint64),
+        ("exit_signal", ctypes.c_uint64),
+        ("stack", ctypes.c_uint64),
+        ("stack_size", ctypes.c_uint64),
+        ("tls", ctypes.c_uint64),
+    )
+
+
+def clone(flags: int) -> int:
+    """Fork into new namespaces, or as a sibling (`CLONE_PARENT`). Only for a process with a single
+    thread: none of the hooks of `os.fork` run. Raises OSError."""
+    arguments = _CloneArguments(
+        flags=flags, exit_signal=0 if flags & CLONE_PARENT else signal.SIGCHLD
+    )
+    pid = int(
+        _system_call(
+            _SYS_CLONE3, ctypes.byref(arguments), ctypes.c_size_t(ctypes.sizeof(arguments))
+        )
+    )
+    if pid < 0:
+        _check(-1, "clone")
+    return pid
 
 
 def unshare(flags: int) -> None:
@@ -58,9 +148,19 @@ def began_at(pid: int, ticks: int) -> bool:
             stat = file.read()
     except OSError:
         return False
-    # The name may hold spaces and brackets: fields are counted from the last one.
-    fields = stat[stat.rindex(b")") + 2 :].split()
+    fields = _stat_fields(stat)
     return fields[0] != b"Z" and abs(int(fields[19]) - ticks) < 10 * _TICKS_PER_SECOND
+
+
+def _stat_fields(stat: bytes) -> list[bytes]:
+    """From the third on: the name may hold spaces and brackets, so the last one is sought."""
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def own_pid() -> int:
+    """This process as the supervisor sees it, also from inside another PID namespace: by the
+    /proc that both were started with."""
+    return int(os.readlink("/proc/self"))
 
 
 def session_of(pid: int) -> int:

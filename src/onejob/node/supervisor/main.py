@@ -20,10 +20,11 @@ import sys
 import time
 from typing import Any
 
-from onejob.node.supervisor import linux, spawn
+from onejob.node.supervisor import init, linux, pid_namespaces, spawn
 from onejob.node.supervisor.capture import Capture, Input, LogFile
 from onejob.node.supervisor.commands import Command, Commands
 from onejob.node.supervisor.connections import Connection, Connections
+from onejob.node.supervisor.failures import SetupFailed
 from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome, identity_of
 from onejob.node.supervisor.listener import Listener
 from onejob.node.supervisor.loop import Loop, report, report_exception
@@ -44,8 +45,8 @@ _MAX_OWED_NOTES = 1000
 class Child:
     """The first process of a container."""
 
-    __slots__ = ("attempt", "capture", "grace", "hostname", "isolated", "pid", "report",
-                 "started_at", "stdin", "stopping")  # fmt: skip
+    __slots__ = ("attempt", "capture", "grace", "hostname", "isolated", "pid", "pids", "report",
+                 "started_at", "status", "stdin", "stopping")  # fmt: skip
 
     def __init__(self, pid: int, attempt: Attempt, capture: Capture, stdin: Input) -> None:
         self.pid = pid
@@ -54,11 +55,23 @@ class Child:
         self.stdin = stdin
         #: Tells why the program could not begin; -1 once that is settled.
         self.report = -1
+        #: Whose PID namespace it is in: "container", "pod", or "" for the host's.
+        self.pids = ""
+        #: Where the init of a container's own PID namespace says how the command ended.
+        self.status = -1
         self.grace = 30.0
         self.hostname = ""
         self.isolated = False
         self.stopping = False
         self.started_at = 0.0
+
+    def kill(self) -> None:
+        """End it with all that it started."""
+        if self.pids == "container":
+            # The kernel ends a namespace with its first process.
+            kill([self.pid])
+        else:
+            kill_session(self.pid)
 
 
 class Supervisor:
@@ -70,6 +83,7 @@ class Supervisor:
         self._commands = Commands(self._loop, self._connections, self._null)
         self._children: dict[int, Child | Command] = {}
         self._running: dict[Claim, Child] = {}
+        self._pod_namespaces = pid_namespaces.PodNamespaces()
         self._news = News(self._tell, self._loop.after, _now)
         #: Host names of containers that ended while there were processes nobody could place.
         self._left_behind: set[str] = set()
@@ -129,6 +143,9 @@ class Supervisor:
                     "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
                     "rebooted": self._journal.rebooted,
                     "isolates": spawn.can_isolate(),
+                    "pid_namespace_problem": (
+                        pid_namespaces.problem() if message.get("pid_namespaces") else ""
+                    ),
                 }
                 self._connections.send(connection, greeting)
             case "spawn":
@@ -158,7 +175,7 @@ class Supervisor:
         if child is None:
             return
         if grace <= 0:
-            kill_session(child.pid)
+            child.kill()
             return
         if not child.stopping:
             child.stopping = True
@@ -168,14 +185,15 @@ class Supervisor:
 
     def _kill_if_running(self, claim: Claim, child: Child) -> None:
         if self._running.get(claim) is child:
-            kill_session(child.pid)
+            child.kill()
 
     def _forget(self, uid: str) -> None:
         """The Pod is gone or accounted for. What still runs of it has no right to."""
         claims = [attempt.claim for attempt in self._journal.of(uid)]
         running = [self._running[claim] for claim in claims if claim in self._running]
         for child in running:
-            kill_session(child.pid)
+            child.kill()
+        self._pod_namespaces.end(uid)
         if not running:
             self._journal.forget(uid)
 
@@ -195,7 +213,9 @@ class Supervisor:
         if beside is None or not beside.started_at:
             self._commands.refuse(connection, request["id"], "the container is not running")
             return
-        command = self._commands.run(connection, request, beside.pid, isolated=beside.isolated)
+        command = self._commands.run(
+            connection, request, beside.pid, isolated=beside.isolated, pids=beside.pids
+        )
         if command is not None:
             self._children[command.pid] = command
 
@@ -238,7 +258,7 @@ class Supervisor:
             why = f"cannot start a process: {error.strerror}"
             self._not_started(attempt, "ContainerCannotRun", why, pressure_of(error))
             return
-        except spawn.SetupFailed as failure:
+        except SetupFailed as failure:
             pressure = pressure_of(failure)
             self._not_started(attempt, failure.reason, failure.message, pressure)
             return
@@ -272,12 +292,19 @@ class Supervisor:
                 afterwards.callback(os.close, report_write)
                 self._loop.watch(child.report, lambda _: self._settle_beginning(child))
                 if_it_fails.callback(self._loop.unwatch, child.report)
-                child.pid = spawn.fork(
-                    request, stdin=stdin.theirs, output=write, report=report_write,
-                    journal=self._journal,
-                )  # fmt: skip
+                streams = spawn.Streams(stdin.theirs, write, write, report_write)
+                child.pids = request.get("pids", "")
+                if child.pids == "container":
+                    child.status, status_write = os.pipe2(os.O_CLOEXEC)
+                    if_it_fails.callback(os.close, child.status)
+                    afterwards.callback(os.close, status_write)
+                    child.pid = spawn.fork_init(request, streams, self._journal, status_write)
+                else:
+                    beside = self._pod_namespaces.of(attempt.claim.uid) if child.pids else 0
+                    child.pid = spawn.fork(request, streams, self._journal, pids_of=beside)
             else:
-                child.pid = spawn.spawn_plain(request, stdin=stdin.theirs, output=write)
+                streams = spawn.Streams(stdin.theirs, write, write, -1)
+                child.pid = spawn.spawn_plain(request, streams)
             if_it_fails.pop_all()
         return child
 
@@ -339,22 +366,36 @@ class Supervisor:
             if pid == 0:
                 break
             child = self._children.pop(pid, None)
-            if child is not None:
-                ended.append((child, os.waitstatus_to_exitcode(status)))
+            if child is None:
+                self._pod_namespaces.reaped(pid)
+                continue
+            if isinstance(child, Child) and child.status >= 0:
+                own = init.wait_status(child.status)
+                status = status if own is None else own
+            ended.append((child, os.waitstatus_to_exitcode(status)))
         strays = self._strays()
         for child, code in ended:
-            if strays is None or strays:
-                kill_session(child.pid)
-                if isinstance(child, Child):
-                    self._left_behind.add(child.hostname)
+            alone = self._clean_up_after(child, strays)
             if isinstance(child, Command):
                 self._commands.ended(child, code)
             else:
-                self._ended(child, code, alone=strays is not None and not strays)
+                self._ended(child, code, alone=alone)
         self._kill_daemons(strays)
         if not self._running:
             self._done = self._done or self._ending
         self._watch_for_idleness()
+
+    def _clean_up_after(self, child: Child | Command, strays: list[int] | None) -> bool:
+        """End what stays behind of a process that ended; whether nothing can have stayed."""
+        if child.pids == "container":
+            # The kernel has ended the rest of a container's namespace, or will with its command.
+            return True
+        if not child.pids and strays is not None and not strays:
+            return True
+        kill_session(child.pid)
+        if isinstance(child, Child):
+            self._left_behind.add(child.hostname)
+        return False
 
     def _kill_daemons(self, strays: list[int] | None) -> None:
         """Those that left their container's session are known by the name of its Pod in their
@@ -377,7 +418,8 @@ class Supervisor:
         children = linux.children()
         if children is None:
             return None
-        return [pid for pid in children if pid not in self._children]
+        ours = self._pod_namespaces.pids
+        return [pid for pid in children if pid not in self._children and pid not in ours]
 
     def _ended(self, child: Child, code: int, *, alone: bool) -> None:
         if child.report >= 0 and not self._settle_beginning(child):
@@ -401,6 +443,8 @@ class Supervisor:
         if not child.capture.close():
             self._owe_note(child.capture.log)
         child.stdin.close()
+        close_all(child.status)
+        child.status = -1
 
     def _owe_note(self, log: LogFile) -> None:
         """The log of a container that is over: to be finished once the disk has room."""
@@ -447,6 +491,12 @@ class Supervisor:
         self._idle_timer = False
         if not self._connections and not self._running:
             self._done = True
+
+
+def close_all(*descriptors: int) -> None:
+    for fd in descriptors:
+        if fd >= 0:
+            os.close(fd)
 
 
 def _now() -> float:

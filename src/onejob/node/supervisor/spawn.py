@@ -5,7 +5,6 @@ it so, in the child, and reports the first thing that fails.
 """
 
 import binascii
-import contextlib
 import errno
 import fcntl
 import json
@@ -15,9 +14,10 @@ import signal
 import termios
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from onejob.node.supervisor import linux, paths
+from onejob.node.supervisor import init, linux, mounting, pid_namespaces
+from onejob.node.supervisor.failures import SetupFailed, text_of
 from onejob.node.supervisor.journal import Claim, Journal
 from onejob.node.supervisor.pressure import PRESSURES, pressure_of
 
@@ -49,12 +49,14 @@ _SET_UP_IN_CHILD = frozenset({"mounts", "join", "user", "group", "groups", "limi
 NOT_BEGUN = 128
 
 
-class SetupFailed(Exception):
-    """The container could not be brought up; `reason` is what its status will say."""
+class Streams(NamedTuple):
+    """Descriptors that a new process is given."""
 
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
+    stdin: int
+    output: int
+    errors: int
+    #: Where it writes what went wrong, if anything; closes by itself when the program begins.
+    report: int
 
 
 def needs_fork(request: Request) -> bool:
@@ -62,24 +64,13 @@ def needs_fork(request: Request) -> bool:
     return not _SET_UP_IN_CHILD.isdisjoint(request)
 
 
-def spawn_plain(request: Request, *, stdin: int, output: int) -> int:
+def spawn_plain(request: Request, streams: Streams) -> int:
     """Start a program that needs nothing but a session, a directory and its output.
 
     Half the price of `fork`: the child never is a copy of us. Raises SetupFailed.
     """
     _enter(request["cwd"])
-    actions = [
-        (os.POSIX_SPAWN_DUP2, stdin, 0),
-        (os.POSIX_SPAWN_DUP2, output, 1),
-        (os.POSIX_SPAWN_DUP2, output, 2),
-    ]
-
-    def attempt(path: str, argv: list[str], env: dict[str, str]) -> int:
-        return os.posix_spawn(
-            path, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET_SIGNALS
-        )
-
-    return _find_and_start(attempt, request)
+    return _find_and_start(_spawning(streams), request)
 
 
 def mark(request: Request) -> int:
@@ -112,23 +103,25 @@ def hostname_of(pid: int) -> str | None:
     return None
 
 
-def fork(
-    request: Request,
-    *,
-    stdin: int,
-    output: int,
-    report: int,
-    journal: Journal | None,
-    errors: int = -1,
-) -> int:
-    """Start what the request describes; returns the child's pid.
-
-    The child writes what went wrong, if anything, to `report`, which closes by itself when the
-    program begins.
-    """
-    pid = os.fork()
+def fork(request: Request, streams: Streams, journal: Journal | None, *, pids_of: int = 0) -> int:
+    """Start what the request describes; returns the child's pid. With `pids_of`, in the PID
+    namespace of that process."""
+    pid = pid_namespaces.fork_beside(pids_of) if pids_of else pid_namespaces.fork_here()
     if pid == 0:
-        _become(request, stdin, output, output if errors < 0 else errors, report, journal)
+        _become(request, streams, journal)
+    return pid
+
+
+def fork_init(request: Request, streams: Streams, journal: Journal, status: int) -> int:
+    """Start it as the only command of a PID namespace of its own; returns the pid of the init
+    there, which writes to `status` how the command ended."""
+    # Read here, where it is kept for the next one.
+    pid_namespaces.spacing()
+    arguments = linux.argument_area()
+    pid = pid_namespaces.fork_first()
+    if pid == 0:
+        linux.call_process(init.NAME, arguments)
+        _become_init(request, streams, journal, status)
     return pid
 
 
@@ -147,46 +140,50 @@ def can_isolate() -> bool:
     pid = os.fork()
     if pid == 0:
         try:
-            _private_namespace()
+            mounting.private_namespace()
         except BaseException:
             os._exit(1)
         os._exit(0)
     return os.waitpid(pid, 0)[1] == 0
 
 
-def _become(
-    request: Request, stdin: int, output: int, errors: int, report: int, journal: Journal | None
-) -> NoReturn:
-    try:
+def _become(request: Request, streams: Streams, journal: Journal | None) -> NoReturn:
+    def start() -> None:
         os.setsid()
         if journal is not None:
-            journal.record_own_start(Claim(*request["claim"]), os.getpid(), time.time_ns() / 1e9)
-        for number in _RESET_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-        os.dup2(stdin, 0)
-        os.dup2(output, 1)
-        os.dup2(errors, 2)
-        if request.get("tty"):
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            if request.get("user") is not None:
-                # Or it could write to its terminal, but not open it by name.
-                os.fchown(0, request["user"], -1)
-        if "join" in request:
-            _join(request["join"])
-        elif "mounts" in request:
-            _mount_all(request["mounts"], request.get("root", ""))
-        _limit(request.get("limits", {}))
-        if request.get("enter_first"):
-            _enter(request["cwd"])
-        _take_identity(request.get("user"), request.get("group"), request.get("groups", ()))
-        os.umask(0o022)
-        if not request.get("enter_first"):
-            _enter(request["cwd"])
-        _find_and_start(os.execve, request)
+            _record_start(journal, request)
+        _set_up(request, streams)
+        _exec(request, streams)
+
+    _or_report(start, streams.report)
+    raise AssertionError("a program that began does not return")
+
+
+def _become_init(request: Request, streams: Streams, journal: Journal, status: int) -> NoReturn:
+    command = 0
+
+    def start() -> None:
+        nonlocal command
+        os.setsid()
+        _record_start(journal, request)
+        init.hide()
+        pid_namespaces.spread_pids(linux.own_pid())
+        _set_up(request, streams)
+        command = _start_below(request, streams)
+
+    _or_report(start, streams.report)
+    init.serve(command, status)
+
+
+def _or_report(start: Callable[[], None], report: int) -> None:
+    """Report the first thing that fails, and end."""
+    try:
+        start()
+        return
     except SetupFailed as failure:
         problem = [failure.reason, failure.message, pressure_of(failure)]
     except OSError as error:
-        problem = ["ContainerCannotRun", _text(error), pressure_of(error)]
+        problem = ["ContainerCannotRun", text_of(error), pressure_of(error)]
     except BaseException as error:
         problem = ["ContainerCannotRun", f"{type(error).__name__}: {error}", ""]
     try:
@@ -195,7 +192,72 @@ def _become(
         os._exit(NOT_BEGUN)
 
 
+def _record_start(journal: Journal, request: Request) -> None:
+    at = time.time_ns() / 1e9
+    journal.record_own_start(Claim(*request["claim"]), linux.own_pid(), at)
+
+
+def _set_up(request: Request, streams: Streams) -> None:
+    """Everything about the process that its program inherits, apart from its streams."""
+    if request.get("tty") and request.get("user") is not None:
+        # Or it could write to its terminal, but not open it by name.
+        os.fchown(streams.stdin, request["user"], -1)
+    if "join" in request:
+        mounting.join(request["join"])
+    elif "mounts" in request:
+        mounting.mount_all(request["mounts"], request.get("root", ""))
+    _limit(request.get("limits", {}))
+    if request.get("enter_first"):
+        _enter(request["cwd"])
+    _take_identity(request.get("user"), request.get("group"), request.get("groups", ()))
+    os.umask(0o022)
+    if not request.get("enter_first"):
+        _enter(request["cwd"])
+
+
+def _start_below(request: Request, streams: Streams) -> int:
+    """The command of an init, in a session of its own; returns its pid there."""
+    if not request.get("tty"):
+        return _find_and_start(_spawning(streams, setsigmask=()), request)
+    pid = os.fork()
+    if pid == 0:
+        _or_report(lambda: _exec_in_session(request, streams), streams.report)
+    return pid
+
+
+def _exec_in_session(request: Request, streams: Streams) -> None:
+    os.setsid()
+    _exec(request, streams)
+
+
+def _exec(request: Request, streams: Streams) -> None:
+    for number in _RESET_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    linux.unblock_signals()
+    os.dup2(streams.stdin, 0)
+    os.dup2(streams.output, 1)
+    os.dup2(streams.errors, 2)
+    if request.get("tty"):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    _find_and_start(os.execve, request)
+
+
 _Start = Callable[[str, list[str], dict[str, str]], int]
+
+
+def _spawning(streams: Streams, **how: Any) -> _Start:
+    actions = [
+        (os.POSIX_SPAWN_DUP2, streams.stdin, 0),
+        (os.POSIX_SPAWN_DUP2, streams.output, 1),
+        (os.POSIX_SPAWN_DUP2, streams.errors, 2),
+    ]
+
+    def attempt(path: str, argv: list[str], env: dict[str, str]) -> int:
+        return os.posix_spawn(
+            path, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET_SIGNALS, **how
+        )
+
+    return attempt
 
 
 def _find_and_start(start: _Start, request: Request) -> int:
@@ -225,7 +287,7 @@ def _find_and_start(start: _Start, request: Request) -> int:
         except OSError as error:
             if error.errno == errno.ENOEXEC:
                 raise SetupFailed("StartError", f'exec: "{name}": exec format error') from error
-            raise SetupFailed("StartError", f'exec: "{name}": {_text(error)}') from error
+            raise SetupFailed("StartError", f'exec: "{name}": {text_of(error)}') from error
     if denied:
         raise SetupFailed("StartError", f'exec: "{name}": permission denied')
     where = "no such file or directory" if "/" in name else "executable file not found in $PATH"
@@ -252,7 +314,7 @@ def _take_identity(user: int | None, group: int | None, groups: list[int]) -> No
             os.setresuid(user, user, user)
     except OSError as error:
         raise SetupFailed(
-            "ContainerCannotRun", f"cannot run as user {user}, group {group}: {_text(error)}"
+            "ContainerCannotRun", f"cannot run as user {user}, group {group}: {text_of(error)}"
         ) from error
 
 
@@ -262,98 +324,3 @@ def _limit(limits: dict[str, int]) -> None:
         _, hard = resource.getrlimit(kind)
         ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (ceiling, ceiling))
-
-
-def _mount_all(steps: list[list[Any]], root: str) -> None:
-    """Carry out the steps of `onejob.node.mounts` in a mount namespace of our own."""
-    inside: dict[str, str] = {}
-    try:
-        _private_namespace()
-        for kind, source, target, read_only in steps:
-            if kind == "tmpfs":
-                linux.mount("onejob", target, linux.MS_NOSUID | linux.MS_NODEV, "tmpfs", "mode=755")
-            elif kind in ("directory", "file"):
-                inside[target] = source
-                os.close(_place(kind, source, target, root))
-            elif kind == "symlink":
-                os.symlink(source, target)
-            elif kind == "bind" or os.path.exists(source):
-                _bind(source, target, inside.get(target, ""), root, read_only=read_only)
-        if root:
-            os.chroot(root)
-            os.chdir("/")
-    except OSError as error:
-        raise SetupFailed("ContainerCannotRun", f"volumes: {_text(error)}") from error
-
-
-def _bind(source: str | list[str], target: str, inside: str, root: str, *, read_only: bool) -> None:
-    """Mount `source` over `target`, which must be found inside that folder if one is given."""
-    with contextlib.ExitStack() as opened:
-
-        def found() -> str:
-            if not inside:
-                return target
-            fd = _place("", inside, target, root)
-            opened.callback(os.close, fd)
-            return f"/proc/self/fd/{fd}"
-
-        if not isinstance(source, str):
-            # A part of a volume: what it leads to may have changed since it was looked at.
-            fd = paths.open_inside(*source)
-            opened.callback(os.close, fd)
-            source = f"/proc/self/fd/{fd}"
-        linux.mount(source, found(), linux.MS_BIND | linux.MS_REC)
-        if read_only:
-            _remount_read_only(found())
-
-
-def _place(kind: str, inside: str, target: str, root: str) -> int:
-    """What is to be mounted over: links of the workload's never lead out of `inside`."""
-    part = os.path.relpath(target, inside)
-    return paths.place(inside, part, make=kind, links_inside=inside != root)
-
-
-def _private_namespace() -> None:
-    user, group = os.getuid(), os.getgid()
-    if os.geteuid() == 0:
-        linux.unshare(linux.CLONE_NEWNS)
-    else:
-        linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{user} {user} 1")
-        _write("/proc/self/gid_map", f"{group} {group} 1")
-    # The host's later mounts shall show here, ours never there.
-    linux.mount("none", "/", linux.MS_REC | linux.MS_SLAVE)
-
-
-def _remount_read_only(target: str) -> None:
-    # Flags that the source carries must be repeated: an unprivileged namespace may not drop them.
-    kept = os.statvfs(target).f_flag & (
-        linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC | linux.MS_NOATIME | linux.MS_NODIRATIME
-    )
-    if os.statvfs(target).f_flag & 0x1000:
-        kept |= linux.MS_RELATIME
-    linux.mount("none", target, linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | kept)
-
-
-def _join(pid: int) -> None:
-    """See the file system as process `pid` does."""
-    try:
-        root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
-        if os.geteuid() != 0:
-            linux.setns(os.open(f"/proc/{pid}/ns/user", os.O_RDONLY), linux.CLONE_NEWUSER)
-        linux.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY), linux.CLONE_NEWNS)
-        os.fchdir(root)
-        os.chroot(".")
-    except OSError as error:
-        raise SetupFailed("ContainerCannotRun", f"the container is gone: {_text(error)}") from error
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
-
-
-def _text(error: OSError) -> str:
-    text = error.strerror or str(error)
-    return f"{error.filename}: {text}" if error.filename else text

@@ -1,0 +1,197 @@
+"""PID namespaces: how the supervisor's next child comes to be in one.
+
+A process cannot change its own PID namespace, so what shall be in another one is forked into it.
+"""
+
+import errno
+import math
+import os
+import signal
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NoReturn
+
+from onejob.node.supervisor import init, linux, mounting
+from onejob.node.supervisor.failures import text_of
+
+#: Spreads the pids that containers begin with over all there are: neighbours land far apart.
+_SPREAD = 0.6180339887
+#: The kernel starts over here when it has used the highest pid.
+_LOWEST_PID = 300
+
+
+def fork_first() -> int:
+    """Fork, with the child as pid 1 of a namespace of its own. Raises OSError."""
+    return _quietly(lambda: linux.clone(linux.CLONE_NEWPID))
+
+
+def fork_beside(pid: int) -> int:
+    """Fork, with the child in the namespace of process `pid`. Raises OSError."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    namespace = -1
+    try:
+        namespace = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        middle = fork_here()
+        if middle == 0:
+            if _fork_for_parent(namespace, write):
+                os._exit(0)
+            return 0
+    except OSError:
+        os.close(read)
+        raise
+    finally:
+        os.close(write)
+        if namespace >= 0:
+            os.close(namespace)
+    with open(read, "rb") as file:
+        text = file.read()
+    number = os.waitstatus_to_exitcode(os.waitpid(middle, 0)[1])
+    if not text:
+        raise OSError(number, f"cannot enter the PID namespace: {os.strerror(number)}")
+    return int(text)
+
+
+def fork_here() -> int:
+    """Fork, with the child in our own namespace. Raises OSError."""
+    return _quietly(os.fork)
+
+
+def _fork_for_parent(namespace: int, report: int) -> int:
+    """Fork a child of our parent into a namespace. Who has entered one for its children cannot
+    always go back, so this is done by a process that ends after it."""
+    try:
+        linux.setns(namespace, linux.CLONE_NEWPID)
+        pid = linux.clone(linux.CLONE_PARENT)
+    except OSError as error:
+        os._exit(error.errno or 1)
+    if pid:
+        os.write(report, b"%d" % pid)
+    return pid
+
+
+def _quietly(fork: Callable[[], int]) -> int:
+    """The child has all signals blocked: so it loses none, however early it comes, and none
+    reaches a handler that is the supervisor's."""
+    pid = -1
+    linux.block_signals()
+    try:
+        pid = fork()
+        return pid
+    finally:
+        if pid != 0:
+            linux.unblock_signals()
+
+
+def spread_pids(own: int) -> None:
+    """Called in pid 1, whose pid for the supervisor is `own`: has the namespace begin at a pid that
+    no other container begins with, because scripts name files in the host's /tmp after it. Raises
+    OSError."""
+    room, step = spacing()
+    fd = os.open("/proc/sys/kernel/ns_last_pid", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, b"%d" % (_LOWEST_PID + own * step % room))
+    finally:
+        os.close(fd)
+
+
+@lru_cache(maxsize=1)
+def spacing() -> tuple[int, int]:
+    """How many pids there are to begin with, and how far apart two containers do that were
+    started one after the other."""
+    with open("/proc/sys/kernel/pid_max") as file:
+        room = int(file.read()) - 1 - _LOWEST_PID
+    step = int(room * _SPREAD) | 1
+    # Only then is the place of each process another one.
+    while math.gcd(step, room) > 1:
+        step += 2
+    return room, step
+
+
+def problem() -> str:
+    """Why there can be no PID namespaces here, found out by trying; empty if there can."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    try:
+        mounting.enter_user_namespace()
+        pid = fork_first()
+        if pid == 0:
+            _try_out(write)
+    except OSError as error:
+        os.close(read)
+        return text_of(error)
+    finally:
+        os.close(write)
+    with open(read, encoding="utf-8") as file:
+        why = file.read()
+    return why if os.waitpid(pid, 0)[1] == 0 else "pid 1 was killed"
+
+
+def _try_out(report: int) -> NoReturn:
+    try:
+        spread_pids(linux.own_pid())
+        mounting.private_namespace()
+        mounting.mount_proc("/proc")
+        os._exit(0)
+    except OSError as error:
+        os.write(report, text_of(error).encode())
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+class PodNamespaces:
+    """One for all containers of a Pod that has `shareProcessNamespace`, held by a pid 1 that has
+    nothing to start, and that ends with the supervisor."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, int] = {}
+        self.pids: set[int] = set()
+
+    def of(self, uid: str) -> int:
+        """The process that holds the Pod's namespace. Raises OSError."""
+        holder = self._holders.get(uid)
+        if holder is None:
+            holder = self._holders[uid] = _hold()
+            self.pids.add(holder)
+        return holder
+
+    def end(self, uid: str) -> None:
+        """Kill everything that is left of the Pod."""
+        holder = self._holders.pop(uid, None)
+        if holder is not None:
+            os.kill(holder, signal.SIGKILL)
+
+    def reaped(self, pid: int) -> None:
+        self.pids.discard(pid)
+        for uid, holder in list(self._holders.items()):
+            if holder == pid:
+                del self._holders[uid]
+
+
+def _hold() -> int:
+    """A new namespace, ready to be joined."""
+    spacing()
+    arguments = linux.argument_area()
+    read, write = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = fork_first()
+        if pid == 0:
+            _be_holder(write, arguments)
+    finally:
+        os.close(write)
+    with open(read, "rb") as file:
+        if not file.read():
+            raise OSError(errno.ECHILD, "the init of the Pod's PID namespace ended")
+    return pid
+
+
+def _be_holder(ready: int, arguments: tuple[int, int]) -> NoReturn:
+    try:
+        linux.die_with_parent()
+        os.setsid()
+        spread_pids(linux.own_pid())
+        linux.call_process(init.NAME, arguments)
+        init.hide()
+        os.write(ready, b"ready")
+        init.serve(0, -1)
+    finally:
+        os._exit(1)
