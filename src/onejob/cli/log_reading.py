@@ -12,7 +12,7 @@ from onejob.api.errors import ApiError, BadRequest
 from onejob.api.kinds import BY_RESOURCE
 from onejob.cli.api import Api, Ask, path_of
 from onejob.cli.errors import EXIT_OK, CommandError
-from onejob.cli.terminal import terminal_of
+from onejob.cli.terminal import terminal_of, visible
 from onejob.objects.meta import PODS
 
 #: Each follower holds a connection.
@@ -87,7 +87,7 @@ def print_logs(
             # One that waits to start says nothing about its siblings.
             if len(readings) == 1:
                 raise
-            print(f"note: pod/{reading.pod}: {error.message}", file=sys.stderr)
+            print(f"note: pod/{reading.pod}: {visible(error.message)}", file=sys.stderr)
     return EXIT_OK
 
 

@@ -34,6 +34,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "version": ("onejob.cli.version", "Print the versions of onejob and its server"),
 }
 
+#: These paint, or pass on what containers write; what else they say of others they make visible
+#: themselves.
+_RAW_OUTPUT: Final = frozenset({"run", "logs", "bench", "serve"})
+
 _EPILOG: Final = """\b
 Examples:
   onejob run job.yaml                # run a Job to the end, no server needed
@@ -59,6 +63,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if name not in _RAW_OUTPUT:
+            from onejob.cli.terminal import only_visible_output
+
+            ctx.with_resource(only_visible_output())
         if name not in COMMANDS and not name.startswith("-"):
             from difflib import get_close_matches
 
@@ -162,8 +170,10 @@ def _unread() -> int:
 
 
 def _complain(error: CommandError) -> int:
+    from onejob.cli.terminal import visible
+
     for line in error.lines:
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {visible(line)}", file=sys.stderr)
     return error.exit_code
 
 

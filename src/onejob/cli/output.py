@@ -1,12 +1,14 @@
 """Documents on stdout: JSON, YAML or names."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from onejob.api.kinds import BY_KIND
 from onejob.cli.nouns import Noun
+
+_ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 def print_documents(
@@ -26,7 +28,9 @@ def rendered(document: Any, output: str) -> str:
         from onejob.cli.manifests import yaml_of
 
         return yaml_of(document)
-    return msgspec.json.format(msgspec.json.encode(document), indent=4).decode() + "\n"
+    text = msgspec.json.format(msgspec.json.encode(document), indent=4).decode()
+    # JSON may hold these as they are, but terminals act upon them.
+    return text.translate(_ESCAPED) + "\n"
 
 
 def noun_of(document: dict[str, Any]) -> Noun:

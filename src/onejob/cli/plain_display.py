@@ -10,7 +10,7 @@ import msgspec
 from onejob.cli.durations import short_seconds
 from onejob.cli.pod_waits import PodWait
 from onejob.cli.progress import EndedPod, JobProgress, RunProgress
-from onejob.cli.terminal import Terminal
+from onejob.cli.terminal import Terminal, visible
 
 #: How often a line tells how far a Job is, at most.
 _PROGRESS_EVERY: Final = timedelta(seconds=5)
@@ -101,10 +101,10 @@ class PlainDisplay:
     def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None:
         if wait.lasting:
             what = self._terminal.paint(f"pod {pod} cannot start", "red")
-            self.write(f"{self._title(job)}: {what}: {wait.text}\n")
+            self.write(f"{self._title(job)}: {what}: {visible(wait.text)}\n")
             self.hint(wait.next_step)
         else:
-            self.write(f"{self._title(job)}: pod {pod}: {wait.message}\n")
+            self.write(f"{self._title(job)}: pod {pod}: {visible(wait.message)}\n")
 
     def hint(self, text: str) -> None:
         if text:
@@ -117,7 +117,7 @@ class PlainDisplay:
         condition = job.job.finished_condition
         why = ""
         if condition is not None and not job.complete:
-            why = f": {condition.reason}: {condition.message}"
+            why = f": {condition.reason}: {visible(condition.message)}"
         self.write(f"{self._title(job)}: {verdict} in {took}{why}\n")
 
     def wrote(self, lines: Sequence[LogLine]) -> None:
@@ -187,7 +187,7 @@ def how_it_ended(pod: EndedPod) -> str:
     text = ", ".join(parts) or "ended without a status"
     if pod.stopped:
         text = f"stopped ({text})"
-    return f"{text}: {' '.join(pod.message.split())}" if pod.message else text
+    return f"{text}: {visible(' '.join(pod.message.split()))}" if pod.message else text
 
 
 def counts_text(job: JobProgress) -> str:

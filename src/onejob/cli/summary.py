@@ -8,7 +8,7 @@ from onejob.cli.durations import short_seconds
 from onejob.cli.plain_display import how_it_ended
 from onejob.cli.progress import EndedPod, JobProgress, RunProgress
 from onejob.cli.tables import render_table
-from onejob.cli.terminal import Terminal
+from onejob.cli.terminal import Terminal, visible
 
 #: Below this many Pods "the slowest" says nothing.
 _SLOWEST_FROM: Final = 4
@@ -116,7 +116,7 @@ def _blocked(job: JobProgress, terminal: Terminal) -> list[str]:
     if job.done or job.blocked_by is None:
         return []
     what = terminal.paint("cannot start", "red")
-    lines = ["", f"{job.title} {what}: {job.blocked_by.text}"]
+    lines = ["", f"{job.title} {what}: {visible(job.blocked_by.text)}"]
     return [*lines, f"  {job.blocked_by.next_step}"] if job.blocked_by.next_step else lines
 
 
@@ -136,7 +136,7 @@ def _failures(
         index = f" (index {pod.index})" if pod.index else ""
         name = terminal.paint(pod.name, "red")
         lines.append(f"  {name}{index} after {short_seconds(pod.seconds)}: {how_it_ended(pod)}")
-        lines.extend(f"    | {text}" for text in last_lines.get(pod.uid, ()))
+        lines.extend(f"    | {visible(text)}" for text in last_lines.get(pod.uid, ()))
     return lines
 
 

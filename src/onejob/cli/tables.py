@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from onejob.cli.terminal import visible
+
 _GAP: Final = 3
 #: A column is not cut below this: less says nothing.
 _LEAST: Final = 8
@@ -17,7 +19,7 @@ def render_table(
 ) -> list[str]:
     """Lines without trailing spaces. Without headers give an empty sequence of them;
     `at_least` are widths of columns that rows which follow later shall line up with."""
-    table = [headers, *rows] if headers else rows
+    table = [[_one_line(cell) for cell in row] for row in ([headers, *rows] if headers else rows)]
     if not table:
         return []
     natural = column_widths(table)
@@ -30,6 +32,10 @@ def render_table(
         .rstrip()
         for row in table
     ]
+
+
+def _one_line(cell: str) -> str:
+    return visible(cell).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def column_widths(table: Sequence[Sequence[str]]) -> list[int]:

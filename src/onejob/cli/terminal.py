@@ -3,7 +3,9 @@
 import os
 import shutil
 import sys
-from typing import Final, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO, cast
 
 import msgspec
 
@@ -38,6 +40,46 @@ def terminal_of(stream: TextIO | None = None) -> Terminal:
     colour = interactive and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size((80, 24)).columns if interactive else UNLIMITED
     return Terminal(interactive, colour, width)
+
+
+#: Everything that terminals act upon instead of showing it, but for line ends and tabs.
+_CONTROLS: Final = {
+    **{code: f"^{chr(code + 64)}" for code in range(0x20) if chr(code) not in "\n\t"},
+    ord("\r"): "\\r",
+    0x7F: "^?",
+    **{code: f"\\x{code:02x}" for code in range(0x80, 0xA0)},
+}
+
+
+def visible(text: str) -> str:
+    """What others wrote (messages, annotations, output) may hold escape sequences that change a
+    terminal or what it seems to say. These are shown, as kubectl does, not obeyed."""
+    return text if text.isprintable() else text.translate(_CONTROLS)
+
+
+class _VisibleStream:
+    """A stream that makes everything visible that is written to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(visible(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def only_visible_output() -> Iterator[None]:
+    stdout, stderr = sys.stdout, sys.stderr
+    sys.stdout = cast("TextIO", _VisibleStream(stdout))
+    sys.stderr = cast("TextIO", _VisibleStream(stderr))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = stdout, stderr
 
 
 def leave_unread() -> None:
