@@ -20,6 +20,7 @@ from onejob.client.ahead import LocalAhead
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
+from onejob.clock_watch import ClockWatch
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.event_expiry import EventExpiry
@@ -118,7 +119,8 @@ class ControlPlane:
         #: Done, with the reason as its result, when this plane can no longer be trusted: the
         #: process should end, and start again from what is on disk.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._controllers: list[Coroutine[Any, Any, None]] = []
+        self._clock_watch = ClockWatch(world.clock)
+        self._controllers: list[Coroutine[Any, Any, None]] = [self._clock_watch.run()]
         self._recorders: list[Coroutine[Any, Any, None]] = []
         self._controller_tasks: list[asyncio.Task[None]] = []
         self._recorder_tasks: list[asyncio.Task[None]] = []
@@ -141,6 +143,7 @@ class ControlPlane:
             capacity=capacity,
             sources=[self.informers.metadata(name) for name in (CONFIG_MAPS, SECRETS)],
         )
+        self._clock_watch.on_jump(self.node.clock_jumped)
         self.client.on_pod_staged(self.node.expect)
 
     def _add_controllers(self, root_ca: str) -> None:
@@ -163,6 +166,8 @@ class ControlPlane:
         pod_gc = PodGarbageCollector(client, informers, clock=clock, metrics=metrics)
         namespaces = NamespaceController(client, informers, clock=clock, root_ca=root_ca)
         expiry = EventExpiry(client, clock=clock)
+        for waits in (self.job_controller, cronjobs, ttl, expiry):
+            self._clock_watch.on_jump(waits.clock_jumped)
         queues = (self.job_controller, cronjobs, ttl)
         metrics.read(
             "workqueue_depth",

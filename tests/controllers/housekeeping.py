@@ -16,6 +16,7 @@ from onejob.client.base import Create, Delete, Patch, Propagation, Selection, Wa
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
+from onejob.clock_watch import ClockWatch
 from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
@@ -28,6 +29,7 @@ from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
+from onejob.virtual_time import NOON
 from sim.cluster import Cluster, Script, a_cluster
 
 ROOT_CA = "-----BEGIN CERTIFICATE-----\nof this server\n-----END CERTIFICATE-----\n"
@@ -46,6 +48,11 @@ class SettableClock(LoopClock):
 
     def set_by(self, jump: timedelta) -> None:
         self.epoch += jump
+
+
+def a_settable_clock() -> SettableClock:
+    """Of the running virtual loop."""
+    return SettableClock(asyncio.get_running_loop(), NOON)
 
 
 class LateWatch(LocalClient):
@@ -197,7 +204,8 @@ async def a_house(
         recorder = EventRecorder(client, "test", clock)
         house = House(cluster, cluster.client, clock, metrics, informers)
         around = Surroundings(client, informers, recorder, clock, metrics)
-        runs = [recorder.run]
+        watch = ClockWatch(clock)
+        runs = [recorder.run, watch.run]
         if "cronjobs" in which:
             house.cronjobs = CronJobController(around)
             runs.append(house.cronjobs.run)
@@ -224,6 +232,9 @@ async def a_house(
         if "jobs" in which:
             house.jobs = JobController(around, settings=cluster.settings)
             runs.append(house.jobs.run)
+        for waits in (house.cronjobs, house.ttl, house.events, house.jobs):
+            if waits is not None:
+                watch.on_jump(waits.clock_jumped)
         await informers.start()
         house.tasks = [asyncio.create_task(run()) for run in runs]
         if script is not None:

@@ -344,13 +344,29 @@ def test_history_keeps_the_newest_of_each_outcome() -> None:
         a_job("running", started="00:30"),
     )
     limited = a_cronjob(successfulJobsHistoryLimit=1, failedJobsHistoryLimit=0)
-    assert [job.metadata.name for job in plan_history(limited, jobs)] == [
+    assert [job.metadata.name for job in plan_history(limited, jobs, at("12:00"))] == [
         "ok-1",
         "ok-2",
         "bad-1",
         "bad-2",
     ]
-    assert plan_history(a_cronjob(), jobs) == ()
+    assert plan_history(a_cronjob(), jobs, at("12:00")) == ()
+
+
+def test_history_takes_what_started_in_the_future_for_the_oldest() -> None:
+    """It ran before the clock was set back."""
+    jobs = (
+        a_job("after-1", "Complete", started="01:00"),
+        a_job("after-2", "Complete", started="02:00"),
+        a_job("before-1", "Complete", started="08:00"),
+        a_job("before-2", "Complete", started="09:00"),
+    )
+    limited = a_cronjob(successfulJobsHistoryLimit=1)
+    assert [job.metadata.name for job in plan_history(limited, jobs, at("03:00"))] == [
+        "before-1",
+        "before-2",
+        "after-1",
+    ]
 
 
 def test_a_job_that_is_being_deleted_is_not_deleted_again_but_still_counts() -> None:
@@ -362,7 +378,7 @@ def test_a_job_that_is_being_deleted_is_not_deleted_again_but_still_counts() -> 
         a_job("ok-3", "Complete", started="03:00"),
     )
     limited = a_cronjob(successfulJobsHistoryLimit=1)
-    assert [job.metadata.name for job in plan_history(limited, jobs)] == ["ok-2"]
+    assert [job.metadata.name for job in plan_history(limited, jobs, at("12:00"))] == ["ok-2"]
 
 
 def test_a_success_deleted_in_the_same_sync_still_counts() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onejob.client.events import about
-from onejob.controllers.clock_jumps import watch_clock
 from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
 from onejob.controllers.surroundings import Surroundings
 from onejob.informers.cache import Delta
@@ -16,6 +15,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
 from onejob.planning.cronjob import reschedule
 from onejob.planning.cronjob_news import cronjob_is_news, job_is_news
+from onejob.planning.future_times import NONE_NOTICED, Noticed
 from onejob.planning.plan import Event
 
 #: How long to wait for the caches to show our own writes before giving the worker to others.
@@ -35,6 +35,7 @@ class _Memory:
     starting: str = ""
     written: CronJobStatus | None = None
     note: str = ""
+    noticed: Noticed = NONE_NOTICED
 
     def start(self, job: str) -> None:
         self.starting = job
@@ -57,9 +58,7 @@ class CronJobController:
         self._jobs.on_change(self._jobs_changed)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(work(self._queue, self.sync, workers=self._workers, name="cronjob"))
-            group.create_task(watch_clock(self._clock, self._look_at_all))
+        await work(self._queue, self.sync, workers=self._workers, name="cronjob")
 
     @property
     def queue_depths(self) -> Mapping[str, int]:
@@ -90,7 +89,13 @@ class CronJobController:
         if not cronjob_is_news(old, new, memory.written):
             return
         memory.written = None
-        seconds, event = reschedule(old, new, self._clock.now(), local_zone=self._local_zone)
+        seconds, event = reschedule(
+            old,
+            new,
+            self._clock.now(),
+            local_zone=self._local_zone,
+            noticed=memory.noticed,
+        )
         if event is not None:
             self._tell(new, event)
         if seconds is not None:
@@ -109,7 +114,8 @@ class CronJobController:
         if job_is_news(delta.old, delta.new, cronjob=cronjob, starting=starting):
             self._queue.add(owner)
 
-    def _look_at_all(self) -> None:
+    def clock_jumped(self) -> None:
+        """Slots may be due, or come once more."""
         for cronjob in self._cronjobs.cache:
             self._queue.add(cronjob.key)
 
@@ -137,7 +143,9 @@ class CronJobController:
             self._clock.now(),
             local_zone=self._local_zone,
             starting=memory.start,
+            known=memory.noticed,
         )
+        memory.noticed = synced.noticed
         memory.note = synced.note
         memory.job_revision = max(memory.job_revision, synced.job_revision)
         for event in synced.events:

@@ -26,6 +26,7 @@ from onejob.planning.cronjob import (
     take_stock,
 )
 from onejob.planning.cronjob_documents import status_patch
+from onejob.planning.future_times import NONE_NOTICED, Noticed
 from onejob.planning.plan import Event
 
 
@@ -47,6 +48,8 @@ class Synced:
     blocked: bool = False
     #: Why nothing was started, if nothing was.
     note: str = ""
+    #: To be given to the next sync.
+    noticed: Noticed = NONE_NOTICED
 
 
 async def sync_cronjob(
@@ -58,19 +61,20 @@ async def sync_cronjob(
     local_zone: str = "UTC",
     keeps_history: bool = True,
     starting: Callable[[str], None] = lambda name: None,
+    known: Noticed | None = None,
 ) -> Synced:
     """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is told the
-    name of a Job before it is created."""
+    name of a Job before it is created; `known` is what the sync before noticed."""
     hands = _Hands(client, starting)
-    deleted = await hands.delete_all(plan_history(cronjob, jobs)) if keeps_history else ()
+    deleted = await hands.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
     stock = take_stock(cronjob, None, (), deleted)
     try:
         live = await hands.read_cronjob(cronjob.key) if needs_reread(cronjob, jobs) else None
         stock = take_stock(cronjob, live, jobs, deleted)
         missing = await hands.find_missing(stock)
     except ApiError as error:
-        return _given_up(stock, hands, error)
-    plan = plan_start(stock, missing, now, local_zone=local_zone)
+        return _given_up(stock, hands, error, known or NONE_NOTICED)
+    plan = plan_start(stock, missing, now, local_zone=local_zone, known=known)
     outcome, replaced = await hands.start(plan)
     settlement = settle(plan, replaced, outcome)
     return Synced(
@@ -83,6 +87,7 @@ async def sync_cronjob(
         job_revision=hands.job_revision,
         blocked=isinstance(outcome, Existed) and settlement.look_again_seconds is None,
         note=plan.note,
+        noticed=plan.noticed,
     )
 
 
@@ -95,7 +100,7 @@ async def write_status(client: Client, synced: Synced) -> int:
     return written.revision
 
 
-def _given_up(stock: Stock, hands: "_Hands", error: ApiError) -> Synced:
+def _given_up(stock: Stock, hands: "_Hands", error: ApiError, known: Noticed) -> Synced:
     """The API did not tell what the planner must know; what was found out before still counts."""
     return Synced(
         cronjob=stock.cronjob,
@@ -103,6 +108,7 @@ def _given_up(stock: Stock, hands: "_Hands", error: ApiError) -> Synced:
         events=stock.events,
         error=str(error),
         job_revision=hands.job_revision,
+        noticed=known,
     )
 
 

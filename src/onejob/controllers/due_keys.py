@@ -2,14 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from onejob.clock import Clock
 from onejob.objects.meta import Key
 from onejob.planning.deadlines import Deadlines
-
-#: Never sleep longer: the wall clock may be set while we do.
-_LONGEST_SLEEP_SECONDS = 60.0
 
 
 class DueKeys:
@@ -32,6 +29,12 @@ class DueKeys:
     def drop(self, key: Key) -> None:
         self._deadlines.drop(key)
 
+    def clock_jumped(self, *, longest: timedelta | None = None) -> None:
+        """Look again at what is due. Nothing waits for longer than `longest` from now on."""
+        if longest is not None:
+            self._deadlines.bring_forward(self._clock.now() + longest)
+        self._wake.set()
+
     async def take(self, limit: int) -> Sequence[Key]:
         """Wait until something is due; remove and return up to `limit` keys."""
         while True:
@@ -46,7 +49,7 @@ class DueKeys:
             # Rounded up, so that the timer does not ring just before the time.
             seconds = (soonest - now).total_seconds() + 0.001
             try:
-                async with asyncio.timeout(min(seconds, _LONGEST_SLEEP_SECONDS)):
+                async with asyncio.timeout(seconds):
                     await self._wake.wait()
             except TimeoutError:
                 continue

@@ -75,12 +75,18 @@ class EventExpiry:
                 if isinstance(result, ApiError) and not isinstance(result, NotFound):
                     self._due.set(key, self._clock.now() + _RETRY)
 
+    def clock_jumped(self) -> None:
+        """An Event that was seen in the future by the new time is as old as one seen now."""
+        self._due.clock_jumped(longest=self._ttl)
+
     def _changed(self, deltas: Sequence[Delta[RecordedEvent]]) -> None:
         for delta in deltas:
             if delta.new is None:
                 self._due.drop(delta.key)
             else:
-                self._due.set(delta.key, delta.new.last_seen_at + self._ttl)
+                # After a restart, what an earlier clock said may lie in the future.
+                seen_at = min(delta.new.last_seen_at, self._clock.now())
+                self._due.set(delta.key, seen_at + self._ttl)
 
 
 def _none(event: RecordedEvent) -> bool:

@@ -90,6 +90,10 @@ class JobController:
 
     # --- what wakes it --------------------------------------------------------------------
 
+    def clock_jumped(self) -> None:
+        """Deadlines and back-offs may be over, or further away."""
+        self._queue.make_delayed_due()
+
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
         for delta in deltas:
             old, new = delta.old, delta.new
@@ -305,9 +309,12 @@ class JobController:
                     raise Retry(f"{job.key} went away while its Pods were claimed")
                 job = claimed
         observed = Observed(
-            backoff=memory.recall_backoff(job), finish_pending=memory.finish_pending
+            backoff=memory.recall_backoff(job),
+            finish_pending=memory.finish_pending,
+            noticed=memory.noticed,
         )
         plan = plan_job(job, memory.census, observed, self._clock.now(), self._settings)
+        memory.noticed = plan.noticed
         if plan.deletions:
             # Which Pods go depends on how far they are, and they go only as they were judged.
             # Whatever else happens in these few turns is for the next sync: all writes of this

@@ -10,6 +10,7 @@ from onejob.objects.job import Job
 from onejob.objects.pod import Pod
 from onejob.planning.backoff import BackoffRecord, EarlierEnds
 from onejob.planning.counting import Census
+from onejob.planning.future_times import NONE_NOTICED, Noticed
 from onejob.planning.pod_facts import finish_time, is_tracked
 from onejob.planning.pod_template import PodStamp
 
@@ -25,6 +26,7 @@ class Memory:
     #: None before the first sync: it is to be rebuilt from what ended earlier.
     backoff: BackoffRecord | None = None
     earlier: EarlierEnds = field(default_factory=EarlierEnds)
+    noticed: Noticed = NONE_NOTICED
     #: A terminal status was written, and the cache does not show it yet.
     finish_pending: bool = False
     #: The newest revisions written for the Job and for its Pods: do not plan on older caches.

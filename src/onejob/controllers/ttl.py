@@ -68,6 +68,10 @@ class TtlController:
             group.create_task(work(self._queue, self.sync, workers=self._workers, name="ttl"))
             group.create_task(self._feed())
 
+    def clock_jumped(self) -> None:
+        """As upstream: what finished in the future by the new time has its TTL all the same."""
+        self._waiting.clock_jumped()
+
     def _changed(self, deltas: Sequence[Delta[Job]] | Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             if delta.new is not None:

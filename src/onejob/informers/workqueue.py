@@ -56,6 +56,13 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._timers[key] = loop.call_at(due, self._ring, key)
 
+    def make_delayed_due(self) -> None:
+        """Work now on all that was to be worked on later: the clock is not what it was."""
+        timers, self._timers = self._timers, {}
+        for key, timer in timers.items():
+            timer.cancel()
+            self.add(key)
+
     def retry(self, key: K) -> None:
         """Work on the key again after its back-off."""
         failures = self._failures.get(key, 0)

@@ -504,6 +504,14 @@ class NodeAgent:
             self.soon(heapq.heappop(self._timers)[2])
         self._set_timer(loop)
 
+    def clock_jumped(self) -> None:
+        """What Pods wait for may be over, or further away; the Node's times are wrong."""
+        for _, _, work in self._timers:
+            self.soon(work)
+        self._timers.clear()
+        self._set_timer(asyncio.get_running_loop())
+        self._node.beat_soon()
+
     def soon(self, work: PodWork) -> None:
         self._due[work.pod.uid] = work
         self._turn_soon()

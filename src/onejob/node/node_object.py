@@ -5,7 +5,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -31,7 +31,7 @@ LEASES = "leases.coordination.k8s.io"
 #: The kubelet's: a lease of 40 s renewed every 10 s; the status only every 5 minutes.
 _LEASE_SECONDS = 40
 _RENEW_SECONDS = 10.0
-_STATUS_EVERY = timedelta(minutes=5)
+_STATUS_EVERY_SECONDS = 300.0
 #: How long a status that could not be written waits to be tried again.
 _RETRY_SECONDS = 1.0
 
@@ -72,6 +72,7 @@ class NodeObject:
         self.conditions = NodeConditions(clock.now, self._condition_changed)
         self._recorder = recorder
         self._status_due = asyncio.Event()
+        self._beat_due = asyncio.Event()
         self._client = client
         self._clock = clock
         self._rng = rng
@@ -122,19 +123,27 @@ class NodeObject:
             group.create_task(self._report_changes())
 
     async def _beat(self) -> None:
-        status_due = self._clock.now() + _STATUS_EVERY
+        status_due = self._clock.monotonic() + _STATUS_EVERY_SECONDS
         while True:
             # Spread, so that many nodes do not beat as one.
-            await asyncio.sleep(_RENEW_SECONDS * self._rng.uniform(1.0, 1.04))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RENEW_SECONDS * self._rng.uniform(1.0, 1.04)):
+                    await self._beat_due.wait()
+            self._beat_due.clear()
             try:
                 await self._renew_lease()
-                if self._clock.now() >= status_due:
-                    status_due = self._clock.now() + _STATUS_EVERY
+                if self._clock.monotonic() >= status_due:
+                    status_due = self._clock.monotonic() + _STATUS_EVERY_SECONDS
                     await self._write_status()
             except NotFound:
                 await self._register_again()
             except (ApiError, OSError) as error:
                 log.warning("heartbeat: %s", error)
+
+    def beat_soon(self) -> None:
+        """The clock was set: whoever judges the node by its last heartbeat must not be misled."""
+        self._beat_due.set()
+        self._status_due.set()
 
     def _condition_changed(self, event: ConditionEvent | None) -> None:
         self._status_due.set()

@@ -33,7 +33,14 @@ from onejob.objects.pod_spec import Container, NodePod, ReportedContainer
 from onejob.objects.pod_status import ConditionReport, PodReport
 from onejob.planning import pod_lifecycle
 from onejob.planning.placement import Amounts
-from onejob.planning.pod_lifecycle import UNSEEN, Blocked, ContainerSeen, Exit, plan_pod
+from onejob.planning.pod_lifecycle import (
+    UNSEEN,
+    Blocked,
+    ContainerSeen,
+    Exit,
+    by_this_clock,
+    plan_pod,
+)
 from onejob.planning.pod_status import NodeFacts, report
 
 log = logging.getLogger(__name__)
@@ -96,6 +103,8 @@ class PodWork:
         self.at_once = False
         self._around = around
         self._started_at = pod.status.start_time or around.now()
+        #: From when on the Pod's deadline counts: not from a start that lies in the future.
+        self._runs_since = self._started_at
         self._conditions: dict[str, ConditionReport] = {}
         self._reported: PodReport | None = None
         self._unwritten: list[PodReport] = []
@@ -258,11 +267,14 @@ class PodWork:
             self._write_next()
             return
         now = self._around.now()
+        self._runs_since = min(self._runs_since, now)
+        for name, seen in self.seen.items():
+            self.seen[name] = by_this_clock(seen, now)
         plan = plan_pod(
             self.pod,
             self.seen,
             now,
-            self._started_at,
+            self._runs_since,
             node_leaves=self.node_leaves,
             at_once=self.at_once,
         )

@@ -20,7 +20,13 @@ import msgspec
 from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
 from onejob.objects.job import Job
 from onejob.planning.cronjob_documents import job_document, job_name, reference_to
-from onejob.planning.cronjob_slots import due_slot, is_too_late, look_again_seconds
+from onejob.planning.cronjob_slots import (
+    due_slot,
+    is_too_late,
+    look_again_seconds,
+    slots_from,
+)
+from onejob.planning.future_times import NONE_NOTICED, Noticed
 from onejob.planning.plan import Event
 from onejob.planning.schedule import Schedule, ScheduleError, parse_schedule
 from onejob.planning.time_zones import time_zone_error
@@ -69,6 +75,8 @@ class StartPlan:
     look_again_seconds: float | None = None
     #: Why nothing is started.
     note: str = ""
+    #: To be remembered for the next plan.
+    noticed: Noticed = NONE_NOTICED
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +122,11 @@ class Settlement:
     skew_seconds: float | None = None
 
 
-def plan_history(cronjob: CronJob, jobs: Iterable[Job]) -> tuple[Job, ...]:
+def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[Job, ...]:
     """The finished Jobs that are too many, oldest first. `jobs` are those of this CronJob."""
     finished = {"Complete": list[Job](), "Failed": list[Job]()}
-    for job in sorted(jobs, key=by_start_time):
+    # What started in the future did so before the clock was set back.
+    for job in sorted(jobs, key=lambda job: (not _started_after(job, now), *by_start_time(job))):
         if condition := job.finished_condition:
             finished[condition.type].append(job)
     excess = (
@@ -125,6 +134,11 @@ def plan_history(cronjob: CronJob, jobs: Iterable[Job]) -> tuple[Job, ...]:
         *_excess(finished["Failed"], cronjob.spec.failed_jobs_history_limit),
     )
     return tuple(job for job in excess if not job.metadata.deleting)
+
+
+def _started_after(job: Job, now: datetime) -> bool:
+    started_at = job.status.start_time
+    return started_at is not None and started_at > now
 
 
 def by_start_time(job: Job) -> tuple[bool, datetime, str]:
@@ -156,10 +170,27 @@ def take_stock(
 
 
 def plan_start(
-    stock: Stock, missing: AbstractSet[str], now: datetime, *, local_zone: str = "UTC"
+    stock: Stock,
+    missing: AbstractSet[str],
+    now: datetime,
+    *,
+    local_zone: str = "UTC",
+    known: Noticed | None = None,
 ) -> StartPlan:
-    """Decide what to start. `missing` are the UIDs of unseen Jobs that do not exist any more."""
+    """Decide what to start. `missing` are the UIDs of unseen Jobs that do not exist any more;
+    `known` is what the plan before noticed, or None to take a last run in the future as it is.
+
+    Where the clock was set back, slots that come once more are run once more, but for the one
+    that was run last: the schedule is one of the clock on the wall.
+    """
     stock = _without(stock, missing)
+    noticed = NONE_NOTICED
+    if known is not None:
+        noticed = known.after((slots_from(stock.cronjob, stock.status),), now)
+    return replace(_plan_start(stock, now, local_zone, noticed), noticed=noticed)
+
+
+def _plan_start(stock: Stock, now: datetime, local_zone: str, noticed: Noticed) -> StartPlan:
     cronjob, status = stock.cronjob, stock.status
     zone = cronjob.spec.time_zone
     if cronjob.metadata.deleting:
@@ -176,13 +207,13 @@ def plan_start(
         text = f"unparseable schedule: {_quoted(cronjob.spec.schedule)} : {error}"
         event = _warning("UnparseableSchedule", text)
         return StartPlan(stock, now, (*events, event), note=event.message)
-    recent = due_slot(cronjob, status, now, schedule)
+    recent = due_slot(cronjob, status, now, schedule, noticed)
     if recent.error is not None:
         text = f"invalid schedule: {cronjob.spec.schedule} : {recent.error}"
         event = _warning("InvalidSchedule", text)
         return StartPlan(stock, now, (*events, event), note=event.message)
     if recent.slot is None:
-        again = look_again_seconds(cronjob, status, now, schedule)
+        again = look_again_seconds(cronjob, status, now, schedule, noticed)
         return StartPlan(
             stock, now, events, schedule, look_again_seconds=again, note="no slot is due"
         )
@@ -190,7 +221,7 @@ def plan_start(
         events = (*events, _TOO_MANY_MISSED)
     obstacle = _obstacle(cronjob, status, recent.slot, now)
     if obstacle is not None:
-        again = look_again_seconds(cronjob, status, now, schedule)
+        again = look_again_seconds(cronjob, status, now, schedule, noticed)
         told = (obstacle.event,) if obstacle.event else ()
         return StartPlan(
             stock,
@@ -239,7 +270,12 @@ def settle(
 
 
 def reschedule(
-    old: CronJob, new: CronJob, now: datetime, *, local_zone: str = "UTC"
+    old: CronJob,
+    new: CronJob,
+    now: datetime,
+    *,
+    local_zone: str = "UTC",
+    noticed: Noticed = NONE_NOTICED,
 ) -> tuple[float | None, Event | None]:
     """After an update: in how many seconds to sync (None: not at all), and what to say.
 
@@ -254,7 +290,7 @@ def reschedule(
     except ScheduleError:
         text = f"unparseable schedule for cronjob: {new.spec.schedule}"
         return None, _warning("UnParseableCronJobSchedule", text)
-    return look_again_seconds(new, new.status, now, schedule), None
+    return look_again_seconds(new, new.status, now, schedule, noticed), None
 
 
 _EVER = datetime(1, 1, 1, tzinfo=UTC)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
 from onejob.objects.cronjob import CronJob, CronJobStatus
+from onejob.planning.future_times import NONE_NOTICED, Noticed
 from onejob.planning.schedule import Schedule
 
 Missed: TypeAlias = Literal["none", "few", "many"]
@@ -41,13 +42,14 @@ def most_recent_slot(
     schedule: Schedule,
     *,
     within_deadline: bool,
+    noticed: Noticed = NONE_NOTICED,
 ) -> Recent:
     """The latest slot up to `now`, found by arithmetic rather than by walking from `earliest`.
 
     The distance of the first two slots is taken for that of all. On uneven schedules that may
     overshoot and find none though some were missed: upstream's behaviour, which is kept.
     """
-    earliest = status.last_schedule_time or cronjob.metadata.creation_timestamp or _EVER
+    earliest = noticed.counts_from(slots_from(cronjob, status))
     deadline_seconds = cronjob.spec.starting_deadline_seconds
     if within_deadline and deadline_seconds is not None:
         earliest = max(earliest, _earlier(now, deadline_seconds))
@@ -68,16 +70,33 @@ def most_recent_slot(
     return Recent(earliest, slot, "many" if missed > MANY_MISSED else "few")
 
 
-def due_slot(cronjob: CronJob, status: CronJobStatus, now: datetime, schedule: Schedule) -> Recent:
+def slots_from(cronjob: CronJob, status: CronJobStatus) -> datetime:
+    """What was due before this is done with."""
+    return status.last_schedule_time or cronjob.metadata.creation_timestamp or _EVER
+
+
+def due_slot(
+    cronjob: CronJob,
+    status: CronJobStatus,
+    now: datetime,
+    schedule: Schedule,
+    noticed: Noticed = NONE_NOTICED,
+) -> Recent:
     """The slot that should be running by now, if any, given startingDeadlineSeconds."""
-    return most_recent_slot(cronjob, status, now, schedule, within_deadline=True)
+    return most_recent_slot(cronjob, status, now, schedule, within_deadline=True, noticed=noticed)
 
 
 def look_again_seconds(
-    cronjob: CronJob, status: CronJobStatus, now: datetime, schedule: Schedule
+    cronjob: CronJob,
+    status: CronJobStatus,
+    now: datetime,
+    schedule: Schedule,
+    noticed: Noticed = NONE_NOTICED,
 ) -> float | None:
     """How long until the next slot; None if there is none."""
-    recent = most_recent_slot(cronjob, status, now, schedule, within_deadline=False)
+    recent = most_recent_slot(
+        cronjob, status, now, schedule, within_deadline=False, noticed=noticed
+    )
     if recent.error is not None:
         after = now
     elif recent.slot is not None:

@@ -40,6 +40,11 @@ class Deadlines(Generic[K]):
     def drop(self, key: K) -> None:
         self._due.pop(key, None)
 
+    def bring_forward(self, latest: datetime) -> None:
+        """No deadline is later than this from now on."""
+        for key in [key for key, due in self._due.items() if due > latest]:
+            self.set(key, latest)
+
     @property
     def next_due(self) -> datetime | None:
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:

@@ -11,6 +11,7 @@ from onejob.planning.conditions import (
     SUCCESS_CRITERIA_MET,
     find_true,
     new_condition,
+    whole_second,
 )
 from onejob.planning.counting import Census, Tally
 from onejob.planning.failure_policy import judge_failed_pod
@@ -54,6 +55,13 @@ def interim_condition(fate: Fate, now: datetime) -> Condition:
 def terminal_condition(fate: Fate, now: datetime) -> Condition:
     kind = COMPLETE if fate.succeeds else FAILED
     return new_condition(kind, "True", fate.reason, fate.message, now)
+
+
+def completion_time(start_time: datetime | None, now: datetime) -> datetime:
+    """When a Job is said to have succeeded. The clock may have been set back since it started,
+    and the API takes no end before the start."""
+    moment = whole_second(now)
+    return moment if start_time is None else max(moment, start_time)
 
 
 def deadline_of(job: Job, start_time: datetime | None) -> datetime | None:

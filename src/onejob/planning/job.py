@@ -3,11 +3,13 @@
 Nothing here calls, waits, logs or reads a clock; a controller carries the values out.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
 from onejob.objects.job import Job, JobStatus
+from onejob.planning.backoff import BackoffRecord
 from onejob.planning.bookkeeping import Bookkeeping, Draft
 from onejob.planning.conditions import SUSPENDED, ensure_condition, new_condition, whole_second
 from onejob.planning.counting import Census, Tally
@@ -30,6 +32,7 @@ from onejob.planning.plan import (
     PodDeletion,
     PodOutcomes,
 )
+from onejob.planning.pod_facts import finish_time
 from onejob.planning.pruning import prune_failed_pods
 from onejob.planning.scaling import PodChanges, change_pods
 from onejob.planning.settings import Settings
@@ -58,18 +61,20 @@ def plan_job(
     start_time = job.status.start_time
     if start_time is None and not job.spec.suspend:
         start_time = whole_second(now)
-    fate = decide_fate(job, census, books.against_limit(job, tally), start_time, now)
+    noticed = observed.noticed.after(_waited_after(start_time, backoff, tally), now)
+    runs_since = None if start_time is None else noticed.counts_from(start_time)
+    fate = decide_fate(job, census, books.against_limit(job, tally), runs_since, now)
     manage = fate is None and observed.caught_up and not job.metadata.deleting
     changes = PodChanges(action="reconciling")
     if fate is not None:
         changes = PodChanges(deletions=_end_all(census), action="reconciling")
     elif manage:
-        changes = change_pods(job, census, tally, backoff, now, settings)
+        changes = change_pods(job, census, tally, backoff, now, settings, noticed)
     return Plan(
         job,
         now,
         settings,
-        notes=(*_notes(job, observed, fate, start_time, tally), *changes.notes),
+        notes=(*_notes(job, observed, fate, runs_since, tally), *changes.notes),
         prunings=prune_failed_pods(job, census, settings),
         deletions=changes.deletions,
         creations=changes.creations,
@@ -80,10 +85,21 @@ def plan_job(
         caught_up=observed.caught_up,
         start_time=start_time,
         backoff=backoff,
+        noticed=noticed,
         ledger=books.open_ledger(job, census, observed, tally, fate),
         legacy=legacy,
         drop_annotation=legacy and has_tracking_annotation(job),
     )
+
+
+def _waited_after(
+    start_time: datetime | None, backoff: BackoffRecord, tally: Tally
+) -> Iterator[datetime | None]:
+    """The moments on which depends how long the Job, or an index of it, waits."""
+    yield start_time
+    yield backoff.last_failure_at
+    yield from map(finish_time, tally.new_failed)
+    yield from map(finish_time, tally.retained.values())
 
 
 def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:

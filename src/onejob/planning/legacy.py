@@ -5,6 +5,7 @@ is deleted is forgotten, and its work may be done again.
 """
 
 from dataclasses import replace
+from datetime import datetime
 
 import msgspec
 
@@ -14,7 +15,7 @@ from onejob.planning.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.bookkeeping import Bookkeeping, Draft
 from onejob.planning.conditions import ensure_condition
 from onejob.planning.counting import Census, Tally, count_pods
-from onejob.planning.fate import interim_condition, terminal_condition
+from onejob.planning.fate import completion_time, interim_condition, terminal_condition
 from onejob.planning.names import TRACKING, TRACKING_NAMES
 from onejob.planning.plan import Accounting, Fate, Ledger, Observed, Plan, PodRef, StatusWrite
 from onejob.planning.pod_facts import finish_time, is_tracked
@@ -85,7 +86,7 @@ def _finish(plan: Plan, status: JobStatus, fate: Fate) -> StatusWrite:
     status = msgspec.structs.replace(
         status,
         conditions=conditions,
-        completion_time=terminal.last_transition_time if fate.succeeds else None,
+        completion_time=completion_time(status.start_time, plan.now) if fate.succeeds else None,
     )
     return StatusWrite(
         status,
@@ -97,9 +98,13 @@ def _finish(plan: Plan, status: JobStatus, fate: Fate) -> StatusWrite:
 
 def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
     """The Pods are all there, so nothing needs to be remembered."""
+
+    def ended_at(pod: Pod) -> datetime:
+        return observed.noticed.counts_from(finish_time(pod))
+
     return NO_FAILURES.after(
-        [finish_time(pod) for pod in tally.new_succeeded],
-        [finish_time(pod) for pod in tally.new_failed],
+        [ended_at(pod) for pod in tally.new_succeeded],
+        [ended_at(pod) for pod in tally.new_failed],
     )
 
 

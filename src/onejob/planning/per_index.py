@@ -12,6 +12,7 @@ from onejob.objects.job import Job
 from onejob.objects.pod import Pod
 from onejob.planning.backoff import BackoffPolicy
 from onejob.planning.failure_policy import judge_failed_pod
+from onejob.planning.future_times import NONE_NOTICED, Noticed
 from onejob.planning.indexes import NO_INDEXES, IndexSet, parse_indexes
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION
 from onejob.planning.pod_facts import finish_time, is_tracked, pod_failed, valid_index
@@ -88,22 +89,29 @@ def retained_pods(
         ):
             continue
         rival = retained.get(index)
-        if rival is None or (
-            total_failure_count(rival) <= total_failure_count(pod)
-            and finish_time(rival) <= finish_time(pod)
-        ):
+        if rival is None or _failed_later(pod, rival):
             retained[index] = pod
     return retained
 
 
+def _failed_later(pod: Pod, rival: Pod) -> bool:
+    """By the count first: the clock may have been set back between the two."""
+    mine, other = total_failure_count(pod), total_failure_count(rival)
+    return mine > other or (mine == other and finish_time(pod) >= finish_time(rival))
+
+
 def due_indexes(
-    indexes: Sequence[int], retained: Mapping[int, Pod], policy: BackoffPolicy, now: datetime
+    indexes: Sequence[int],
+    retained: Mapping[int, Pod],
+    policy: BackoffPolicy,
+    now: datetime,
+    noticed: Noticed = NONE_NOTICED,
 ) -> tuple[list[int], timedelta]:
     """Which of the indexes may start now; if none may, how long until one does."""
     due: list[int] = []
     shortest: timedelta | None = None
     for index in indexes:
-        remaining = remaining_for_index(retained.get(index), policy, now)
+        remaining = remaining_for_index(retained.get(index), policy, now, noticed)
         if not remaining:
             due.append(index)
         elif shortest is None or remaining < shortest:
@@ -113,10 +121,17 @@ def due_indexes(
     return due, shortest
 
 
-def remaining_for_index(last_failed: Pod | None, policy: BackoffPolicy, now: datetime) -> timedelta:
+def remaining_for_index(
+    last_failed: Pod | None,
+    policy: BackoffPolicy,
+    now: datetime,
+    noticed: Noticed = NONE_NOTICED,
+) -> timedelta:
     if last_failed is None:
         return timedelta(0)
-    return policy.remaining(total_failure_count(last_failed) + 1, finish_time(last_failed), now)
+    failed_at = finish_time(last_failed)
+    failures = total_failure_count(last_failed) + 1
+    return policy.remaining(failures, noticed.counts_from(failed_at), now)
 
 
 def _read_count(pod: Pod, annotation: str) -> int:

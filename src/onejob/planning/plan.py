@@ -14,6 +14,7 @@ from onejob.objects.job import Job, JobStatus
 from onejob.objects.pod import Pod
 from onejob.planning.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.counting import Tally
+from onejob.planning.future_times import NONE_NOTICED, Noticed
 from onejob.planning.settings import Settings
 
 SyncAction: TypeAlias = Literal["reconciling", "tracking", "pods_created", "pods_deleted"]
@@ -72,6 +73,8 @@ class Observed:
     backoff: BackoffRecord = NO_FAILURES
     #: A terminal status was written that the cache does not show yet.
     finish_pending: bool = False
+    #: As the plan before said.
+    noticed: Noticed = NONE_NOTICED
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,8 @@ class Plan:
     start_time: datetime | None = None
     #: To be remembered once the status that counts these failures is written.
     backoff: BackoffRecord = NO_FAILURES
+    #: To be remembered for the next plan, whatever becomes of this one.
+    noticed: Noticed = NONE_NOTICED
     ledger: Ledger = field(default_factory=Ledger)
     #: Pods are counted by existence, not by finalizers.
     legacy: bool = False

@@ -75,6 +75,8 @@ class ContainerSeen(Struct, frozen=True):
     stopping: bool = False
     #: How long it was given to stop.
     stop_grace_seconds: int = 0
+    #: From when on a restart waits out its back-off, if not from the end of the attempt.
+    backs_off_from: datetime | None = None
 
     @property
     def busy(self) -> bool:
@@ -182,7 +184,17 @@ def back_off(quick_restarts: int) -> timedelta:
 
 def restart_at(seen: ContainerSeen) -> datetime:
     assert seen.exit is not None, "only a container that ended is restarted"
-    return seen.exit.finished_at + back_off(_streak(seen))
+    return (seen.backs_off_from or seen.exit.finished_at) + back_off(_streak(seen))
+
+
+def by_this_clock(seen: ContainerSeen, now: datetime) -> ContainerSeen:
+    """The same, but that it waits for no longer than is meant: the clock may have been set back
+    since, and what it said then may be far ahead."""
+    if seen.exit is not None and (seen.backs_off_from or seen.exit.finished_at) > now:
+        seen = replace(seen, backs_off_from=now)
+    if seen.blocked is not None and seen.blocked.retry_at > now + RETRY_BLOCKED:
+        seen = replace(seen, blocked=replace(seen.blocked, retry_at=now + RETRY_BLOCKED))
+    return seen
 
 
 def begin(seen: ContainerSeen) -> ContainerSeen:
@@ -242,6 +254,7 @@ def end(seen: ContainerSeen, exit: Exit) -> ContainerSeen:
         ready=False,
         unhealthy=False,
         stopping=False,
+        backs_off_from=None,
     )
 
 

@@ -8,6 +8,7 @@ from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.backoff import BackoffRecord, backoff_policy
 from onejob.planning.counting import Census, Tally
+from onejob.planning.future_times import NONE_NOTICED, Noticed
 from onejob.planning.indexes import NO_INDEXES, first_pending
 from onejob.planning.per_index import due_indexes, next_failure_counts
 from onejob.planning.plan import (
@@ -46,6 +47,7 @@ def change_pods(
     backoff: BackoffRecord,
     now: datetime,
     settings: Settings,
+    noticed: Noticed = NONE_NOTICED,
 ) -> PodChanges:
     if job.spec.suspend:
         return PodChanges(
@@ -60,7 +62,7 @@ def change_pods(
     if missing <= ending:
         return PodChanges(notes=_idle_notes(job, missing, ending))
     missing -= ending
-    return _start_pods(job, census, tally, backoff, now, settings, missing)
+    return _start_pods(job, census, tally, backoff, now, settings, noticed, missing)
 
 
 def wanted_active(job: Job, tally: Tally) -> int:
@@ -146,12 +148,16 @@ def _start_pods(
     backoff: BackoffRecord,
     now: datetime,
     settings: Settings,
+    noticed: Noticed,
     missing: int,
 ) -> PodChanges:
     policy = backoff_policy(job, settings)
     per_index = job.spec.backoff_limit_per_index is not None
     if not per_index:
-        wait = policy.remaining(backoff.failures_since_success, backoff.last_failure_at, now)
+        failed_at = backoff.last_failure_at
+        if failed_at is not None:
+            failed_at = noticed.counts_from(failed_at)
+        wait = policy.remaining(backoff.failures_since_success, failed_at, now)
         if wait:
             story = f"waits after {backoff.failures_since_success} failure(s) in a row"
             return _waiting("backoff", story, now, wait)
@@ -162,7 +168,7 @@ def _start_pods(
         indexes: Sequence[int] = _indexes_to_start(job, census, tally, missing)
         if per_index:
             pending = indexes
-            indexes, wait = due_indexes(pending, tally.retained, policy, now)
+            indexes, wait = due_indexes(pending, tally.retained, policy, now, noticed)
             if wait:
                 story = f"index {NO_INDEXES.with_indexes(pending)} waits: it failed before"
                 return _waiting("index-backoff", story, now, wait)

@@ -19,7 +19,7 @@ from onejob.planning.bookkeeping import Bookkeeping, Draft
 from onejob.planning.conditions import ensure_condition
 from onejob.planning.counting import Census, Tally, count_pods
 from onejob.planning.failure_policy import judge_failed_pod
-from onejob.planning.fate import interim_condition, terminal_condition
+from onejob.planning.fate import completion_time, interim_condition, terminal_condition
 from onejob.planning.plan import (
     Accounting,
     Fate,
@@ -90,7 +90,9 @@ def settle(accounting: Accounting, outcomes: RemovalOutcomes) -> Settlement:
     terminal = terminal_condition(fate, now)
     status = _with_condition(status, terminal)
     if fate.succeeds:
-        status = msgspec.structs.replace(status, completion_time=terminal.last_transition_time)
+        status = msgspec.structs.replace(
+            status, completion_time=completion_time(status.start_time, now)
+        )
     lifecycle = accounting.plan.settings.lifecycle_events
     write = StatusWrite(
         status,

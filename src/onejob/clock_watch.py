@@ -1,0 +1,124 @@
+"""The one place that notices when the wall clock is set, or the machine was asleep.
+
+Timers run on monotonic time, which neither stops for the one nor goes on during the other. So
+whatever is due at a time of day must be looked at again after a jump: those who wait for such
+times ask to be told (`on_jump`).
+"""
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from onejob.clock import Clock, SystemClock
+
+log = logging.getLogger(__name__)
+
+#: How long a jump goes unnoticed where the kernel does not tell of it.
+LOOK_EVERY_SECONDS = 5.0
+#: Smaller steps than this, in sum, are what clock synchronisation does all the time.
+TOLERATED_SECONDS = 1.0
+
+# From <sys/timerfd.h>; Python has them from 3.13 on.
+_CLOCK_REALTIME = 0
+_ABSOLUTE, _CANCEL_ON_SET = 1, 2
+#: Never reached, and still representable: the year 2242.
+_NEVER = 2**33
+
+
+class ClockWatch:
+    def __init__(self, clock: Clock, open_alarm: Callable[[], int] | None = None) -> None:
+        """`open_alarm` opens a descriptor that is readable once the clock was set; by default
+        that of the kernel, if it is the system's clock that is watched."""
+        self._clock = clock
+        if open_alarm is None and isinstance(clock, SystemClock):
+            open_alarm = open_clock_alarm
+        self._open_alarm = open_alarm
+        self._listeners: list[Callable[[], None]] = []
+        self._distance = self._measure()
+
+    def on_jump(self, jumped: Callable[[], None]) -> None:
+        """Call `jumped` after each jump, forward or back."""
+        self._listeners.append(jumped)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        alarmed = asyncio.Event()
+        with self._alarm(alarmed.set):
+            while True:
+                alarmed.clear()
+                self._look()
+                try:
+                    async with asyncio.timeout(LOOK_EVERY_SECONDS):
+                        await alarmed.wait()
+                except TimeoutError:
+                    continue
+
+    def _look(self) -> None:
+        distance = self._measure()
+        seconds = distance - self._distance
+        if abs(seconds) <= TOLERATED_SECONDS:
+            return
+        self._distance = distance
+        way = "forward" if seconds > 0 else "back"
+        log.warning("the clock was set %s by %.1f s, or this machine slept", way, abs(seconds))
+        for jumped in self._listeners:
+            jumped()
+
+    def _measure(self) -> float:
+        return self._clock.now().timestamp() - self._clock.monotonic()
+
+    @contextmanager
+    def _alarm(self, ring: Callable[[], None]) -> Iterator[None]:
+        if self._open_alarm is None:
+            yield
+            return
+        try:
+            alarm = self._open_alarm()
+        except OSError as error:
+            log.info("the kernel does not tell when the clock is set (%s): looking instead", error)
+            yield
+            return
+        loop = asyncio.get_running_loop()
+
+        def rang() -> None:
+            try:
+                os.read(alarm, 8)
+            except OSError as error:
+                # This is how it says that the clock was set; it goes on watching.
+                if error.errno != errno.ECANCELED:
+                    log.warning("the kernel no longer tells when the clock is set: %s", error)
+                    loop.remove_reader(alarm)
+            ring()
+
+        loop.add_reader(alarm, rang)
+        try:
+            yield
+        finally:
+            loop.remove_reader(alarm)
+            os.close(alarm)
+
+
+def open_clock_alarm() -> int:
+    """A Linux timerfd that becomes readable when the clock is set, also by waking up."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "timerfd_create"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    descriptor: int = libc.timerfd_create(_CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+    if descriptor < 0:
+        raise _error(ctypes.get_errno())
+    # Interval and first expiry, each in seconds and nanoseconds.
+    times = (ctypes.c_long * 4)(0, 0, _NEVER, 0)
+    if libc.timerfd_settime(descriptor, _ABSOLUTE | _CANCEL_ON_SET, times, None) < 0:
+        number = ctypes.get_errno()
+        os.close(descriptor)
+        raise _error(number)
+    return descriptor
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

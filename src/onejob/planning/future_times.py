@@ -1,0 +1,32 @@
+"""Moments that are on record as past, though the clock says that they are still to come.
+
+The clock was set back since, or it was another machine's. Waiting until it gets there again
+could take for ever, so such a moment counts as the one at which it was first noticed: whoever
+waits after it waits for as long as was meant, and not longer.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Moments that lie in the future, each with the time at which that was noticed."""
+
+    times: Mapping[datetime, datetime] = field(default_factory=dict)
+
+    def counts_from(self, moment: datetime) -> datetime:
+        """When to begin to count what is to be counted from this moment on."""
+        return self.times.get(moment, moment)
+
+    def after(self, moments: Iterable[datetime | None], now: datetime) -> "Noticed":
+        """What is to be remembered of these moments; all others are forgotten."""
+        ahead = {moment for moment in moments if moment is not None and moment > now}
+        if not ahead:
+            return NONE_NOTICED
+        # The clock may be set back more than once: then what was noticed lies ahead as well.
+        return Noticed({moment: min(self.times.get(moment, now), now) for moment in ahead})
+
+
+NONE_NOTICED = Noticed()
