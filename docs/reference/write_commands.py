@@ -20,7 +20,9 @@ failed. Colours appear on a terminal only, and not with `NO_COLOR`.
 State is kept in `$XDG_STATE_HOME/onejob`, else `~/.local/state/onejob`, readable by its user
 alone: `kubeconfig` and `server/` of `onejob serve`, `runs/ID/` of each `onejob run`. Client
 commands use `--kubeconfig`, else the data dir's server, else the kept runs. They never read
-`$KUBECONFIG` or `~/.kube/config`.
+`$KUBECONFIG` or `~/.kube/config`. Once a data dir has had a server, lists come from it or, with
+`--runs`, from the kept runs: a server that is down is an error. An object that is named and is
+only in a kept run is shown from there, with a note on stderr.
 
 Whoever can write to the data dir can act as its admin. So it must belong to the user who runs
 onejob, nobody else may be able to write to it or to replace it (a folder above it that belongs to

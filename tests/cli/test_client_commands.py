@@ -194,7 +194,24 @@ def test_past_runs_are_seen_beside_a_server(finished: CommandLine) -> None:
     assert finished.run("run", "--name", "past", "--", "echo", "long ago").returncode == 0
     assert "past" not in finished.run("get", "jobs").stdout
     assert "past" in finished.run("get", "jobs", "--runs").stdout
-    assert finished.run("logs", "job/past").stdout == "long ago\n"
+    found = finished.run("logs", "job/past")
+    assert found.stdout == "long ago\n"
+    assert found.stderr.startswith("note: the server has no job.batch/past: this is run 2")
+
+
+def test_a_created_command_starts_where_its_caller_is(finished: CommandLine) -> None:
+    script = finished.home / "where.sh"
+    script.write_text("#!/bin/sh\npwd\n")
+    script.chmod(0o755)
+    (finished.home / "sub").mkdir()
+    for name, words in (("here", ["./where.sh"]), ("below", ["../where.sh"])):
+        folder = ["--workdir", "sub"] if name == "below" else []
+        assert finished.run("create", "job", name, *folder, "--", *words).returncode == 0
+        assert finished.run("wait", f"job/{name}", "--timeout", "30s").returncode == 0
+    assert finished.run("logs", "job/here").stdout == f"{finished.home}\n"
+    assert finished.run("logs", "job/below").stdout == f"{finished.home}/sub\n"
+    printed = finished.run("create", "job", "x", "--dry-run=client", "-o", "yaml", "--", "date")
+    assert "workingDir" not in printed.stdout, "no server was asked"
 
 
 def test_version_asks_the_server(finished: CommandLine) -> None:

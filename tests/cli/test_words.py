@@ -90,6 +90,7 @@ def test_a_command_names_its_job(command: list[str], name: str) -> None:
             {"completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 2},
         ),
         ({"completions": 5, "parallelism": 2}, {"completions": 5, "parallelism": 2}),
+        ({"working_dir": ""}, {}),
         ({"deadline_seconds": 60}, {"activeDeadlineSeconds": 60}),
     ],
 )

@@ -54,6 +54,8 @@ class Api(Protocol):
     namespace: str
     #: How the run ended whose kept state this is; None where things go on.
     ended: RunEnd | None
+    #: Whether it is reached without leaving this machine.
+    on_this_machine: bool
 
     def send(self, ask: Ask) -> Reply: ...
 

@@ -29,6 +29,12 @@ Examples:
 @click.option("--image", default="", metavar="IMAGE", help="The container's image.")
 @click.option("--from", "origin", default="", metavar="cronjob/NAME", help="Run its Job now.")
 @click.option(
+    "--workdir",
+    metavar="FOLDER",
+    help="Where the command starts. [default: this folder, if the server runs processes on this "
+    "machine]",
+)
+@click.option(
     "--schedule", default="", metavar="CRON", help="When a CronJob runs, e.g. '*/5 * * * *'."
 )
 @click.option(
@@ -58,7 +64,7 @@ def command(
     if filename:
         manifests = read_manifests(filename)
     else:
-        if options["origin"]:
+        if options["origin"] or dry_run != "client":
             api = where.require_server()
         manifests = [_described(where, api, what, after_dashes, **options)]
     if dry_run == "client":
@@ -90,6 +96,7 @@ def _described(
     image: str,
     origin: str,
     schedule: str,
+    workdir: str | None,
 ) -> "Manifest":
     from onejob.api.kinds import BY_KIND
     from onejob.cli.job_from_command import HOST_IMAGE, CommandJob, job_document
@@ -111,7 +118,10 @@ def _described(
         elif not command_line and not image:
             raise CommandError("what shall it run?", "give a command after --, or --image")
         else:
-            job = CommandJob(command_line or (), name=name, image=image or HOST_IMAGE)
+            folder = os.path.abspath(workdir) if workdir else _default_folder(where, api)
+            job = CommandJob(
+                command_line or (), name=name, image=image or HOST_IMAGE, working_dir=folder
+            )
             document = job_document(job, dict(os.environ))
         if kind != "job":
             document = _cronjob_of(document, schedule)
@@ -122,6 +132,23 @@ def _described(
         )
     found = BY_KIND[document["apiVersion"], document["kind"]]
     return Manifest("command", 1, found, document, yaml_of(document))
+
+
+def _default_folder(where: "Sources", api: "Api | None") -> str:
+    """Commands start where their caller is, as with `onejob run`, if that means anything to the
+    server: it is on this machine, and runs them without an image of their own."""
+    from onejob.api.kinds import BY_RESOURCE
+    from onejob.cli.api import list_all
+    from onejob.objects.meta import NODES
+
+    if api is None or not where.is_local(api):
+        return ""
+    nodes = list_all(api, BY_RESOURCE[NODES], "")
+    runtimes = {
+        node.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
+        for node in nodes
+    }
+    return os.getcwd() if runtimes and all(r.startswith("process:") for r in runtimes) else ""
 
 
 def _cronjob_of(job: dict[str, Any], schedule: str) -> dict[str, Any]:

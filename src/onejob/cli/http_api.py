@@ -36,6 +36,7 @@ class HttpApi:
         self.title = f"the server at {connection.server}"
         self.namespace = connection.namespace
         self.ended: RunEnd | None = None
+        self.on_this_machine = _is_loopback(self._host)
 
     def send(self, ask: Ask) -> Reply:
         answer = self._answer(ask, _ANSWER_SECONDS)
@@ -50,6 +51,8 @@ class HttpApi:
         try:
             while piece := answer.read1(_PIECE_BYTES):
                 yield piece
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
         finally:
             answer.close()
             if connection is not None:
@@ -126,6 +129,8 @@ class HttpApi:
             )
         if isinstance(error, ConnectionRefusedError):
             return CommandError(f"no server answers at {self._connection.server}", self._start_hint)
+        if isinstance(error, http.client.IncompleteRead | http.client.RemoteDisconnected):
+            return CommandError(f"{self.title} ended the connection", self._start_hint)
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return CommandError(f"{self._connection.server}: {text}", self._start_hint)
 
@@ -147,6 +152,15 @@ def _finish(coroutine: Coroutine[Any, Any, Credential]) -> Credential:
         return credential
     coroutine.close()
     raise CommandError("this kubeconfig gets its credentials from a plugin", "use kubectl with it")
+
+
+def _is_loopback(host: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _load_certificate(context: ssl.SSLContext, credential: Credential) -> None:

@@ -27,6 +27,8 @@ class CommandJob(msgspec.Struct, frozen=True):
     deadline_seconds: int | None = None
     #: `NAME=VALUE`, or `NAME` to take the value from this environment.
     env: Sequence[str] = ()
+    #: Where it starts; "" leaves it to the node.
+    working_dir: str = ""
 
 
 def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]:
@@ -34,6 +36,8 @@ def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]
     container: dict[str, Any] = {"name": "main", "image": job.image}
     if job.command:
         container["command"] = list(job.command)
+    if job.working_dir:
+        container["workingDir"] = job.working_dir
     if job.env:
         container["env"] = [_variable(text, environment) for text in job.env]
     completions = job.completions

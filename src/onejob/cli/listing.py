@@ -65,7 +65,7 @@ class Rows(msgspec.Struct):
 
 def find_tables(where: Sources, nouns: Sequence[Noun], query: Query) -> list[Rows]:
     """One for each kind."""
-    server = where.server()
+    server = _listed_server(where, nouns)
     found = []
     for kind, group in groupby(nouns, key=lambda noun: noun.kind):
         table = Rows(kind, show_namespace=query.all_namespaces and kind.namespaced)
@@ -85,7 +85,7 @@ def find_tables(where: Sources, nouns: Sequence[Noun], query: Query) -> list[Row
 
 
 def find_documents(where: Sources, nouns: Sequence[Noun], query: Query) -> list[dict[str, Any]]:
-    server = where.server()
+    server = _listed_server(where, nouns)
     found: list[dict[str, Any]] = []
     for noun in nouns:
         kind = noun.kind
@@ -161,6 +161,11 @@ def _place(where: Sources, api: Api, kind: Kind, query: Query) -> str:
     if query.all_namespaces or not kind.namespaced:
         return ""
     return where.namespace_in(api)
+
+
+def _listed_server(where: Sources, nouns: Sequence[Noun]) -> Api | None:
+    """Only asked for if something is to be listed: objects with a name are found one by one."""
+    return None if all(noun.name for noun in nouns) else where.listed_server()
 
 
 def _included(api: Api) -> dict[str, str]:

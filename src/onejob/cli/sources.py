@@ -2,6 +2,7 @@
 `~/.kube/config`: nobody shall delete a production Job by accident.
 """
 
+import shlex
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -29,6 +30,10 @@ _LISTED_RUNS: Final = 20
 A = TypeVar("A", bound=Api)
 
 
+class ServerDown(CommandError):
+    """There is a server for the data dir, and it does not answer."""
+
+
 class Sources(msgspec.Struct, frozen=True):
     """`namespace` is the one that was asked for, "" if none was."""
 
@@ -45,7 +50,7 @@ class Sources(msgspec.Struct, frozen=True):
             self._opened.pop().close()
 
     def server(self) -> Api | None:
-        """The server, if there is one. One that was named must answer."""
+        """The server; None if the data dir never had one. Raises ServerDown."""
         from onejob.cli.http_api import open_http_api
 
         if self.only_runs:
@@ -54,17 +59,31 @@ class Sources(msgspec.Struct, frozen=True):
             return self._keep(open_http_api(self.kubeconfig, "is it running?"))
         if not self.data_dir.has_kubeconfig():
             return None
-        api = open_http_api(self.data_dir.kubeconfig, "start one: onejob serve")
-        return self._keep(api) if api.answers() else None
+        start = f"start it: {self._serve_command}"
+        api = open_http_api(self.data_dir.kubeconfig, start)
+        if not api.answers():
+            raise ServerDown(f"{api.title} does not answer", start)
+        return self._keep(api)
 
     def require_server(self) -> Api:
         api = self.server()
         if api is None:
             raise CommandError(
                 f"there is no onejob server for {self.data_dir.path}",
-                "start one: onejob serve",
+                f"start one: {self._serve_command}",
             )
         return api
+
+    def listed_server(self) -> Api | None:
+        """As `server`, for commands that list: old runs are no substitute for a server."""
+        try:
+            return self.server()
+        except ServerDown as down:
+            raise ServerDown(down.message, f"{down.next_step}; --runs lists kept runs") from None
+
+    def is_local(self, api: Api) -> bool:
+        """Whether that server sees the folders that we see."""
+        return self.kubeconfig is None or api.on_this_machine
 
     def namespace_in(self, api: Api) -> str:
         return self.namespace or api.namespace
@@ -82,9 +101,13 @@ class Sources(msgspec.Struct, frozen=True):
 
     def holding(self, noun: Noun) -> tuple[Api, str]:
         """Where an object is, and in which namespace: on the server, else in the newest run
-        that has it. Raises NotFound or CommandError."""
-        api = self.server()
+        that has it, which a note on stderr says then. Raises NotFound or CommandError."""
         missing: NotFound | None = None
+        down: ServerDown | None = None
+        try:
+            api = self.server()
+        except ServerDown as error:
+            api, down = None, error
         if api is not None:
             namespace = self.namespace_in(api)
             try:
@@ -96,14 +119,25 @@ class Sources(msgspec.Struct, frozen=True):
         if self.kubeconfig is None:
             found = self._kept(noun)
             if found is not None:
+                why = down.lines[0] if down is not None else f"the server has no {noun}"
+                if down is not None or missing is not None:
+                    print(f"note: {why}: this is {found[0].title}", file=sys.stderr)
                 return found
         if missing is not None:
             raise missing
+        if down is not None:
+            raise ServerDown(f"{down.message}, and no kept run has {noun}", down.next_step)
         raise CommandError(
             f"no run of the last 7 days has {noun}, and there is no server",
             "onejob get jobs shows what there is; onejob serve starts a server",
             exit_code=EXIT_FAILED,
         )
+
+    @property
+    def _serve_command(self) -> str:
+        if self.data_dir == find_data_dir(None):
+            return "onejob serve"
+        return f"onejob serve --data-dir {shlex.quote(str(self.data_dir.path))}"
 
     def _keep(self, api: A) -> A:
         self._opened.append(api)

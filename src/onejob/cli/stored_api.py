@@ -47,6 +47,7 @@ class StoredApi:
         self.folder = folder
         self.title = f"run {run.id}"
         self.namespace = ""
+        self.on_this_machine = True
         # Asked before the copy is made: what a run that is over has stored is final.
         self.ended = run_end(folder)
         self._loop = asyncio.new_event_loop()

@@ -24,9 +24,16 @@ def command(client: bool, output: str | None, where: "Sources") -> int:
     from onejob import __version__
     from onejob.api.schema import load_schema
     from onejob.cli.api import Ask
+    from onejob.cli.sources import ServerDown
 
     versions = {"onejob": f"v{__version__}", "kubernetesApi": load_schema().release}
-    server = None if client else where.server()
+    down = "no server is running (onejob serve)"
+    server = None
+    if not client:
+        try:
+            server = where.server()
+        except ServerDown as error:
+            down = error.lines[0]
     if server is not None:
         versions["server"] = server.send(Ask("GET", "/version")).document["gitVersion"]
     if output:
@@ -39,5 +46,5 @@ def command(client: bool, output: str | None, where: "Sources") -> int:
     if server is not None:
         print(f"server {versions['server']}")
     elif not client:
-        print("no server is running (onejob serve)")
+        print(down)
     return 0
