@@ -28,6 +28,8 @@ class Server:
     arguments: tuple[str, ...] = ()
     process: "subprocess.Popen[bytes] | None" = None
     environment: dict[str, str] = field(default_factory=dict)
+    #: How onejob is called.
+    command: tuple[str, ...] = (sys.executable, "-m", "onejob")
 
     @property
     def kubeconfig(self) -> Path:
@@ -38,7 +40,7 @@ class Server:
         self.kubeconfig.unlink(missing_ok=True)
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "onejob", "serve", "--data-dir", str(self.data_dir)),
+                *(*self.command, "serve", "--data-dir", str(self.data_dir)),
                 *("--listen", "127.0.0.1:0", *self.arguments),
             ],
             stdout=log,

@@ -137,6 +137,26 @@ def test_a_pressure_is_over_when_nothing_was_hindered_for_a_while() -> None:
     run_virtual(main())
 
 
+def test_a_disk_that_fills_up_is_noticed_though_nothing_is_started() -> None:
+    async def main() -> None:
+        scene = Scene()
+        short = ""
+        pressures = Pressures(lambda: short)
+        pressures.report_to(scene.conditions)
+        pressures.watch_disk()
+        await asyncio.sleep(30)
+        assert not scene.conditions.is_set(DISK)
+        short = "No space left on device"
+        await asyncio.sleep(15)
+        assert scene.conditions.is_set(DISK)
+        short = ""
+        await asyncio.sleep(30)
+        assert not scene.conditions.is_set(DISK)
+        pressures.close()
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize(
     ("number", "pressure"),
     [
@@ -170,9 +190,9 @@ def test_a_disk_is_short_below_a_share_of_it_and_below_a_number_of_files(
         return short_of_space(tmp_path)
 
     assert disk(4096, 300) == ""
-    assert "800 KiB" in disk(4096, 200)
+    assert "less than 819 KiB" in disk(4096, 200)
     assert disk(2**30, 9000) == ""
-    assert "KiB left" in disk(2**30, 8000)
-    assert "10 more files" in disk(4096, 4000, 1000, 10)
+    assert "less than 32768 KiB" in disk(2**30, 8000)
+    assert "less than 64 files" in disk(4096, 4000, 1000, 10)
     # No limit is no shortage.
     assert disk(0, 0) == ""

@@ -141,6 +141,12 @@ class InternalError(ApiError):
     code, reason = 500, "InternalError"
 
 
+class InsufficientStorage(ApiError):
+    """The disk of the store is full: nothing was written, and it may be tried again later."""
+
+    code, reason = 507, "InsufficientStorage"
+
+
 class Timeout(ApiError):
     code, reason = 504, "Timeout"
 
@@ -190,7 +196,7 @@ _BY_REASON: dict[str, type[ApiError]] = {
     for cls in (
         BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable,
         AlreadyExists, Conflict, Expired, RequestTooLarge, UnsupportedMediaType,
-        TooManyRequests, InternalError, Timeout,
+        TooManyRequests, InternalError, InsufficientStorage, Timeout,
     )
 }  # fmt: skip
 

@@ -10,7 +10,13 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import InternalError, NotFound, RequestTooLarge, not_found
+from onejob.api.errors import (
+    InsufficientStorage,
+    InternalError,
+    NotFound,
+    RequestTooLarge,
+    not_found,
+)
 from onejob.api.kinds import KINDS, Kind
 from onejob.api.other_names import OtherNames, all_translated, translated
 from onejob.api.patching import copied
@@ -36,7 +42,7 @@ from onejob.api.writes import Writes
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.meta import NAMESPACES, Key
-from onejob.store.base import Store, StoreError
+from onejob.store.base import CommitFailed, Store, StoreError
 
 #: Kinds whose DELETE answers with the object even when it is gone at once.
 _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
@@ -218,6 +224,8 @@ class Service:
         """Wait until a staged write is on disk."""
         try:
             await self.store.durable(revision)
+        except CommitFailed as error:
+            raise InsufficientStorage(f"the write could not be stored: {error}") from error
         except StoreError as error:
             raise InternalError(f"the write could not be stored: {error}") from error
 

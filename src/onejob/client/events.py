@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from onejob.api.errors import ApiError, NotFound
+from onejob.api.errors import ApiError, InsufficientStorage, NotFound
 from onejob.client.base import Client, Create, Op, Patch
 from onejob.clock import Clock
 from onejob.objects.meta import EVENTS, Key, Meta
@@ -27,6 +27,8 @@ _REFILL_PER_SECOND = 1 / 300
 _SIMILAR_LIMIT = 10
 _SIMILAR_SECONDS = 600.0
 _REMEMBERED = 4096
+#: How long events wait that the disk has no room for.
+_RETRY_SECONDS = 5.0
 _COMBINED = "(combined from similar events): "
 
 K = TypeVar("K", bound=Hashable)
@@ -162,6 +164,9 @@ class EventRecorder:
         while True:
             await self._wake.wait()
             await self.flush()
+            if self._due:
+                # Put back: what hinders them may take a while to pass.
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def flush(self) -> None:
         """Write what was recorded so far."""
@@ -178,6 +183,10 @@ class EventRecorder:
         ops = [self._op(same, entry) for same, entry in due.items()]
         try:
             results = await self._client.write_many(ops)
+        except InsufficientStorage as error:
+            self._put_back(due)
+            log.warning("%d events wait for room on the disk: %s", len(due), error)
+            return {}
         except (ApiError, OSError) as error:
             log.warning("%d events are lost: %s", len(due), error)
             return {}
@@ -189,6 +198,17 @@ class EventRecorder:
                 self._written.drop(same)
                 log.info("an event is lost: %s", result)
         return expired
+
+    def _put_back(self, due: Mapping[_Identity, _Due]) -> None:
+        """They are still to be written, the oldest first; not more than are remembered anyway."""
+        newer, self._due = self._due, dict(due)
+        for same, entry in newer.items():
+            if (before := self._due.pop(same, None)) is not None:
+                entry = replace(entry, repeated=before.repeated)
+            self._due[same] = entry
+        while len(self._due) > _REMEMBERED:
+            del self._due[next(iter(self._due))]
+        self._wake.set()
 
     def _op(self, same: _Identity, due: _Due) -> Op:
         if not due.repeated:

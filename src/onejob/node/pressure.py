@@ -14,6 +14,7 @@ _LOW_SHARE = 20
 _LOW_INODES = 64
 #: A pressure is over once nothing was hindered by it for so long; whatever is, tries more often.
 _RELIEVED_AFTER_SECONDS = 15.0
+_LOOK_SECONDS = 10.0
 
 _REASONS = {
     DISK: "NoDiskSpace",
@@ -28,10 +29,12 @@ def short_of_space(folder: Path) -> str:
     disk = os.statvfs(folder)
     free = disk.f_frsize * (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail)
     total = disk.f_frsize * disk.f_blocks
-    if total and free < min(_LOW_BYTES, total // _LOW_SHARE):
-        return f"the disk of {folder} has only {free // 1024} KiB left"
+    # The limits and not what is left: a text that changes all the time has to be written as often.
+    enough = min(_LOW_BYTES, total // _LOW_SHARE)
+    if free < enough:
+        return f"No space left on device: {folder} has less than {enough // 1024} KiB"
     if disk.f_files and disk.f_favail < _LOW_INODES:
-        return f"the disk of {folder} has only room for {disk.f_favail} more files"
+        return f"No space left on device: {folder} has room for less than {_LOW_INODES} files"
     return ""
 
 
@@ -43,9 +46,16 @@ class Pressures:
         self._persists = persists
         self._conditions: NodeConditions | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._watch: asyncio.TimerHandle | None = None
 
     def report_to(self, conditions: NodeConditions) -> None:
         self._conditions = conditions
+
+    def watch_disk(self) -> None:
+        """Look at the disk now and then: what is noticed before it is full can be written."""
+        if why := self._persists():
+            self.hindered(DISK, why)
+        self._watch = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self.watch_disk)
 
     def hindered(self, pressure: str, message: str) -> None:
         """Something could not be started, because the node is short of that."""
@@ -58,6 +68,8 @@ class Pressures:
         self._timers[pressure] = loop.call_later(_RELIEVED_AFTER_SECONDS, self._over, pressure)
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
         for timer in self._timers.values():
             timer.cancel()
 

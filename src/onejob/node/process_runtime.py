@@ -102,6 +102,7 @@ class ProcessRuntime:
             raise RuntimeUnavailable(str(error)) from error
         if self._wants_pid_namespaces:
             await self._report_pid_namespaces(found.pid_namespace_problem)
+        self._pressures.watch_disk()
         self._furnishing.inherit(found.folders)
         return Inheritance(
             [event for record in found.known if (event := self._event(record)) is not None],

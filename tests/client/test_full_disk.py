@@ -1,0 +1,96 @@
+"""Writes while the disk of the store is full: refused as such, and made up for later."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import apsw
+import msgspec
+import pytest
+
+from onejob.api.errors import InsufficientStorage
+from onejob.api.service import Service
+from onejob.client.base import Create, Selection
+from onejob.client.events import About, EventRecorder
+from onejob.client.local import LocalClient
+from onejob.clock import Clock
+from onejob.controllers.bootstrap import bootstrap
+from onejob.gates import FeatureGates
+from onejob.objects.meta import EVENTS
+from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import run_virtual, virtual_clock
+from tests.store.faulty_disk import Entry, FaultyDisk
+
+JOB = About("batch/v1", "Job", "default", "job", "uid-1", "7")
+
+
+class Disk:
+    def __init__(self, faulty: FaultyDisk) -> None:
+        self.full = False
+        faulty.before = self._before
+
+    def _before(self, entry: Entry) -> None:
+        if self.full and entry.what == "write":
+            raise apsw.FullError("database or disk is full")
+
+
+@asynccontextmanager
+async def a_disk_and_a_client(
+    folder: Path, clock: Clock
+) -> AsyncIterator[tuple[Disk, LocalClient]]:
+    with FaultyDisk(name=f"full-{folder.name}") as faulty:
+        store = await LogStore.open(
+            folder / "onejob.db", clock=clock, committer=LoopCommitter(), vfs=faulty.name
+        )
+        client = LocalClient(Service(store, clock=clock, rng=Random(1), gates=FeatureGates()))
+        await bootstrap(client)
+        try:
+            yield Disk(faulty), client
+        finally:
+            await store.close()
+
+
+def a_config_map(name: str) -> Create:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    return Create("configmaps", "default", msgspec.json.encode(document))
+
+
+def test_a_write_that_the_disk_has_no_room_for_is_refused_as_such(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_disk_and_a_client(tmp_path, virtual_clock()) as (disk, client):
+            disk.full = True
+            with pytest.raises(InsufficientStorage, match="disk is full") as refused:
+                await client.write(a_config_map("a"))
+            assert (refused.value.code, refused.value.reason) == (507, "InsufficientStorage")
+            assert not (await client.list(Selection("configmaps", "default"))).documents
+            disk.full = False
+            await client.write(a_config_map("a"))
+
+    run_virtual(main())
+
+
+def test_events_wait_for_room_and_are_told_once_each(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = virtual_clock()
+        async with a_disk_and_a_client(tmp_path, clock) as (disk, client):
+            recorder = EventRecorder(client, "job-controller", clock)
+            task = asyncio.create_task(recorder.run())
+            disk.full = True
+            recorder.record(JOB, "Warning", "First", "one")
+            await asyncio.sleep(3)
+            recorder.record(JOB, "Warning", "Second", "two")
+            await asyncio.sleep(30)
+            recorder.record(JOB, "Warning", "First", "one")
+            await asyncio.sleep(30)
+            disk.full = False
+            await asyncio.sleep(10)
+            listing = await client.list(Selection(EVENTS))
+            events = [msgspec.json.decode(document) for document in listing.documents]
+            told = sorted((event["reason"], event["count"]) for event in events)
+            assert told == [("First", 2), ("Second", 1)]
+            task.cancel()
+
+    run_virtual(main())

@@ -1,0 +1,13 @@
+"""`python -m tests.e2e.faulty_serve FOLDER serve …`: onejob, whose supervisors have the faults
+that FOLDER says (see `tests.faults`)."""
+
+import sys
+from pathlib import Path
+
+from onejob.cli.main import main
+from tests.faults import faulty_supervisors
+
+if __name__ == "__main__":
+    folder = Path(sys.argv.pop(1))
+    with faulty_supervisors(folder):
+        main()
