@@ -96,7 +96,8 @@ def run_request(
     command = [expand(word, env) for word in (*container.command, *container.args)]
     if container.command:
         arguments.append(f"--entrypoint={command.pop(0)}")
-    return RunRequest((*arguments, container.image, *command), client_env)
+    # Whatever the image is called, it is no option.
+    return RunRequest((*arguments, "--", container.image, *command), client_env)
 
 
 def pass_environment(env: Mapping[str, str]) -> tuple[list[str], Mapping[str, str]]:
@@ -160,8 +161,10 @@ def _limits(container: Container, abilities: Abilities) -> list[str]:
 
 
 def _volume(mount: Mount) -> str:
-    if ":" in mount.source:
-        raise ConfigProblem(f'the engine cannot mount "{mount.source}": its path has a colon')
+    for path in (mount.source, mount.target):
+        # What stands behind a colon would be another path, or options.
+        if ":" in path:
+            raise ConfigProblem(f'the engine cannot mount "{path}": its path has a colon')
     return f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
 
 

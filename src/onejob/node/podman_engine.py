@@ -167,11 +167,11 @@ class Engine:
         )
 
     async def image(self, name: str) -> Answer:
-        return await self._call("image", "inspect", name)
+        return await self._call("image", "inspect", "--", name)
 
     async def pull(self, name: str) -> Answer:
         async with self._pulls:
-            return await _client([*self.command, "pull", "--quiet", name])
+            return await _client([*self.command, "pull", "--quiet", "--", name])
 
     async def deaths(self, since: datetime) -> AsyncGenerator[str, None]:
         """The names of containers of this node as they end. Ends when the engine's stream does."""

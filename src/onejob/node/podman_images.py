@@ -1,6 +1,7 @@
 """Getting images: pull policies, one pull for all who wait, and back-off after failures."""
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +13,10 @@ from onejob.node.podman_engine import Answer
 #: The kubelet's, per Pod and image.
 FIRST_BACK_OFF_SECONDS = 10.0
 LONGEST_BACK_OFF_SECONDS = 300.0
+
+
+#: Characters of `host:port/path:tag@digest`; the engine looks closer.
+_REFERENCE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]+-]*", re.ASCII)
 
 
 class ImageProblem(Exception):
@@ -48,6 +53,13 @@ class Images:
 
     async def provide(self, uid: str, image: str, policy: str) -> ImageFacts:
         """The image, pulled if the policy asks for that. Raises ImageProblem."""
+        if not _REFERENCE.fullmatch(image):
+            # Not left to the engine, which takes some of these for options.
+            raise ImageProblem(
+                "InvalidImageName",
+                f'Failed to apply default image tag "{image}": couldn\'t parse image name '
+                f'"{image}": invalid reference format',
+            )
         policy = policy or _default_policy(image)
         facts = None if policy == "Always" else await self._look(image)
         if facts is not None:

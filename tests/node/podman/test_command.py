@@ -65,6 +65,18 @@ def test_command_replaces_the_entrypoint_and_args_its_arguments(
     assert command_line(a_pod(**fields), {"V": "value"}) == expected
 
 
+def test_what_names_the_image_is_no_option() -> None:
+    arguments = request_for(a_pod(image="--privileged", args=["--volume=/:/host"])).arguments
+    assert arguments[-3:] == ("--", "--privileged", "--volume=/:/host")
+    assert "--" not in arguments[:-3]
+
+
+def test_a_mount_has_no_options_of_its_own() -> None:
+    for source, target in (("/a:/b", "/c"), ("/a", "/b:rw,exec")):
+        with pytest.raises(ConfigProblem, match="has a colon"):
+            request_for(a_pod(), mounts=(Mount(source, target),))
+
+
 @pytest.mark.parametrize(
     ("own", "shared", "image_user", "expected"),
     [

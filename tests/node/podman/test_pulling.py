@@ -129,3 +129,35 @@ def test_an_image_the_engine_no_longer_has_is_looked_for_again() -> None:
 
     run_virtual(main())
     assert registry.pulls == 1
+
+
+@pytest.mark.parametrize(
+    "image", ["-v/:/host", "--privileged", "-", "a b", "a\nb", "a\x1b[2J", "", "@x", "é"]
+)
+def test_what_is_no_name_of_an_image_never_reaches_the_engine(image: str) -> None:
+    class Watchful(Registry):
+        async def image(self, name: str) -> Answer:
+            raise AssertionError(f"the engine was asked for {name!r}")
+
+        pull = image
+
+    async def main() -> None:
+        for policy in ("Always", "IfNotPresent", "Never"):
+            with pytest.raises(ImageProblem) as caught:
+                await images_of(Watchful()).provide("uid", image, policy)
+            assert caught.value.reason == "InvalidImageName"
+            assert "invalid reference format" in caught.value.message
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["busybox", "busybox:1.36", "localhost:5000/a/b_c.d-e:tag", "[::1]:5000/x", "0123abc",
+     "registry.example/a@sha256:0123456789abcdef", "docker.io/library/alpine"],
+)  # fmt: skip
+def test_names_of_images_are_passed_on(image: str) -> None:
+    async def main() -> None:
+        await images_of(Registry(image)).provide("uid", image, "IfNotPresent")
+
+    run_virtual(main())
