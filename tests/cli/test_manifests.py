@@ -93,8 +93,8 @@ def problems_of(folder: Path, text: str) -> list[str]:
             "job.yaml: document 1, line 3: metadata.name: required",
         ),
         (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
-            "job.yaml: document 1, line 2: kind: onejob run does not create a Pod; it takes Job",
+            "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: a}\n",
+            "job.yaml: document 1, line 2: kind: onejob does not create a ReplicaSet",
         ),
         (
             GOOD.format(name="a").replace("spec:\n", "spec:\n  suspend: true\n", 1),
@@ -208,13 +208,51 @@ def test_a_run_creates_what_its_jobs_need_first(tmp_path: Path) -> None:
 
 def test_a_cronjob_beside_a_job_is_left_out_with_a_notice(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
-    cron = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: tick}\n"
-    file.write_text(GOOD.format(name="a") + "---\n" + cron)
+    file.write_text(GOOD.format(name="a") + "---\n" + cronjob("* * * * *") + "---\n" + POD)
     plan = plan_run(read_manifests([str(file)]), "default", FeatureGates(), NOON)
     assert [item.resource for item in plan.objects] == ["jobs.batch"]
-    (notice,) = plan.notices
-    assert "cronjob/tick is left out" in notice
-    assert "onejob serve" in notice
+    assert plan.notices == (
+        "cronjob/tick is checked, but not run: schedules need a server "
+        f"(onejob serve, then onejob apply -f {file})",
+        f"pod/p is checked, but not run: it is no Job (onejob serve, then onejob apply -f {file})",
+    )
+
+
+@pytest.mark.parametrize("check_only", [True, False])
+def test_what_is_left_out_is_checked_nevertheless(tmp_path: Path, check_only: bool) -> None:
+    file = tmp_path / "x.yaml"
+    pod = POD.replace("restartPolicy: Never", "restartPolicy: Sometimes")
+    parts = [GOOD.format(name="a"), cronjob("every day"), pod]
+    file.write_text("---\n".join(parts))
+    with pytest.raises(BadManifests) as caught:
+        plan_run(
+            read_manifests([str(file)]), "default", FeatureGates(), NOON, check_only=check_only
+        )
+    schedule, policy = caught.value.lines
+    assert "document 2" in schedule
+    assert ": spec.schedule: " in schedule
+    assert ": spec.restartPolicy: " in policy
+
+
+def test_manifests_without_a_job_can_be_checked(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(cronjob("0 3 * * *"))
+    plan = plan_run(read_manifests([str(file)]), "default", FeatureGates(), NOON, check_only=True)
+    assert (plan.objects, plan.jobs, len(plan.notices)) == ((), (), 1)
+
+
+POD = (
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+    "spec: {restartPolicy: Never, containers: [{name: c, image: busybox}]}\n"
+)
+
+
+def cronjob(schedule: str) -> str:
+    template = "{spec: {restartPolicy: Never, containers: [{name: c, image: busybox}]}}"
+    return (
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: tick}\nspec:\n"
+        f"  schedule: '{schedule}'\n  jobTemplate: {{spec: {{template: {template}}}}}\n"
+    )
 
 
 def test_bad_manifests_keep_every_line() -> None:

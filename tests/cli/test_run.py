@@ -103,6 +103,32 @@ def test_dry_run_prints_the_yaml_and_starts_nothing(onejob: CommandLine) -> None
     assert again.stdout == "job/make would be created (dry run)\n"
 
 
+def test_a_dry_run_checks_what_a_run_leaves_out_and_names_it(onejob: CommandLine) -> None:
+    job = job_yaml("x", "true")
+    template = "{spec: {restartPolicy: Never, containers: [{name: c, image: busybox}]}}"
+    cron = (
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: tick}\nspec:\n"
+        f"  schedule: '0 3 * * *'\n  jobTemplate: {{spec: {{template: {template}}}}}\n"
+    )
+    (onejob.home / "ci").mkdir()
+    write(onejob, "ci/cron.yaml", cron)
+    only = onejob.run("run", "--dry-run=client", "ci")
+    assert (only.returncode, only.stdout) == (0, ""), only.stderr
+    assert only.stderr.startswith("note: cronjob/tick is checked, but not run: schedules need")
+    write(onejob, "ci/job.yaml", job)
+    assert onejob.run("run", "--dry-run=client", "ci").stdout == (
+        "job/x would be created (dry run)\n"
+    )
+    ran = onejob.run("run", "ci")
+    assert ran.returncode == 0
+    assert "note: cronjob/tick is checked, but not run" in ran.stdout
+    write(onejob, "ci/cron.yaml", cron.replace("0 3", "0 33"))
+    for words in (["--dry-run=client", "ci"], ["ci"]):
+        done = onejob.run("run", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("error: ci/cron.yaml: document 1, line 5: spec.schedule: ")
+
+
 def test_bad_input_is_one_line_exit_two_and_nothing_started(onejob: CommandLine) -> None:
     text = job_yaml("x", "true").replace("containers", "contaners")
     file = write(onejob, "job.yaml", text)

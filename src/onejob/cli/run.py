@@ -78,7 +78,7 @@ that of the only container."""
 @click.option(
     "--dry-run",
     type=click.Choice(["client"]),
-    help="Check, print what would be created (-o yaml or json), start nothing.",
+    help="Check all files, print what would be created (-o yaml or json), start nothing.",
 )
 @node_options
 @data_dir_option
@@ -118,8 +118,11 @@ def command(
     except UnknownGate as error:
         raise CommandError(str(error)) from None
     manifests = _manifests(files, after_dashes, options)
-    plan = plan_run(manifests, namespace, gates, SystemClock().now())
+    now = SystemClock().now()
+    plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None)
     if dry_run:
+        for notice in plan.notices:
+            print(f"note: {notice}", file=sys.stderr)
         return _print_documents([item.document for item in plan.objects], output)
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run_session import SessionOptions, run_session

@@ -8,7 +8,7 @@ import msgspec
 
 from onejob.cli.errors import CommandError
 from onejob.cli.manifest_check import manifest_problems
-from onejob.cli.manifests import STDIN, BadManifests, Manifest
+from onejob.cli.manifests import STDIN, WRITABLE_KINDS, BadManifests, Manifest
 from onejob.gates import FeatureGates
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
 from onejob.planning.names import BUILT_IN_MANAGER
@@ -29,43 +29,54 @@ class Wanted(msgspec.Struct, frozen=True):
 class RunPlan(msgspec.Struct, frozen=True):
     #: In the order of creation; Jobs are the last ones.
     objects: tuple[Wanted, ...]
+    #: One for each object that is checked, but that a run does not create.
     notices: tuple[str, ...] = ()
     jobs: tuple[Wanted, ...] = msgspec.field(default=())
 
 
 def plan_run(
-    manifests: Sequence[Manifest], namespace: str, gates: FeatureGates, now: datetime
+    manifests: Sequence[Manifest],
+    namespace: str,
+    gates: FeatureGates,
+    now: datetime,
+    *,
+    check_only: bool = False,
 ) -> RunPlan:
-    """`namespace` is for manifests that name none. Raises CommandError."""
-    cron = [manifest for manifest in manifests if manifest.kind.resource == CRONJOBS]
-    runnable = [manifest for manifest in manifests if manifest.kind.resource != CRONJOBS]
-    problems = [problem for m in runnable for problem in _problems(m, namespace, gates, now)]
+    """`namespace` is for manifests that name none; without `check_only` there must be a Job among
+    them. All are checked, also those that a run leaves out. Raises CommandError."""
+    problems = [problem for m in manifests for problem in _problems(m, namespace, gates, now)]
     if problems:
         raise BadManifests(problems)
-    wanted = [_wanted(manifest, namespace) for manifest in runnable]
+    _refuse_twins([_wanted(manifest, namespace) for manifest in manifests])
+    left_out = [manifest for manifest in manifests if manifest.kind.resource not in _RUNNABLE]
+    wanted = [_wanted(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]
     jobs = tuple(item for item in wanted if item.resource == JOBS)
-    if not jobs:
-        raise CommandError(*_nothing_to_run(manifests, cron))
-    _refuse_twins(wanted)
+    if not jobs and not check_only:
+        raise CommandError(*_nothing_to_run(manifests, left_out))
     objects = sorted(wanted, key=lambda item: _RUNNABLE.index(item.resource))
     return RunPlan(
         (*_missing_namespaces(objects), *objects),
-        tuple(
-            f"cronjob/{manifest.name} is left out: schedules need a server "
-            f"(onejob serve, then onejob apply -f {_shown(manifest.source)})"
-            for manifest in cron
-        ),
+        tuple(_left_out(manifest) for manifest in left_out),
         jobs,
     )
 
 
+def _left_out(manifest: Manifest) -> str:
+    kind = manifest.kind.kind
+    why = "schedules need a server" if manifest.kind.resource == CRONJOBS else "it is no Job"
+    return (
+        f"{kind.lower()}/{_name(manifest)} is checked, but not run: {why} "
+        f"(onejob serve, then onejob apply -f {_shown(manifest.source)})"
+    )
+
+
+def _name(manifest: Manifest) -> str:
+    return manifest.name or f"{manifest.document['metadata']['generateName']}..."
+
+
 def _problems(manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime) -> list[str]:
-    if manifest.kind.resource not in _RUNNABLE:
-        text = (
-            f"onejob run does not create a {manifest.kind.kind}; it takes Job, ConfigMap, Secret, "
-            "Namespace, ServiceAccount and Service (onejob serve takes more)"
-        )
-        return [manifest.problem("kind", text)]
+    if manifest.kind.kind not in WRITABLE_KINDS:
+        return [manifest.problem("kind", f"onejob does not create a {manifest.kind.kind}")]
     place = _namespace(manifest, namespace)
     found = manifest_problems(manifest, place, gates, now)
     if not found and manifest.kind.resource == JOBS:
@@ -130,13 +141,14 @@ def _refuse_twins(objects: Sequence[Wanted]) -> None:
         seen.add(key)
 
 
-def _nothing_to_run(manifests: Sequence[Manifest], cron: Sequence[Manifest]) -> tuple[str, str]:
+def _nothing_to_run(manifests: Sequence[Manifest], left_out: Sequence[Manifest]) -> tuple[str, str]:
     sources = ", ".join(dict.fromkeys(_shown(manifest.source) for manifest in manifests))
+    cron = [manifest for manifest in left_out if manifest.kind.resource == CRONJOBS]
     if cron:
         files = " ".join(dict.fromkeys(f"-f {_shown(manifest.source)}" for manifest in cron))
         return (
             f"{sources}: a CronJob needs a server that stays",
-            f"onejob serve, then onejob apply {files}",
+            f"onejob serve, then onejob apply {files}; --dry-run=client checks it here",
         )
     return f"{sources}: there is no Job to run", "add a Job, or use onejob serve and onejob apply"
 
