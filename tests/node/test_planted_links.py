@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from onejob.node.last_message import last_message
 from onejob.node.links import LinkRefused, Links
 from onejob.node.logs import last_words
 from onejob.node.removal import remove_trees
+from onejob.node.runtime import AttemptRef
 from onejob.node.supervisor import linux
 from onejob.node.supervisor.capture import LogFile
 from onejob.node.supervisor.paths import (
@@ -23,8 +25,11 @@ from onejob.node.supervisor.paths import (
 from tests.node.support import (
     Document,
     Node,
+    a_node,
     a_process_node,
+    an_api,
     needs_namespaces,
+    process_runtime,
     shell,
     the_container,
     with_spec,
@@ -89,6 +94,24 @@ def test_a_mount_inside_a_volume_may_follow_a_link_that_stays_in_it(tmp_path: Pa
     )  # fmt: skip
     ended = end_of(tmp_path, pod)
     assert (ended["exitCode"], ended.get("message")) == (0, "fine")
+
+
+@needs_namespaces
+def test_a_mount_inside_a_volume_is_there_whatever_the_host_has_at_that_path(
+    tmp_path: Path, outside: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "x").symlink_to(outside)
+    mounts = [
+        {"name": "v", "mountPath": str(shared)},
+        {"name": "w", "mountPath": f"{shared}/x/sub"},
+    ]
+    script = f"test -d {shared}/x/sub && ls {outside}"
+    pod = shell(f"{script} > /dev/termination-log", volumeMounts=mounts)
+    volumes = [{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {}}]
+    ended = end_of(tmp_path, with_spec(pod, volumes=volumes))
+    assert (ended["exitCode"], ended.get("message")) == (0, "secret\n")
 
 
 @needs_namespaces
@@ -299,6 +322,26 @@ def test_a_record_of_links_cannot_name_others(tmp_path: Path) -> None:
     assert bystander.is_symlink()
 
 
+@pytest.mark.parametrize("content", ["[", '["/a"]', "7", "relative", "\xff"])
+def test_a_record_of_links_that_makes_no_sense_is_passed_over(tmp_path: Path, content: str) -> None:
+    """Half a line after a crash, or what a container wrote there."""
+    link = tmp_path / "linked"
+    record = tmp_path / "pods" / "uid" / "links"
+    record.parent.mkdir(parents=True)
+    Links(tmp_path / "pods").take("uid", "/source", str(link))
+    with open(record, "ab") as file:
+        file.write(content.encode("latin-1"))
+    Links(tmp_path / "pods").give_back("uid")
+    assert not link.is_symlink()
+
+
+def test_a_record_of_links_that_became_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    record = tmp_path / "pods" / "uid" / "links"
+    record.parent.mkdir(parents=True)
+    os.mkfifo(record)
+    Links(tmp_path / "pods").give_back("uid")
+
+
 def test_links_that_an_earlier_version_wrote_down_are_removed(tmp_path: Path) -> None:
     link = tmp_path / "linked"
     link.symlink_to("/source")
@@ -380,3 +423,37 @@ def test_clearing_away_detaches_what_is_mounted_and_leaves_it_as_it_is(
         subprocess.run(["umount", "-q", str(point)], check=False)
     assert sorted(os.listdir(tmp_path)) == ["outside"]
     assert unchanged(outside)
+
+
+def test_a_log_that_goes_away_while_its_end_is_read_leaves_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = AttemptRef("uid", "c", 0)
+    log = tmp_path / "uid" / "logs" / "c" / "0.log"
+    LogFile(str(log)).write(b"hello\n", 0)
+
+    def told() -> str:
+        return last_message(tmp_path, ref, 1, policy="FallbackToLogsOnError", log=log)
+
+    assert told() == "hello\n"
+    # Between the look at it and the opening.
+    monkeypatch.setattr("onejob.node.logs._is_regular", lambda file: True)
+    log.unlink()
+    assert told() == ""
+
+
+def test_a_message_that_was_left_while_no_server_ran_is_told(tmp_path: Path, outside: Path) -> None:
+    go, file = outside / "go", tmp_path / "message"
+    script = f"while [ ! -e {go} ]; do sleep 0.02; done; echo -n goodbye > {file}; exit 1"
+
+    async def main() -> None:
+        async with an_api(tmp_path) as client:
+            async with a_node(client, process_runtime(tmp_path), end_pods=False) as node:
+                await node.create(shell(script, terminationMessagePath=str(file)))
+                await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
+            go.touch()
+            async with a_node(client, process_runtime(tmp_path)) as node:
+                ended = the_container(await node.finished("p"))["state"]["terminated"]
+                assert ended["message"] == "goodbye"
+
+    asyncio.run(main())

@@ -40,7 +40,10 @@ class Furnishing:
         self._remove = remove
         self._links: Links
         self._scratch = ScratchFolders(f"{self._pods}/scratch", remove)
-        self._messages: dict[AttemptRef, Container] = {}
+        #: What is to be told when they end: the policy of their containers.
+        self._messages: dict[AttemptRef, str] = {}
+        #: Pods that an earlier life began: they may have left messages too.
+        self._inherited: set[str] = set()
         #: Pods that got directories of their own, apart from logs.
         self._furnished: set[str] = set()
 
@@ -50,6 +53,7 @@ class Furnishing:
         self._links = Links(self._pods)
         # What was made for them is ours to clear away.
         self._furnished.update(started_in)
+        self._inherited.update(started_in)
         self._scratch.inherit(started_in)
 
     def working_dir(self, uid: str) -> str:
@@ -90,13 +94,13 @@ class Furnishing:
         isolates = self._isolates()
         if names_message_file:
             message = make_message_file(self._pods, ref)
-            self._messages[ref] = container
+            self._messages[ref] = container.termination_message_policy
             if isolates:
                 mounts.append(Mount(str(message), container.termination_message_path))
             else:
                 _rename(container.termination_message_path, str(message), request)
         elif falls_back:
-            self._messages[ref] = container
+            self._messages[ref] = container.termination_message_policy
         if aliases and not isolates:
             notes.append(
                 "hostAliases are not honoured: this machine has no mount namespaces, so a Pod "
@@ -116,16 +120,13 @@ class Furnishing:
 
     def last_message(self, ref: AttemptRef, code: int) -> str:
         """What an attempt that ended with `code` left to be told."""
-        container = self._messages.pop(ref, None)
-        if container is None:
-            return ""
-        return last_message(
-            self._pods,
-            ref,
-            code,
-            policy=container.termination_message_policy,
-            log=log_path(self._data_dir, *ref),
-        )
+        policy = self._messages.pop(ref, None)
+        if policy is None:
+            if ref.uid not in self._inherited:
+                return ""
+            policy = "File"
+        log = log_path(self._data_dir, *ref)
+        return last_message(self._pods, ref, code, policy=policy, log=log)
 
     def may_be_in_use(self, uid: str) -> None:
         """Something that the Pod started may live longer than its containers."""
@@ -137,6 +138,7 @@ class Furnishing:
 
     def take_back(self, uid: str) -> None:
         """Of a Pod that is over, and has no links, only the logs stay."""
+        self._inherited.discard(uid)
         self._scratch.give_back(uid)
         if uid in self._furnished:
             self._furnished.discard(uid)
@@ -145,6 +147,7 @@ class Furnishing:
 
     def remove_all(self, uid: str) -> None:
         """The Pod is no more, though it may still run."""
+        self._inherited.discard(uid)
         self._scratch.never_hand_on(uid)
         self._links.give_back(uid)
         self._scratch.give_back(uid)

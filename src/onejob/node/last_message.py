@@ -37,7 +37,11 @@ def last_message(pods: Path, ref: AttemptRef, code: int, *, policy: str, log: Pa
         # It made none, or put something else in its place.
         found = b""
     if not found and code and policy == "FallbackToLogsOnError":
-        return last_words(log, _FALLBACK_LINES, _FALLBACK_BYTES)
+        try:
+            return last_words(log, _FALLBACK_LINES, _FALLBACK_BYTES)
+        except OSError:
+            # It was rotated or replaced this very moment.
+            return ""
     return found.decode("utf-8", "replace")
 
 

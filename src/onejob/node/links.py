@@ -6,12 +6,17 @@ node that died are found and removed. Folders on the way may be anybody's: they 
 through links of other users, and only what is still our link is removed.
 """
 
-import json
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from onejob.node.supervisor.paths import open_trusted
+import msgspec
+
+from onejob.node.supervisor.paths import open_regular, open_trusted
+
+log = logging.getLogger(__name__)
 
 
 class LinkRefused(Exception):
@@ -29,9 +34,7 @@ class Links:
         self._pods = pods
         self._links: dict[str, _Link] = {}
         for record in pods.glob("*/links"):
-            for line in record.read_text().splitlines():
-                # Earlier versions wrote the path alone.
-                target, source = (line, "") if line.startswith("/") else json.loads(line)
+            for target, source in _read(record):
                 self._links[target] = _Link(record.parent.name, source)
 
     def take(self, uid: str, source: str, target: str) -> None:
@@ -52,8 +55,8 @@ class Links:
             )
         record = self._pods / uid / "links"
         record.parent.mkdir(parents=True, exist_ok=True)
-        with open(record, "a") as file:
-            file.write(json.dumps([target, source]) + "\n")
+        with open(open_regular(str(record), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+            file.write(msgspec.json.encode((target, source)) + b"\n")
         self._links[target] = _Link(uid, source)
         try:
             parent = open_trusted(os.path.dirname(target))
@@ -72,6 +75,27 @@ class Links:
         for target in targets:
             _unlink(target, self._links.pop(target).source)
         (self._pods / uid / "links").unlink(missing_ok=True)
+
+
+def _read(record: Path) -> Iterator[tuple[str, str]]:
+    """Targets and sources. What makes no sense (half a line after a crash) is passed over."""
+    try:
+        with open(
+            open_regular(str(record), os.O_RDONLY), encoding="utf-8", errors="replace"
+        ) as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        log.warning("%s cannot be read: %s", record, error)
+        return
+    for line in lines:
+        if line.startswith("/"):
+            # Earlier versions wrote the path alone.
+            yield line, ""
+            continue
+        try:
+            yield msgspec.json.decode(line, type=tuple[str, str])
+        except msgspec.DecodeError:
+            log.warning("%s: passed over: %.100r", record, line)
 
 
 def _unlink(target: str, source: str) -> None:

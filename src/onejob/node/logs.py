@@ -201,7 +201,8 @@ def _open_files(path: Path) -> list[BinaryIO]:
     for file in reversed(_files(path)):
         try:
             stream = _opened(file)
-        except FileNotFoundError:
+        except OSError:
+            # Rotated meanwhile, or the container put something else in its place.
             continue
         inode = os.fstat(stream.fileno()).st_ino
         if inode in streams:

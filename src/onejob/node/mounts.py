@@ -50,11 +50,8 @@ def plan_mounts(
 ) -> MountPlan:
     """`root` is an empty directory for the new root. `writable` paths stay so on a host that is
     otherwise shown read-only. `own_proc` shows the container's own PID namespace in /proc."""
-    resolved = sorted(
-        (replace(mount, target=os.path.realpath(mount.target)) for mount in mounts),
-        # A directory's path is shorter than that of anything in it.
-        key=lambda mount: len(mount.target),
-    )
+    # A directory's path is shorter than that of anything in it.
+    resolved = sorted(_resolve(mounts), key=lambda mount: len(mount.target))
     around = {mount.target: _around(mount, resolved) for mount in resolved}
     fits = all(_fits(mount) and not around[mount.target] for mount in resolved)
     if not host_read_only and fits:
@@ -72,6 +69,20 @@ def plan_mounts(
         steps.append(_place(mount, root, root + around[mount.target]))
         steps.append(_bind(mount, root))
     return MountPlan(tuple(steps), root)
+
+
+def _resolve(mounts: Sequence[Mount]) -> list[Mount]:
+    """With the targets that the mountPaths lead to on this host. What the host has inside of a
+    mountPath is hidden by it, and leads nowhere."""
+    targets: dict[str, str] = {}
+    resolved = []
+    for mount in sorted(mounts, key=lambda mount: len(os.path.normpath(mount.target))):
+        path = os.path.normpath(mount.target)
+        outer = max((p for p in targets if path.startswith(p + "/")), key=len, default="")
+        target = targets[outer] + path[len(outer) :] if outer else os.path.realpath(path)
+        targets[path] = target
+        resolved.append(replace(mount, target=target))
+    return resolved
 
 
 def _fits(mount: Mount) -> bool:

@@ -266,7 +266,7 @@ def last_time_ns(path: str) -> int:
     """The time of a log's last record, also if it was just rotated; 0 if there is none."""
     for file in (path, path + ".1"):
         try:
-            with open(file, "rb") as stream:
+            with open(open_regular(file, os.O_RDONLY), "rb") as stream:
                 stream.seek(max(stream.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
                 records = stream.read().split(b"\n")
         except OSError:
