@@ -125,17 +125,12 @@ class Journal:
         attempt = Attempt(claim, self._last_number + 1, mark, folder)
         record = _claim_record(attempt, _SLOT_BYTES if by_child else 0)
         try:
-            if not self.flush() or not (self._file.usable or self._rewrite(sync=True)):
-                assert self.trouble is not None, "what failed has said why"
-                raise self.trouble
-            self._file.reserve(len(record) + (self._open + 1) * _ROOM_PER_ATTEMPT)
-            offset = self._file.append(record)
+            end = self._write(record, (self._open + 1) * _ROOM_PER_ATTEMPT)
         except OSError as error:
             self.trouble = error
             raise
-        self.trouble = None
         if by_child:
-            attempt.slot = offset + len(record) - _SLOT_BYTES
+            attempt.slot = end - _SLOT_BYTES
             self._starting.add(attempt.number)
         self._records += 1
         return self._add(attempt)
@@ -173,16 +168,10 @@ class Journal:
         if not self._unwritten:
             return True
         try:
-            if not self._file.usable:
-                # All that is unwritten is in memory, too, and so in the new file.
-                return self._rewrite(sync=True)
-            self._file.append(b"".join(self._unwritten))
+            self._write(b"", 0)
         except OSError as error:
             self.trouble = error
             return False
-        self.trouble = None
-        self._unwritten.clear()
-        self._unwritten_bytes = 0
         return True
 
     def find(self, claim: Claim) -> Attempt | None:
@@ -252,6 +241,21 @@ class Journal:
         self._unwritten.append(record)
         self._unwritten_bytes += len(record)
         self._records += 1
+
+    def _write(self, record: bytes, reserve: int) -> int:
+        """Write what is unwritten, and a record after that, and have room for so much more;
+        returns where it ends. Raises OSError, and then nothing of it was written."""
+        if not self._file.usable and not self._rewrite(sync=True):
+            assert self.trouble is not None, "a rewrite that failed has said why"
+            raise self.trouble
+        data = b"".join(self._unwritten) + record
+        if reserve:
+            self._file.reserve(len(data) + reserve)
+        end = self._file.append(data)
+        self.trouble = None
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        return end
 
     def _has_spare(self, size: int) -> bool:
         """Whether so much can be written without touching the room of open attempts."""

@@ -18,10 +18,12 @@ from typing import NamedTuple
 
 #: Not part of any text in UTF-8, so records can be found again behind a damaged one.
 MAGIC = b"\xf5OJ2"
-_LENGTHS = struct.Struct("<II")
-_CHECKSUM = struct.Struct("<I")
-_HEADER_BYTES = len(MAGIC) + _LENGTHS.size + _CHECKSUM.size
-_SLOT_HEADER_BYTES = _LENGTHS.size
+#: The mark, the lengths of payload and slot, and the checksum of all of it but the slot.
+_HEADER = struct.Struct("<4sIII")
+#: The length of what is in a slot, and its checksum.
+_SLOT_HEADER = struct.Struct("<II")
+#: Or a torn header of zeros would be a record of nothing.
+_SEED = 0x4F4A3201
 #: Allocated at once, if there is room.
 _CHUNK_BYTES = 64 * 1024
 
@@ -36,9 +38,14 @@ class Record(NamedTuple):
 
 def frame(payload: bytes, slot_bytes: int = 0) -> bytes:
     """The record as it stands in the file; the slot is its end."""
-    lengths = _LENGTHS.pack(len(payload), slot_bytes)
-    checksum = _CHECKSUM.pack(crc32(payload, crc32(lengths)))
-    return b"".join((MAGIC, lengths, checksum, payload, bytes(slot_bytes)))
+    size = len(payload)
+    record = _HEADER.pack(MAGIC, size, slot_bytes, _checksum(payload, size, slot_bytes)) + payload
+    return record + bytes(slot_bytes) if slot_bytes else record
+
+
+def _checksum(payload: bytes, size: int, slot_bytes: int) -> int:
+    """Begun with the lengths, so that it is about them, too."""
+    return crc32(payload, _SEED ^ (size << 12) ^ slot_bytes)
 
 
 class RecordFile:
@@ -90,23 +97,23 @@ class RecordFile:
             self._allocate(missing)
 
     def append(self, records: bytes) -> int:
-        """Write all of it or nothing; returns its offset. Raises OSError."""
-        self.reserve(len(records))
-        offset = self._end
+        """Write all of it or nothing; returns where it ends. Raises OSError."""
+        if self._spoilt or self._end + len(records) > self._allocated:
+            self.reserve(len(records))
         try:
-            _write_all(self.fd, records, offset)
+            _write_all(self.fd, records, self._end)
         except OSError:
             self._undo(len(records))
             raise
         self._end += len(records)
-        return offset
+        return self._end
 
     def fill_slot(self, offset: int, size: int, payload: bytes) -> None:
         """Write into the slot of that offset and size. May be done by another process that has
         the descriptor. Raises OSError."""
-        if len(payload) + _SLOT_HEADER_BYTES > size:
+        if len(payload) + _SLOT_HEADER.size > size:
             raise OSError(errno.EMSGSIZE, f"no slot for {len(payload)} bytes")
-        text = _LENGTHS.pack(len(payload), crc32(payload)) + payload
+        text = _SLOT_HEADER.pack(len(payload), crc32(payload)) + payload
         _write_all(self.fd, text, offset)
 
     def slot_at(self, offset: int, size: int) -> bytes:
@@ -164,51 +171,41 @@ class RecordFile:
 
 def _write_all(fd: int, data: bytes, offset: int) -> None:
     """Write, however few bytes are taken at a time. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        count = os.pwrite(fd, view, offset)
+    done = os.pwrite(fd, data, offset)
+    while done < len(data):
+        count = os.pwrite(fd, data[done:], offset + done)
         if count == 0:
             raise OSError(errno.EIO, "a write of no bytes")
-        view = view[count:]
-        offset += count
+        done += count
 
 
 def _records(data: bytes) -> Iterator[Record]:
     offset = data.find(MAGIC)
     while offset >= 0:
-        end = _end_of(data, offset)
-        if end:
-            size, _ = _LENGTHS.unpack_from(data, offset + len(MAGIC))
-            body = offset + _HEADER_BYTES
-            slot = _slot(data[body + size : end])
-            yield Record(offset, end, data[body : body + size], slot)
-            offset = data.find(MAGIC, end)
-        else:
-            offset = data.find(MAGIC, offset + 1)
+        record = _record_at(data, offset)
+        if record is not None:
+            yield record
+        offset = data.find(MAGIC, offset + 1 if record is None else record.end)
 
 
-def _end_of(data: bytes, offset: int) -> int:
-    """Where the record at `offset` ends; 0 if it is not whole."""
-    if offset + _HEADER_BYTES > len(data):
-        return 0
-    at = offset + len(MAGIC)
-    lengths = data[at : at + _LENGTHS.size]
-    size: int
-    room: int
-    size, room = _LENGTHS.unpack(lengths)
-    (checksum,) = _CHECKSUM.unpack_from(data, at + _LENGTHS.size)
-    body = offset + _HEADER_BYTES
-    end = body + size + room
-    if end > len(data) or crc32(data[body : body + size], crc32(lengths)) != checksum:
-        return 0
-    return end
+def _record_at(data: bytes, offset: int) -> Record | None:
+    """None if it is not whole."""
+    body = offset + _HEADER.size
+    if body > len(data):
+        return None
+    _, size, slot_bytes, checksum = _HEADER.unpack_from(data, offset)
+    end = body + size + slot_bytes
+    payload = data[body : body + size]
+    if end > len(data) or _checksum(payload, size, slot_bytes) != checksum:
+        return None
+    return Record(offset, end, payload, _slot(data[body + size : end]))
 
 
 def _slot(text: bytes) -> bytes:
-    if len(text) < _SLOT_HEADER_BYTES:
+    if len(text) < _SLOT_HEADER.size:
         return b""
-    size, checksum = _LENGTHS.unpack_from(text)
-    payload = text[_SLOT_HEADER_BYTES : _SLOT_HEADER_BYTES + size]
+    size, checksum = _SLOT_HEADER.unpack_from(text)
+    payload = text[_SLOT_HEADER.size : _SLOT_HEADER.size + size]
     return payload if len(payload) == size and crc32(payload) == checksum else b""
 
 
