@@ -20,6 +20,7 @@ from onejob.api.requests import LogOptions
 from onejob.api.schema import load_schema
 from onejob.api.serving import ApiServer
 from onejob.node.agent import NodeAgent
+from onejob.node.pod_ports import PodPorts
 from onejob.node.pod_sessions import PodSessions
 from onejob.node.usage_meter import UsageMeter
 from onejob.server import ControlPlane, Settings, World, prepare_data_dir
@@ -67,6 +68,7 @@ class HttpsServer:
                 metrics=plane.metrics,
                 logs=_NodeLogs(plane.node),
                 sessions=PodSessions(plane.node, plane.client),
+                ports=PodPorts(plane.node.runtime, plane.client),
                 usage=UsageMeter(plane.node.runtime, plane.node.node_name, world.clock),
             )
             tls = certificates.server_context(certificates.authority)

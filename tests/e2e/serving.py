@@ -66,6 +66,15 @@ class Server:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
 
+    def environ(self) -> dict[str, str]:
+        """What kubectl is given."""
+        return {
+            **os.environ,
+            **self.environment,
+            "KUBECONFIG": str(self.kubeconfig),
+            "HOME": str(self.data_dir),
+        }
+
     @property
     def log(self) -> str:
         return (self.data_dir / "serve.log").read_text(errors="replace")
@@ -78,17 +87,20 @@ class Server:
             capture_output=True,
             text=True,
             timeout=120,
-            env={
-                **os.environ,
-                **self.environment,
-                "KUBECONFIG": str(self.kubeconfig),
-                "HOME": str(self.data_dir),
-            },
+            env=self.environ(),
             check=False,
         )
         printed = done.stdout + done.stderr
         assert (done.returncode != 0) == fails, f"kubectl {' '.join(arguments)}:\n{printed}"
         return printed
+
+
+#: Listens on any port, says on which, and greets everybody who connects.
+GREETER = (
+    "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+    "print(s.getsockname()[1], flush=True)\n"
+    "while True:\n c, _ = s.accept(); c.sendall(b'from the pod'); c.close()"
+)
 
 
 @contextmanager

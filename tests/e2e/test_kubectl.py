@@ -1,13 +1,14 @@
 """Everyday kubectl against `onejob serve`: each command as a person types it."""
 
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.serving import Server, a_server, needs_kubectl
+from tests.e2e.serving import GREETER, Server, a_server, needs_kubectl
 
 pytestmark = needs_kubectl
 
@@ -219,3 +220,41 @@ def test_errors_look_as_they_do_on_a_cluster(server: Server, tmp_path: Path) -> 
     text = text.replace("  foo: 1\n", "")
     refused = server.kubectl("create", "-f", "-", stdin=text, fails=True)
     assert 'The Job "bad" is invalid: spec.completions: Invalid value: -1: must be' in refused
+
+
+def test_top_shows_what_pods_and_nodes_use(server: Server) -> None:
+    server.kubectl("run", "busy", "--image=busybox", "--restart=Never", "--", "sleep", "60")
+    server.kubectl("wait", "--for=condition=Ready", "pod/busy")
+    [head, row] = server.kubectl("top", "pods", "busy").splitlines()
+    assert head.split() == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
+    assert row.split()[0] == "busy"
+    assert "CPU(%)" in server.kubectl("top", "nodes")
+    server.kubectl("delete", "pod", "busy", "--now")
+
+
+def test_port_forward_reaches_what_the_pod_listens_on(server: Server) -> None:
+    server.kubectl(
+        *("run", "greeter", "--image=busybox", "--restart=Never", "--"),
+        *("python3", "-c", GREETER),
+    )
+    server.kubectl("wait", "--for=condition=Ready", "pod/greeter")
+    port = server.kubectl("logs", "-f", "--limit-bytes=6", "greeter").split()[0]
+    forwarding = subprocess.Popen(
+        ["kubectl", "port-forward", "pod/greeter", f":{port}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=server.environ(),
+    )
+    try:
+        assert forwarding.stdout is not None
+        line = forwarding.stdout.readline()
+        assert f"-> {port}" in line
+        local = int(line.split(" -> ")[0].rpartition(":")[2])
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", local), timeout=20) as connection:
+                assert connection.makefile("rb").read() == b"from the pod"
+    finally:
+        forwarding.kill()
+        forwarding.communicate()
+    server.kubectl("delete", "pod", "greeter", "--now")

@@ -1,5 +1,6 @@
 """The official Python client against `onejob serve`: what scripts in the wild do."""
 
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.serving import Server, a_server
+from tests.e2e.serving import GREETER, Server, a_server
 
 kubernetes = pytest.importorskip("kubernetes", reason="the Python client is not installed")
 
@@ -262,3 +263,41 @@ def test_who_am_i_and_what_runs_here(api: Any) -> None:
     assert review.status.user_info.username
     groups = {group.name for group in kubernetes.client.ApisApi(api).get_api_versions().groups}
     assert "batch" in groups
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_ports_of_a_pod_are_forwarded(core: Any) -> None:
+    container = {"name": "main", "image": "busybox", "command": ["python3", "-c", GREETER]}
+    core.create_namespaced_pod(
+        NAMESPACE,
+        {
+            "metadata": {"name": "greeter"},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        },
+    )
+    watch = kubernetes.watch.Watch()
+    for event in watch.stream(
+        core.list_namespaced_pod, NAMESPACE, field_selector="metadata.name=greeter"
+    ):
+        if event["object"].status.phase == "Running":
+            watch.stop()
+    log = core.read_namespaced_pod_log(
+        "greeter", NAMESPACE, follow=True, limit_bytes=6, _preload_content=False
+    )
+    port = int(log.read())
+    forward = kubernetes.stream.portforward(
+        core.connect_get_namespaced_pod_portforward, "greeter", NAMESPACE, ports=f"{port},1"
+    )
+    connection = forward.socket(port)
+    connection.setblocking(True)
+    connection.settimeout(20)
+    assert connection.recv(100) == b"from the pod"
+    assert forward.error(port) is None
+    assert "listens on port 1" in forward.error(1)
+    for end in (connection, forward.socket(1), log):
+        end.close()
+    core.delete_namespaced_pod("greeter", NAMESPACE, grace_period_seconds=0)
+    # The client leaves its ends of these connections to the garbage collector.
+    del connection, forward, log, end
+    gc.collect()

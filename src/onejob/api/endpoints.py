@@ -18,6 +18,7 @@ from onejob.api.pod_streams import (
     choose_container,
     is_scheduled,
     log_options,
+    require_running,
     session_request,
 )
 from onejob.api.query import (
@@ -44,6 +45,7 @@ from onejob.api.strategy import Document
 from onejob.api.streams import Rendering, begun, resumed, watch_lines
 from onejob.api.tables import parse_include_object, table_pieces
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns
+from onejob.api.upgrades import SESSIONS
 from onejob.api.usage import UsageReader, UsageSource
 from onejob.objects.job import read_job
 from onejob.objects.meta import PODS
@@ -112,7 +114,7 @@ class Endpoints:
             return await self._pods_of_job(request, target)
         if target.subresource == "log":
             return await self._log(request, target)
-        if target.subresource in ("exec", "attach"):
+        if target.subresource in SESSIONS:
             await self._refuse_session(request, target)
         if at_least := first(request.query, "resourceVersion"):
             self._service.require_reached(at_least)
@@ -171,8 +173,11 @@ class Endpoints:
         that: so it says first what was wrong with the session."""
         document = await self._service.get(_POD, target.namespace, target.name)
         pod: Document = msgspec.json.decode(document)
-        attach = target.subresource == "attach"
-        session_request(pod, request.query, target.namespace, target.name, attach=attach)
+        if target.subresource == "portforward":
+            require_running(pod, "forward ports of")
+        else:
+            attach = target.subresource == "attach"
+            session_request(pod, request.query, target.namespace, target.name, attach=attach)
         raise BadRequest("Upgrade request required")
 
     async def _watch(self, request: Request, target: Target) -> Answer:
@@ -191,7 +196,7 @@ class Endpoints:
     # --- writing --------------------------------------------------------------------------
 
     async def _create(self, request: Request, target: Target) -> Answer:
-        if target.subresource in ("exec", "attach"):
+        if target.subresource in SESSIONS:
             await self._refuse_session(request, target)
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "CreateOptions"

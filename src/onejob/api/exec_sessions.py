@@ -2,28 +2,25 @@
 
 Each message's first byte names its channel. v5 adds a way to say that stdin has ended. v4 and
 later end with a status; the first protocol, which has no number, sends nothing but the text of a
-failure. In their base64 forms the channel is a digit and the data are text.
+failure.
 """
 
 import asyncio
-import binascii
 import logging
-from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final
 
 import msgspec
 
-from onejob.api.errors import ApiError, BadRequest, InternalError
+from onejob.api.channels import UNNAMED, Channels
+from onejob.api.errors import ApiError, InternalError
 from onejob.api.incoming import Receive, Send
 from onejob.api.pod_streams import ExecRequest, ExecSource, TerminalSize
 
 log = logging.getLogger(__name__)
 
-#: Best first. A client that names none means the first of all, in binary.
-_UNNAMED: Final = ""
+#: Best first.
 PROTOCOLS: Final = (
     "v5.channel.k8s.io",
     "v4.channel.k8s.io",
@@ -31,8 +28,7 @@ PROTOCOLS: Final = (
     "channel.k8s.io",
     "base64.channel.k8s.io",
 )
-_WITHOUT_STATUS: Final = ("channel.k8s.io", "base64.channel.k8s.io", _UNNAMED)
-_BASE64: Final = ("v4.base64.channel.k8s.io", "base64.channel.k8s.io")
+_WITHOUT_STATUS: Final = ("channel.k8s.io", "base64.channel.k8s.io", UNNAMED)
 
 
 class _Channel(IntEnum):
@@ -52,15 +48,6 @@ _STALLED_SECONDS: Final = 60.0
 _DELIVERED_AT_ONCE: Final = 1024 * 1024
 #: Between the handshake and the command's first words.
 _SETTLING_SECONDS: Final = 0.05
-
-
-def choose_protocol(offered: Sequence[str]) -> str:
-    if not offered:
-        return _UNNAMED
-    for protocol in PROTOCOLS:
-        if protocol in offered:
-            return protocol
-    raise BadRequest(f"unable to upgrade: none of the subprotocols is known, use {PROTOCOLS[0]}")
 
 
 async def run_session(
@@ -113,8 +100,7 @@ class _Streams:
     """Implements `ExecStreams` on the channels of a WebSocket."""
 
     def __init__(self, send: Send, protocol: str) -> None:
-        self._send = send
-        self._base64 = protocol in _BASE64
+        self._channels = Channels(send, protocol)
         self._has_status = protocol not in _WITHOUT_STATUS
         self._typed: deque[bytes] = deque()
         self._typed_bytes = 0
@@ -153,7 +139,7 @@ class _Streams:
             await self._write(_Channel.STATUS, msgspec.json.encode(status))
         elif status["status"] != "Success":
             await self._write(_Channel.STATUS, str(status["message"]).encode())
-        await self._send({"type": "websocket.close", "code": 1000})
+        await self._channels.close()
 
     async def read_messages(self, receive: Receive) -> None:
         """Sort what arrives into its channels, until the caller is gone."""
@@ -162,11 +148,8 @@ class _Streams:
             message = await receive()
             if message["type"] != "websocket.receive":
                 return
-            data = message.get("bytes") or (message.get("text") or "").encode()
-            if data and self._base64:
-                self._take_base64(data)
-            elif data:
-                self._take(data[0], data[1:])
+            if (found := self._channels.read(message)) is not None:
+                self._take(*found)
             while self._typed_bytes > limit:
                 if not await self._room_within(_STALLED_SECONDS):
                     limit = self._typed_bytes + _DELIVERED_AT_ONCE
@@ -179,12 +162,6 @@ class _Streams:
         except TimeoutError:
             return False
         return True
-
-    def _take_base64(self, data: bytes) -> None:
-        try:
-            self._take(data[0] - ord("0"), b64decode(data[1:], validate=True))
-        except binascii.Error:
-            log.debug("a session sent what is no base64: %r", data[:100])
 
     def _take(self, channel: int, data: bytes) -> None:
         match channel:
@@ -210,8 +187,4 @@ class _Streams:
         self._resized.set()
 
     async def _write(self, channel: int, data: bytes) -> None:
-        if self._base64:
-            text = f"{channel}{b64encode(data).decode()}"
-            await self._send({"type": "websocket.send", "text": text})
-        else:
-            await self._send({"type": "websocket.send", "bytes": bytes([channel]) + data})
+        await self._channels.write(channel, data)

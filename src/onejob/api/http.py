@@ -10,8 +10,6 @@ from collections.abc import Mapping, MutableMapping
 from random import Random
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from onejob.api.answers import (
     Answer,
     error_answer,
@@ -32,14 +30,9 @@ from onejob.api.damage import storage_read_error
 from onejob.api.delivery import Delivery
 from onejob.api.endpoints import Endpoints
 from onejob.api.errors import ApiError, BadRequest, Forbidden, InternalError, Unauthorized
-from onejob.api.exec_sessions import choose_protocol, run_session
 from onejob.api.incoming import ClientGone, Receive, Request, Send
-from onejob.api.pod_streams import (
-    ExecRequest,
-    ExecSource,
-    LogSource,
-    session_request,
-)
+from onejob.api.pod_streams import ExecSource, LogSource
+from onejob.api.port_forwarding import PortSource
 from onejob.api.query import check_timeout, flag, parse_query
 from onejob.api.requests import User
 from onejob.api.routing import (
@@ -60,6 +53,7 @@ from onejob.api.server_pages import (
     version_document,
 )
 from onejob.api.service import Service
+from onejob.api.upgrades import SESSIONS, Session, Upgrades
 from onejob.api.usage import UsageSource
 from onejob.metrics import Metrics
 from onejob.store.base import DamagedDocument
@@ -96,6 +90,7 @@ class ApiApp:
         logs: LogSource | None = None,
         sessions: ExecSource | None = None,
         usage: UsageSource | None = None,
+        ports: PortSource | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -106,7 +101,7 @@ class ApiApp:
         self._checks = {"ping": lambda: "", **(checks or {})}
         self._endpoints = Endpoints(service, authorizer=authorizer, rng=rng, logs=logs, usage=usage)
         self._service = service
-        self._sessions = sessions
+        self._upgrades = Upgrades(service, sessions, ports)
         self._delivery = Delivery()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -248,8 +243,7 @@ class ApiApp:
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            protocol = choose_protocol(scope["subprotocols"])
-            source, request = await self._session(scope, receive)
+            session = await self._session(scope)
         except PageNotFound:
             await _refuse_upgrade(send, text_answer("404 page not found\n", 404))
         except ApiError as error:
@@ -258,31 +252,25 @@ class ApiApp:
             log.exception("a session on %s failed", scope["raw_path"])
             await _refuse_upgrade(send, error_answer(InternalError(_LOGGED)))
         else:
-            await send({"type": "websocket.accept", "subprotocol": protocol or None})
+            await send({"type": "websocket.accept", "subprotocol": session.protocol or None})
             labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
             self._metrics.count(*labels)
             try:
-                await run_session(source, request, receive, send, protocol)
+                await session.run(receive, send)
             finally:
                 self._metrics.count(*labels, by=-1)
 
-    async def _session(self, scope: Scope, receive: Receive) -> tuple[ExecSource, ExecRequest]:
-        """Who runs it and what to run. Raises what a plain request would get as its answer."""
+    async def _session(self, scope: Scope) -> Session:
+        """Raises what a plain request would get as its answer."""
         place = locate(scope["raw_path"].decode("ascii", "replace"))
         headers: dict[bytes, bytes] = dict(scope["headers"])
         user = self._identify(scope, headers, place)
         _require_same_origin(headers)
-        if not isinstance(place, Target) or place.subresource not in ("exec", "attach"):
-            raise BadRequest("only exec and attach can be upgraded")
+        if not isinstance(place, Target) or place.subresource not in SESSIONS:
+            raise BadRequest("only exec, attach and portforward can be upgraded")
         self._authorize(user, place, "get")
-        document = await self._service.get(place.kind, place.namespace, place.name)
-        pod = msgspec.json.decode(document)
         query = parse_query(scope["query_string"])
-        attach = place.subresource == "attach"
-        request = session_request(pod, query, place.namespace, place.name, attach=attach)
-        if self._sessions is None:
-            raise BadRequest("the runtime of this server has no sessions")
-        return self._sessions, request
+        return await self._upgrades.open(place, query, scope["subprotocols"])
 
 
 class _Started:

@@ -67,6 +67,7 @@ KINDS: Sequence[Kind] = (
             Subresource("eviction", ("create",), "policy", "v1", "Eviction"),
             Subresource("exec", ("create", "get"), kind="PodExecOptions"),
             Subresource("log", ("get",)),
+            Subresource("portforward", ("create", "get"), kind="PodPortForwardOptions"),
             _STATUS,
         ),
     ),

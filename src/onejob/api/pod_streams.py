@@ -138,14 +138,12 @@ def is_scheduled(pod: Document) -> bool:
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-def require_running(pod: Document) -> None:
+def require_running(pod: Document, intent: str = "exec into a container in") -> None:
     """Sessions need a Pod that is somewhere and not over."""
     name = pod["metadata"]["name"]
     phase = pod.get("status", {}).get("phase", "")
     if phase in _ENDED:
-        raise BadRequest(
-            f"cannot exec into a container in a completed pod; current phase is {phase}"
-        )
+        raise BadRequest(f"cannot {intent} a completed pod; current phase is {phase}")
     if not is_scheduled(pod):
         raise BadRequest(f"pod {name} does not have a host assigned")
 

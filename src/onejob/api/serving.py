@@ -207,6 +207,12 @@ class _Connection(HttpToolsProtocol):
 class _Session(WebSocketsSansIOProtocol):
     """One WebSocket. uvicorn takes a refusal for no answer at all and would log it as our bug."""
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        # The application chooses. Some of Kubernetes' names have a slash, which is not allowed
+        # in them, and the handshake would fail for that.
+        self.conn.process_subprotocol = lambda headers: None  # type: ignore[method-assign]
+
     async def send(self, message: Any) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body":

@@ -1,0 +1,197 @@
+"""The frames of SPDY/3.1, as far as Kubernetes' port forwarding uses them. No I/O.
+
+The protocol is long dead elsewhere; kubectl still carries the streams of forwarded connections
+in it, inside of a WebSocket. There is no flow control: no client of this takes part in it.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+#: Agreed upon by both sides to compress headers with: names that were common, each after its
+#: length, and then text.
+_COMMON_NAMES: Final = (
+    "options", "head", "post", "put", "delete", "trace", "accept", "accept-charset",
+    "accept-encoding", "accept-language", "accept-ranges", "age", "allow", "authorization",
+    "cache-control", "connection", "content-base", "content-encoding", "content-language",
+    "content-length", "content-location", "content-md5", "content-range", "content-type",
+    "date", "etag", "expect", "expires", "from", "host", "if-match", "if-modified-since",
+    "if-none-match", "if-range", "if-unmodified-since", "last-modified", "location",
+    "max-forwards", "pragma", "proxy-authenticate", "proxy-authorization", "range", "referer",
+    "retry-after", "server", "te", "trailer", "transfer-encoding", "upgrade", "user-agent",
+    "vary", "via", "warning", "www-authenticate", "method", "get", "status", "200 OK",
+    "version", "HTTP/1.1", "url", "public", "set-cookie", "keep-alive", "origin",
+)  # fmt: skip
+_COMMON_TEXT: Final = (
+    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
+    "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request"
+    "401 Unauthorized403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented"
+    "503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 "
+    "Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,"
+    "application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age="
+    "gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
+)
+DICTIONARY: Final = (
+    b"".join(struct.pack(">I", len(name)) + name.encode() for name in _COMMON_NAMES)
+    + _COMMON_TEXT.encode()
+)
+
+_MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
+_MAX_HEADER_BYTES: Final = 64 * 1024
+_FIN: Final = 0x01
+_SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING, _GOAWAY = 1, 2, 3, 6, 7
+_CANCEL: Final = 5
+
+
+class SpdyError(Exception):
+    """The other side sent what is no SPDY, or more than is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    stream: int
+    headers: Mapping[str, str]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamData:
+    stream: int
+    data: bytes
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReset:
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pinged:
+    """To be answered with `ping` and the same number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoingAway:
+    """The other side opens no more streams."""
+
+
+Event: TypeAlias = StreamOpened | StreamData | StreamReset | Pinged | GoingAway
+
+
+class SpdyReader:
+    """Bytes in whatever pieces they come, made into events."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._headers = zlib.decompressobj(zdict=DICTIONARY)
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """Raises SpdyError."""
+        self._pending += data
+        while len(self._pending) >= 8:
+            first, flags_and_length = struct.unpack_from(">II", self._pending)
+            flags, length = flags_and_length >> 24, flags_and_length & 0xFFFFFF
+            if length > _MAX_FRAME_BYTES:
+                raise SpdyError(f"a frame of {length} bytes")
+            if len(self._pending) < 8 + length:
+                return
+            payload = bytes(self._pending[8 : 8 + length])
+            del self._pending[: 8 + length]
+            if not first & 0x80000000:
+                yield StreamData(first, payload, bool(flags & _FIN))
+                continue
+            event = self._control(first & 0xFFFF, flags, payload)
+            if event is not None:
+                yield event
+
+    def _control(self, kind: int, flags: int, payload: bytes) -> Event | None:
+        try:
+            match kind:
+                case 1:
+                    [stream] = struct.unpack_from(">I", payload)
+                    headers = self._read_headers(payload[10:])
+                    return StreamOpened(stream & 0x7FFFFFFF, headers, bool(flags & _FIN))
+                case 3:
+                    [stream] = struct.unpack_from(">I", payload)
+                    return StreamReset(stream & 0x7FFFFFFF)
+                case 6:
+                    [number] = struct.unpack_from(">I", payload)
+                    return Pinged(number)
+                case 7:
+                    return GoingAway()
+                case 8:
+                    # Further headers say nothing here, but the compression depends on them.
+                    self._read_headers(payload[4:])
+                case _:
+                    pass
+        except (struct.error, zlib.error, UnicodeDecodeError) as error:
+            raise SpdyError(str(error)) from error
+        return None
+
+    def _read_headers(self, block: bytes) -> dict[str, str]:
+        plain = self._headers.decompress(block, _MAX_HEADER_BYTES)
+        if self._headers.unconsumed_tail:
+            raise SpdyError("too many headers")
+        [count] = struct.unpack_from(">I", plain)
+        position = 4
+        headers = {}
+        for _ in range(count):
+            name, position = _read_text(plain, position)
+            headers[name], position = _read_text(plain, position)
+        return headers
+
+
+class SpdyWriter:
+    """Frames to be sent, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._headers = zlib.compressobj(zdict=DICTIONARY)
+
+    def accept(self, stream: int) -> bytes:
+        """The answer to a stream that was opened, without headers."""
+        block = self._headers.compress(struct.pack(">I", 0))
+        block += self._headers.flush(zlib.Z_SYNC_FLUSH)
+        return _control_frame(_SYN_REPLY, struct.pack(">I", stream) + block)
+
+    def open(self, stream: int, headers: Mapping[str, str]) -> bytes:
+        """What clients begin with."""
+        plain = struct.pack(">I", len(headers)) + b"".join(
+            struct.pack(">I", len(text.encode())) + text.encode()
+            for pair in headers.items()
+            for text in pair
+        )
+        block = self._headers.compress(plain) + self._headers.flush(zlib.Z_SYNC_FLUSH)
+        return _control_frame(_SYN_STREAM, struct.pack(">IIH", stream, 0, 0) + block)
+
+    @staticmethod
+    def data(stream: int, data: bytes, *, ends: bool = False) -> bytes:
+        return struct.pack(">II", stream, (_FIN if ends else 0) << 24 | len(data)) + data
+
+    @staticmethod
+    def reset(stream: int) -> bytes:
+        return _control_frame(_RST_STREAM, struct.pack(">II", stream, _CANCEL))
+
+    @staticmethod
+    def ping(number: int) -> bytes:
+        return _control_frame(_PING, struct.pack(">I", number))
+
+    @staticmethod
+    def go_away(last_stream: int) -> bytes:
+        return _control_frame(_GOAWAY, struct.pack(">II", last_stream, 0))
+
+
+def _control_frame(kind: int, payload: bytes) -> bytes:
+    return struct.pack(">HHI", 0x8003, kind, len(payload)) + payload
+
+
+def _read_text(plain: bytes, position: int) -> tuple[str, int]:
+    [length] = struct.unpack_from(">I", plain, position)
+    end = position + 4 + length
+    if end > len(plain):
+        raise SpdyError("headers end too early")
+    return plain[position + 4 : end].decode(), end

@@ -1,0 +1,83 @@
+"""WebSockets: which session a request for one opens, and by which protocol."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.channels import choose_protocol
+from onejob.api.errors import BadRequest
+from onejob.api.exec_sessions import PROTOCOLS, run_session
+from onejob.api.incoming import Receive, Send
+from onejob.api.pod_streams import ExecSource, require_running, session_request
+from onejob.api.port_forwarding import (
+    CHANNEL_PROTOCOLS,
+    TUNNEL_PROTOCOL,
+    Connection,
+    PortSource,
+    forwarded_ports,
+    run_channels,
+    run_tunnel,
+)
+from onejob.api.query import Query
+from onejob.api.routing import Target
+from onejob.api.service import Service
+
+#: Subresources that a WebSocket is opened for.
+SESSIONS: Final = ("exec", "attach", "portforward")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    #: What the answer to the request names; "" if the client named none.
+    protocol: str
+    #: Carries the WebSocket, once it is accepted, until one side ends it.
+    run: Callable[[Receive, Send], Awaitable[None]]
+
+
+class Upgrades:
+    def __init__(
+        self, service: Service, sessions: ExecSource | None, ports: PortSource | None
+    ) -> None:
+        self._service = service
+        self._sessions = sessions
+        self._ports = ports
+
+    async def open(self, target: Target, query: Query, offered: Sequence[str]) -> Session:
+        """Raises what a plain request would get as its answer."""
+        document = await self._service.get(target.kind, target.namespace, target.name)
+        pod: dict[str, Any] = msgspec.json.decode(document)
+        if target.subresource == "portforward":
+            return self._forwarding(target, pod, query, offered)
+        protocol = choose_protocol(offered, PROTOCOLS)
+        attach = target.subresource == "attach"
+        request = session_request(pod, query, target.namespace, target.name, attach=attach)
+        if self._sessions is None:
+            raise BadRequest("the runtime of this server has no sessions")
+        sessions = self._sessions
+
+        async def run(receive: Receive, send: Send) -> None:
+            await run_session(sessions, request, receive, send, protocol)
+
+        return Session(protocol, run)
+
+    def _forwarding(
+        self, target: Target, pod: dict[str, Any], query: Query, offered: Sequence[str]
+    ) -> Session:
+        protocol = choose_protocol(offered, (TUNNEL_PROTOCOL, *CHANNEL_PROTOCOLS))
+        require_running(pod, "forward ports of")
+        if self._ports is None:
+            raise BadRequest("the runtime of this server forwards no ports")
+        connect: Callable[[int], Awaitable[Connection]] = partial(
+            self._ports.connect, target.namespace, target.name
+        )
+        if protocol == TUNNEL_PROTOCOL:
+            return Session(protocol, partial(run_tunnel, connect))
+        ports = forwarded_ports(query)
+
+        async def run(receive: Receive, send: Send) -> None:
+            await run_channels(connect, ports, receive, send, protocol)
+
+        return Session(protocol, run)
