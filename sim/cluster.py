@@ -306,10 +306,13 @@ async def a_cluster(
     committer = committer or LoopCommitter()
     store = await LogStore.open(folder / "onejob.db", clock=clock, committer=committer)
     gates = gates or FeatureGates()
-    service = Service(store, clock=clock, rng=Random(seed), gates=gates)
+    planning = Settings.under(gates, **settings)
+    service = Service(
+        store, clock=clock, rng=Random(seed), gates=gates, tracking=planning.tracking_finalizer
+    )
     client = LocalClient(service)
     await bootstrap(client)
-    cluster = Cluster(store, service, client, clock, Metrics(), Settings.under(gates, **settings))
+    cluster = Cluster(store, service, client, clock, Metrics(), planning)
     try:
         yield cluster
     finally:

@@ -108,7 +108,13 @@ class ControlPlane:
         self.clock = world.clock
         self.store = store
         self.metrics = Metrics()
-        self.service = Service(store, clock=world.clock, rng=world.rng, gates=settings.gates)
+        self.service = Service(
+            store,
+            clock=world.clock,
+            rng=world.rng,
+            gates=settings.gates,
+            tracking=settings.tracking_finalizer,
+        )
         #: The trusted in-process client.
         self.client = LocalClient(self.service)
         #: A client whose documents are checked strictly: for manifests that people wrote.

@@ -117,6 +117,14 @@ def test_a_problem_is_told_with_its_place(tmp_path: Path, text: str, expected: s
     assert problems_of(tmp_path, text)[0].startswith(expected)
 
 
+def test_where_its_gate_is_off_a_job_of_another_manager_is_run(tmp_path: Path) -> None:
+    text = GOOD.format(name="a").replace("spec:\n", "spec:\n  managedBy: a.b/c\n", 1)
+    (tmp_path / "job.yaml").write_text(text)
+    manifests = read_manifests([str(tmp_path / "job.yaml")])
+    plan = plan_run(manifests, "default", FeatureGates({"JobManagedBy": False}), NOON)
+    assert [wanted.document["metadata"]["name"] for wanted in plan.objects] == ["a"]
+
+
 def test_all_problems_of_all_documents_are_told_at_once(tmp_path: Path) -> None:
     text = GOOD.format(name="a").replace("image", "imgae") + "---\n" + GOOD.format(name="B")
     first, second = problems_of(tmp_path, text)

@@ -496,3 +496,19 @@ def test_a_bug_inside_ends_the_run_instead_of_hanging_it(onejob: CommandLine) ->
     assert done.stderr.count("\n") == 1
     (log,) = onejob.data_dir.glob("runs/*/onejob.log")
     assert "sabotage" in log.read_text()
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_of_jobs_that_do_not_say_so_many_failed_pods_are_kept(
+    onejob: CommandLine, limit: int | None
+) -> None:
+    """And a Job that names another controller is run where that is not looked at."""
+    text = job_yaml("fails", "exit 1").replace(
+        "spec:\n", "spec:\n  backoffLimit: 2\n  backoffSeconds: 0\n  managedBy: a.b/c\n", 1
+    )
+    options = [] if limit is None else ["--default-failed-pods-limit", str(limit)]
+    file = write(onejob, "job.yaml", text)
+    done = onejob.run("run", file, "--feature-gates", "JobManagedBy=false", *options)
+    assert "BackoffLimitExceeded" in done.stdout, done.stderr
+    pods = json.loads(onejob.run("get", "pods", "-o", "json").stdout)["items"]
+    assert len(pods) == (3 if limit is None else limit)

@@ -42,6 +42,7 @@ from onejob.api.writes import Writes
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.meta import NAMESPACES, Key
+from onejob.planning.names import TRACKING
 from onejob.store.base import CommitFailed, Store, StoreError
 
 #: Kinds whose DELETE answers with the object even when it is gone at once.
@@ -54,8 +55,17 @@ class Service:
     according to field_validation; `size` is what a document takes as bytes, about: large ones
     are worked on by another thread."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: Random, gates: FeatureGates) -> None:
-        strategies = {kind.resource: strategy_for(kind, gates) for kind in KINDS}
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        rng: Random,
+        gates: FeatureGates,
+        tracking: str = TRACKING,
+    ) -> None:
+        """`tracking` is the name written where Jobs are marked as tracked."""
+        strategies = {kind.resource: strategy_for(kind, gates, tracking=tracking) for kind in KINDS}
         self.store = store
         self.clock = clock
         self.strategies = strategies

@@ -94,6 +94,12 @@ def node_options(function: F) -> F:
                 "auto: on under serve as root, where the machine can.",
             ),
             click.option(
+                "--default-failed-pods-limit",
+                type=click.IntRange(0),
+                metavar="N",
+                help="Failed Pods kept of Jobs that do not say. [default: all]",
+            ),
+            click.option(
                 "--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features."
             ),
         ]

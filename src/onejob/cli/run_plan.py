@@ -80,17 +80,18 @@ def _problems(manifest: Manifest, namespace: str, gates: FeatureGates, now: date
     place = _namespace(manifest, namespace)
     found = manifest_problems(manifest, place, gates, now)
     if not found and manifest.kind.resource == JOBS:
-        found = _never_ends(manifest)
+        found = _never_ends(manifest, gates)
     return found
 
 
-def _never_ends(manifest: Manifest) -> list[str]:
+def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[str]:
     """Jobs that wait for somebody who cannot come: a run has no API for others."""
     spec = manifest.document["spec"]
     if spec.get("suspend") and spec.get("completions") != 0:
         text = "a suspended Job would never end here (set it to false, or use onejob serve)"
         return [manifest.problem("spec.suspend", text)]
-    manager = spec.get("managedBy")
+    # Where the gate is off, the field is dropped and the Job is run here.
+    manager = spec.get("managedBy") if gates.enabled("JobManagedBy") else None
     if manager is not None and manager != BUILT_IN_MANAGER:
         text = f"nobody would run this Job here: it is left to {manager} (use onejob serve)"
         return [manifest.problem("spec.managedBy", text)]

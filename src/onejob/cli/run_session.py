@@ -64,6 +64,8 @@ class SessionOptions(msgspec.Struct, frozen=True):
     engine_options: tuple[str, ...] = ()
     host_read_only: bool = False
     pid_namespace: PidNamespace = "auto"
+    #: Of Jobs that do not say; None keeps all.
+    default_failed_pods_limit: int | None = None
     timeout_seconds: float | None = None
     #: Wait on for what Pods of this run can never get.
     keep_waiting: bool = False
@@ -200,6 +202,7 @@ class _Session:
             engine_options=self._options.engine_options,
             host_read_only=self._options.host_read_only,
             pid_namespace=self._options.pid_namespace,
+            default_failed_pods_limit=self._options.default_failed_pods_limit,
             pods_end_with_us=True,
         )
 

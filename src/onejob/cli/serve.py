@@ -36,12 +36,6 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     "--listen", default="127.0.0.1:7443", show_default=True, metavar="HOST:PORT", help="TLS only."
 )
 @click.option(
-    "--default-failed-pods-limit",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Failed Pods kept of Jobs that do not say. [default: all]",
-)
-@click.option(
     "--tracking-finalizer-name",
     type=click.Choice(TRACKING_NAMES),
     default=TRACKING_NAMES[0],

@@ -33,7 +33,7 @@ from onejob.planning.plan import Event, Metric, Note, Observed, Plan, RemovalOut
 from onejob.planning.pod_facts import is_tracked
 from onejob.planning.pod_template import PodStamp
 from onejob.planning.pruning import failed_pods_limit
-from onejob.planning.routing import route_pod_change
+from onejob.planning.routing import has_ended, route_pod_change, was_started_by
 from onejob.planning.settings import Settings
 from onejob.planning.status import status_patch, with_status
 
@@ -173,7 +173,9 @@ class JobController:
         route = route_pod_change(delta.old, pod, self._jobs.cache.get, neighbours, gone=gone)
         for job in route.jobs:
             self._queue.add(job)
-        if route.orphan:
+        if route.orphan or (
+            not gone and was_started_by(self._settings.manager, pod) and has_ended(pod)
+        ):
             self._orphans.add(delta.key)
 
     def _remember_pod(self, delta: Delta[Pod]) -> None:

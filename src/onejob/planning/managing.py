@@ -7,9 +7,12 @@ from onejob.planning.settings import Settings
 
 def is_ours(job: Job, settings: Settings) -> bool:
     """Whether this controller is the one that `spec.managedBy` asks for."""
-    if not settings.respect_managed_by:
-        return True
-    return (job.spec.managed_by or BUILT_IN_MANAGER) == settings.manager
+    return not settings.respect_managed_by or not is_anothers(job, settings)
+
+
+def is_anothers(job: Job, settings: Settings) -> bool:
+    """Whether `spec.managedBy` asks for another controller, be it looked at or not."""
+    return (job.spec.managed_by or BUILT_IN_MANAGER) != settings.manager
 
 
 def tracks_with_finalizers(job: Job, settings: Settings) -> bool:

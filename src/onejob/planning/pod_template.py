@@ -11,11 +11,13 @@ import msgspec
 
 from onejob.objects.job import Job
 from onejob.planning.claiming import owner_reference
+from onejob.planning.managing import is_anothers
 from onejob.planning.names import (
     FAILURE_COUNT_ANNOTATION,
     IGNORED_FAILURE_COUNT_ANNOTATION,
     INDEX_ANNOTATION,
     INDEX_VARIABLE,
+    STARTED_BY_ANNOTATION,
     TRACKING_NAMES,
 )
 from onejob.planning.plan import PodSeed
@@ -52,6 +54,8 @@ class PodStamp:
         }
         labels = dict(metadata.get("labels") or {})
         annotations = dict(metadata.get("annotations") or {})
+        if tracked and is_anothers(job, settings):
+            annotations[STARTED_BY_ANNOTATION] = settings.manager
         if not job.indexed:
             self._whole: bytes | None = _whole_document(
                 {"generateName": generate_name(job.metadata.name), **shared},

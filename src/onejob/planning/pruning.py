@@ -5,6 +5,7 @@ from heapq import nsmallest
 from onejob.objects.job import Job
 from onejob.planning.backoff import annotated_number
 from onejob.planning.counting import Census
+from onejob.planning.managing import tracks_with_finalizers
 from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION
 from onejob.planning.plan import PodRef
 from onejob.planning.pod_facts import finish_time
@@ -27,7 +28,8 @@ def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[Pod
     """The failed Pods to delete, oldest first. Those that hold the finalizer are not yet
     accounted for, or carry an index's failure count, and stay."""
     limit = failed_pods_limit(job, settings)
-    if limit is None:
+    if limit is None or not (job.finished or tracks_with_finalizers(job, settings)):
+        # A Job that counts the Pods that exist would forget those that it deletes.
         return ()
     failed = [
         pod

@@ -11,6 +11,7 @@ from onejob.objects.pod import Pod
 from onejob.planning.claiming import job_matcher
 from onejob.planning.fate import deadline_of
 from onejob.planning.managing import is_ours
+from onejob.planning.names import STARTED_BY_ANNOTATION
 from onejob.planning.pod_facts import is_tracked
 from onejob.planning.settings import Settings
 
@@ -97,7 +98,18 @@ def may_free(pod: Pod, find_job: FindJob, settings: Settings) -> bool:
     job = _resolve(controller, pod, find_job)
     if job is None:
         return True
-    return is_ours(job, settings) and job.finished
+    if is_ours(job, settings):
+        return job.finished
+    return was_started_by(settings.manager, pod) and has_ended(pod)
+
+
+def was_started_by(manager: str, pod: Pod) -> bool:
+    """Whether this controller started a Pod of another controller's Job."""
+    return pod.metadata.annotations.get(STARTED_BY_ANNOTATION) == manager
+
+
+def has_ended(pod: Pod) -> bool:
+    return pod.terminal or pod.metadata.deleting
 
 
 def _route_ending(pod: Pod, find_job: FindJob, *, gone: bool) -> PodRoute:

@@ -1,5 +1,6 @@
 """Jobs: what may be created and changed, what the server sets, what it warns about."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -236,6 +237,47 @@ def test_managed_by_is_a_domain_prefixed_path(manager: str, errors: list[str]) -
 )
 def test_the_template_must_suit_a_job(template: dict[str, Any], errors: list[str]) -> None:
     assert create(JOB, a_job(template=template))[1] == errors
+
+
+TTL_ANNOTATION = {"metadata": {"annotations": {"onejob.dev/ttl-seconds-after-finished": "5"}}}
+TTL_REFUSED = (
+    "template.metadata.annotations[onejob.dev/ttl-seconds-after-finished]: Forbidden: may not be "
+    "set in the pod template of a Job; set the Job's own"
+)
+
+
+def test_the_annotation_that_stands_for_a_pods_ttl_is_refused_in_a_template_as_the_field_is() -> (
+    None
+):
+    """Its Pods would go before they are counted, where that is not kept by finalizers."""
+    template = {**a_template(), **TTL_ANNOTATION}
+    assert create(JOB, a_job(template=template))[1] == [f"spec.{TTL_REFUSED}"]
+    cronjob = a_cronjob(job={"template": template})
+    assert create(strategy("cronjobs.batch"), cronjob)[1] == [
+        f"spec.jobTemplate.spec.{TTL_REFUSED}"
+    ]
+
+
+def test_that_annotation_cannot_be_added_later() -> None:
+    suspended = created(JOB, a_job(suspend=True))
+    added = copy.deepcopy(suspended["spec"]["template"])
+    added["metadata"]["annotations"] = TTL_ANNOTATION["metadata"]["annotations"]
+    assert f"spec.{TTL_REFUSED}" in update(JOB, suspended, template=added)[1]
+    cronjobs = strategy("cronjobs.batch")
+    job_template = {"spec": {"template": {**a_template(), **TTL_ANNOTATION}}}
+    errors = update(cronjobs, created(cronjobs, a_cronjob()), jobTemplate=job_template)[1]
+    assert errors == [f"spec.jobTemplate.spec.{TTL_REFUSED}"]
+
+
+def test_a_stored_job_or_cronjob_with_that_annotation_may_still_be_changed() -> None:
+    """Earlier versions took it."""
+    job = created(JOB, a_job())
+    job["spec"]["template"]["metadata"]["annotations"] = TTL_ANNOTATION["metadata"]["annotations"]
+    assert update(JOB, job, parallelism=2)[1] == []
+    cronjobs = strategy("cronjobs.batch")
+    cronjob = created(cronjobs, a_cronjob())
+    cronjob["spec"]["jobTemplate"]["spec"]["template"].update(TTL_ANNOTATION)
+    assert update(cronjobs, cronjob, suspend=True)[1] == []
 
 
 def test_a_selector_of_the_users_own_must_fit_the_generated_labels() -> None:

@@ -17,15 +17,17 @@ from onejob.api.strategies.job import JobStrategy
 from onejob.api.strategies.pod import PodStrategy
 from onejob.api.strategy import Strategy
 from onejob.gates import FeatureGates
+from onejob.planning.names import TRACKING
 
 __all__ = ["strategy_for"]
 
 
-def strategy_for(kind: Kind, gates: FeatureGates) -> Strategy:
-    """The gates are read here, once; a strategy does not change its mind later."""
+def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -> Strategy:
+    """The gates are read here, once; a strategy does not change its mind later. `tracking` is
+    the annotation that Jobs get which are tracked, where they get one."""
     match kind.resource:
         case "jobs.batch":
-            return JobStrategy(kind, gates)
+            return JobStrategy(kind, gates, tracking)
         case "cronjobs.batch":
             return CronJobStrategy(kind, gates)
         case "pods":

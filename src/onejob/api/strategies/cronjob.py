@@ -12,7 +12,10 @@ from onejob.api.printing import CRONJOB_COLUMNS, cronjob_cells
 from onejob.api.strategies.base import BaseStrategy, keep_generation, keep_status
 from onejob.api.strategies.job import disabled_job_fields, drop_disabled
 from onejob.api.strategies.job_defaults import default_cronjob
-from onejob.api.strategies.job_validation import validate_job_spec_but_selector
+from onejob.api.strategies.job_validation import (
+    validate_job_spec_but_selector,
+    validate_template_annotations,
+)
 from onejob.api.strategies.job_warnings import job_name_warnings, job_spec_warnings
 from onejob.api.strategies.metadata import validate_metadata, validate_metadata_update
 from onejob.api.strategies.sameness import same_meaning
@@ -111,6 +114,11 @@ def validate_cronjob_spec(
         errors.append(not_supported(f"{path}.concurrencyPolicy", policy, _CONCURRENCY))
     errors += _validate_job_template(
         spec.get("jobTemplate", {}).get("spec", {}), f"{path}.jobTemplate.spec"
+    )
+    errors += validate_template_annotations(
+        spec.get("jobTemplate", {}).get("spec", {}),
+        old_spec and old_spec.get("jobTemplate", {}).get("spec", {}),
+        f"{path}.jobTemplate.spec",
     )
     errors += _non_negative(spec, "successfulJobsHistoryLimit", path)
     errors += _non_negative(spec, "failedJobsHistoryLimit", path)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from onejob.api.field_errors import FieldError, forbidden
 from onejob.api.kinds import Kind
@@ -27,10 +27,7 @@ from onejob.api.strategies.job_warnings import job_name_warnings, job_spec_warni
 from onejob.api.strategies.sameness import same_meaning
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
-
-_TRACKING: Final = "batch.kubernetes.io/job-tracking"
-#: What the proposal called it; recognised, never written.
-_PROPOSED_TRACKING: Final = "batch.kubernetes.io/job-completion"
+from onejob.planning.names import TRACKING, TRACKING_NAMES
 
 
 def disabled_job_fields(gates: FeatureGates) -> tuple[str, ...]:
@@ -56,8 +53,9 @@ class JobStrategy(BaseStrategy):
     # Deleting a Job without a policy leaves its Pods: upstream's default for batch/v1.
     default_propagation: Literal["Background", "Orphan"] = "Orphan"
 
-    def __init__(self, kind: Kind, gates: FeatureGates) -> None:
+    def __init__(self, kind: Kind, gates: FeatureGates, tracking: str = TRACKING) -> None:
         super().__init__(kind)
+        self._tracking = tracking
         self._disabled = disabled_job_fields(gates)
         self._scheduling_gate = gates.enabled("MutableSchedulingDirectivesForSuspendedJobs")
         self._resources_gate = gates.enabled("MutablePodResourcesForSuspendedJobs")
@@ -78,7 +76,7 @@ class JobStrategy(BaseStrategy):
         if not spec.get("manualSelector"):
             _generate_selector(metadata, spec)
         if self._annotates:
-            _stamp_tracking(metadata, self._tracks)
+            _stamp_tracking(metadata, self._tracking if self._tracks else None)
 
     def validate_create(self, doc: Document) -> list[FieldError]:
         return validate_job(doc, JobOptions())
@@ -145,13 +143,14 @@ def _generate_selector(metadata: dict[str, Any], spec: dict[str, Any]) -> None:
     selector.setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, uid)
 
 
-def _stamp_tracking(metadata: dict[str, Any], tracks: bool) -> None:
-    """Which Jobs are tracked by finalizers is written on them when they are made."""
-    if tracks:
-        metadata.setdefault("annotations", {})[_TRACKING] = ""
+def _stamp_tracking(metadata: dict[str, Any], name: str | None) -> None:
+    """Which Jobs are tracked by finalizers is written on them when they are made. Either name
+    is understood; None: not tracked."""
+    if name is not None:
+        metadata.setdefault("annotations", {})[name] = ""
         return
     annotations = metadata.get("annotations", {})
-    for key in (_TRACKING, _PROPOSED_TRACKING):
+    for key in TRACKING_NAMES:
         annotations.pop(key, None)
     if not annotations:
         metadata.pop("annotations", None)
@@ -162,6 +161,6 @@ def _added_tracking(new: Document, old: Document) -> list[FieldError]:
     after = new["metadata"].get("annotations", {})
     return [
         forbidden(f"metadata.annotations[{key}]", "cannot add this annotation")
-        for key in (_TRACKING, _PROPOSED_TRACKING)
+        for key in TRACKING_NAMES
         if key in after and key not in before
     ]

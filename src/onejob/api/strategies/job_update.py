@@ -9,6 +9,7 @@ from onejob.api.strategies.job_validation import (
     JobOptions,
     validate_index_names,
     validate_job_spec,
+    validate_template_annotations,
 )
 from onejob.api.strategies.metadata import validate_metadata_update
 from onejob.api.strategies.sameness import same_meaning
@@ -38,6 +39,7 @@ def validate_job_update(new: Document, old: Document, options: JobOptions) -> li
     spec, old_spec = new["spec"], old["spec"]
     errors = validate_metadata_update(new, old)
     errors += validate_job_spec(spec, "spec", options)
+    errors += validate_template_annotations(spec, old_spec, "spec")
     errors += _validate_completions(spec, old_spec)
     errors += _unchanged(spec, old_spec, "selector")
     errors += _validate_template_change(spec, old_spec, options)

@@ -19,6 +19,7 @@ from onejob.api.strategies.metadata import validate_metadata
 from onejob.api.strategies.pod_template import validate_pod_template
 from onejob.api.strategies.selecting import selects
 from onejob.api.strategy import Document
+from onejob.planning.names import POD_TTL_ANNOTATION
 
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
@@ -27,6 +28,8 @@ OLD_CONTROLLER_UID: Final = "controller-uid"
 OLD_JOB_NAME: Final = "job-name"
 
 GENERATED_LABELS: Final = frozenset({CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UID, OLD_JOB_NAME})
+
+_NO_TTL_IN_TEMPLATE: Final = "may not be set in the pod template of a Job; set the Job's own"
 
 _LONGEST_MANAGED_BY: Final = 63
 _MAX_PARALLELISM_INDEXED: Final = 100_000
@@ -68,6 +71,7 @@ def validate_job(doc: Document, options: JobOptions) -> list[FieldError]:
         *validate_metadata(_without_inherited_labels(doc), subdomain_errors, namespaced=True),
         *_validate_generated_selector(doc, options),
         *validate_job_spec(doc["spec"], "spec", options),
+        *validate_template_annotations(doc["spec"], None, "spec"),
         *validate_index_names(doc),
     ]
 
@@ -118,6 +122,22 @@ def validate_job_spec_but_selector(spec: Mapping[str, Any], path: str) -> list[F
     errors += validate_pod_template(spec.get("template", {}), f"{path}.template")
     errors += _validate_template_of_job(spec, template_spec, f"{path}.template.spec")
     return errors
+
+
+def validate_template_annotations(
+    spec: Mapping[str, Any], old_spec: Mapping[str, Any] | None, path: str
+) -> list[FieldError]:
+    """What stands in for a field that is forbidden there is forbidden too. One that is stored
+    already stays, since the template may not be changeable any more."""
+    if _has_ttl_annotation(spec) and not (old_spec and _has_ttl_annotation(old_spec)):
+        place = f"{path}.template.metadata.annotations[{POD_TTL_ANNOTATION}]"
+        return [forbidden(place, _NO_TTL_IN_TEMPLATE)]
+    return []
+
+
+def _has_ttl_annotation(spec: Mapping[str, Any]) -> bool:
+    metadata = spec.get("template", {}).get("metadata", {})
+    return POD_TTL_ANNOTATION in metadata.get("annotations", {})
 
 
 def validate_index_names(doc: Document) -> list[FieldError]:
@@ -276,7 +296,7 @@ def _validate_template_of_job(
         errors.append(
             forbidden(
                 f"{path}.ttlSecondsAfterFinished",
-                "may not be set in the pod template of a Job; set the Job's own",
+                _NO_TTL_IN_TEMPLATE,
             )
         )
     policy = template_spec.get("restartPolicy", "")
