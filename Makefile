@@ -7,10 +7,10 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # What running needs. The build hook of the package writes $(SCHEMA).
 $(READY): pyproject.toml
@@ -104,6 +104,12 @@ schemathesis: setup $(VENV)/schemathesis/bin/schemathesis ## requests made up fr
 
 kill-rounds: setup ## the server killed 200 times in the middle of Jobs of real processes
 	$(BIN)/python -m tests.e2e.killing $(KILL)
+
+ledger: setup ## what really ran against what is counted, through full disks, short writes and kills
+	$(BIN)/python -m tests.e2e.ledger $(LEDGER)
+
+worst-requests: setup ## how long others wait beside the worst requests we know
+	$(BIN)/python -m tests.api.worst_requests $(WORST)
 
 clean: ## forget the environment and generated data
 	rm -rf $(VENV) src/onejob/api/data .mypy_cache .ruff_cache .pytest_cache
