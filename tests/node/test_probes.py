@@ -1,6 +1,8 @@
 """Probes over the network, and what a container that fails one has to expect."""
 
 import asyncio
+import errno
+import os
 import socket
 import sys
 from pathlib import Path
@@ -8,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from onejob.node.podman_engine import CLIENT_FAILED, Engine
+from onejob.node.supervisor.pressure import PROCESSES
 from tests.node.support import Document, a_pod, a_process_node, shell, the_container
 
 #: Answers 200 below /ok and 503 elsewhere, on the port it is given.
@@ -108,3 +112,17 @@ def _has(pod: Document) -> bool:
 
 def _is_ready(pod: Document) -> bool:
     return _has(pod) and bool(the_container(pod)["ready"])
+
+
+def test_a_client_of_an_engine_that_cannot_be_started_says_nothing_about_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_process(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", no_process)
+        answer = await Engine(("podman",), tmp_path / "lock", "label=x").execute("c", ["true"])
+        assert (answer.code, answer.pressure) == (CLIENT_FAILED, PROCESSES)
+
+    asyncio.run(main())

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from onejob.node.runtime import RuntimeUnavailable
+from onejob.node.supervisor.journal import Claim, Journal, identity_of
+from onejob.node.supervisor_client import SupervisorClient
 from tests.node.support import (
     a_node,
     a_process_node,
@@ -68,6 +70,29 @@ def test_a_copy_of_a_live_folder_leaves_the_processes_of_the_original_alone(
         server.kill()
         server.wait()
         os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_damaged_journal_is_told_of_as_one_that_may_lack_records(
+    tmp_path: Path, damaged: bool
+) -> None:
+    journal = Journal(str(tmp_path / "claims"), identity_of(str(tmp_path)))
+    for number in range(2):
+        journal.claim(Claim(f"u{number}", "c", 0), 0)
+    if damaged:
+        data = (tmp_path / "claims").read_bytes()
+        (tmp_path / "claims").write_bytes(data.replace(b'"u0"', b'"??"'))
+
+    async def main() -> None:
+        client = SupervisorClient(
+            tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None
+        )
+        greeting = await client.connect()
+        assert greeting.rebooted == damaged
+        assert len(greeting.known) == (1 if damaged else 2)
+        await client.close(end=True)
+
+    asyncio.run(main())
 
 
 def test_a_folder_that_was_moved_is_still_the_one_its_processes_belong_to(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from onejob.node.podman_logs import Teller
 from onejob.node.podman_records import Found, read_containers, read_death
 from onejob.node.runtime import RuntimeUnavailable
+from onejob.node.supervisor.pressure import pressure_of
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Answer:
     code: int
     output: bytes
     complaint: str
+    #: What this machine was short of, so that the client could not even be started.
+    pressure: str = ""
 
     @property
     def problem(self) -> str:
@@ -239,7 +242,7 @@ async def _client(
         )  # fmt: skip
     except (OSError, ValueError) as error:
         # Too long a list of arguments, a zero byte in one, no room for another process.
-        return Answer(CLIENT_FAILED, b"", str(error))
+        return Answer(CLIENT_FAILED, b"", str(error), pressure_of(error))
     try:
         output, complaint = await process.communicate()
     except asyncio.CancelledError:

@@ -52,6 +52,7 @@ from onejob.node.runtime import (
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.supervisor import linux
+from onejob.node.supervisor.pressure import pressure_of
 from onejob.node.volumes import (
     VolumeProblem,
     container_mounts,
@@ -184,7 +185,7 @@ class PodmanRuntime:
         except TimeoutError:
             return CommandResult(-1, "command timed out")
         if answer.code == CLIENT_FAILED:
-            return CommandResult(-1, answer.problem)
+            return CommandResult(-1, answer.problem, answer.pressure)
         output = answer.output[:_COMMAND_OUTPUT_BYTES].decode("utf-8", "replace")
         return CommandResult(answer.code, (output + answer.complaint)[:_COMMAND_OUTPUT_BYTES])
 
@@ -279,6 +280,9 @@ class PodmanRuntime:
             self._hinder(attempt, "ContainerCreating", problem.message)
             return
         except OSError as error:
+            if pressure := pressure_of(error):
+                self._hinder(attempt, pressure, str(error))
+                return
             failed = Exit(128, self._clock.now(), reason="ContainerCannotRun", message=str(error))
             self._tell(attempt, Ended(ref, failed))
             return

@@ -25,6 +25,7 @@ _BOOTSTRAP = (
 )
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _ANSWER_SECONDS = 10.0
+_MUCH_OUTPUT_BYTES = 1 << 19
 #: Longer in sum than a supervisor takes to notice that its socket was removed.
 _PATIENCE_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
 
@@ -331,8 +332,11 @@ def _start(directory: Path, listener: int, lock: int, folder: int) -> subprocess
 
 def _output(directory: Path) -> BinaryIO:
     """Where a supervisor says what went wrong with it; a full disk must not keep it from work."""
+    path = directory / "output"
     try:
-        return open(directory / "output", "ab")
+        # What it may say is limited: begin anew where the last one said much.
+        much = path.exists() and path.stat().st_size > _MUCH_OUTPUT_BYTES
+        return open(path, "wb" if much else "ab")
     except OSError as error:
         log.warning("what the supervisor says will be lost: %s", error)
         return open(os.devnull, "ab")

@@ -141,7 +141,8 @@ class Supervisor:
                 greeting = {
                     "known": [describe(attempt) for attempt in attempts],
                     "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
-                    "rebooted": self._journal.rebooted,
+                    # A damaged journal, too, may lack what it should know.
+                    "rebooted": self._journal.rebooted or self._journal.damaged,
                     "isolates": spawn.can_isolate(),
                     "pid_namespace_problem": (
                         pid_namespaces.problem() if message.get("pid_namespaces") else ""
