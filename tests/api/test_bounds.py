@@ -8,14 +8,26 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from onejob.api import names, quantity, timestamps, turns
 from onejob.api.decoding import MAX_VALUES, decode_body, decode_patch, weight
 from onejob.api.errors import MAX_CAUSES, ApiError, BadRequest, Conflict, Invalid, RequestTooLarge
 from onejob.api.field_sets import in_order
 from onejob.api.rehearsal import rehearsed
-from onejob.api.requests import DeleteOptions, ListOptions, Outcome, Target, WriteOptions
+from onejob.api.representations import enclosed_yaml, list_pieces
+from onejob.api.requests import (
+    NOWHERE,
+    DeleteOptions,
+    ListOptions,
+    ListOutcome,
+    Outcome,
+    Target,
+    WatchEvent,
+    WriteOptions,
+)
 from onejob.api.service import Service
+from onejob.api.streams import in_slices
 from onejob.api.turns import INLINE_BYTES, Turns, Worker
 from onejob.api.writes import MAX_OBJECT_BYTES, Writes
 from onejob.objects.meta import Key
@@ -388,6 +400,28 @@ def test_others_have_their_turn_while_many_objects_are_matched_or_deleted(tmp_pa
         assert spinner.turns >= 40
 
     served(tmp_path, test)
+
+
+def test_events_are_sent_in_slices_of_bytes() -> None:
+    small = [WatchEvent("ADDED", NOWHERE, n, b"x" * 100) for n in range(1000)]
+    large = [WatchEvent("ADDED", NOWHERE, n, b"x" * 1_000_000) for n in range(3)]
+    for events in (small, large, [*large, *small, *large], small[:1], []):
+        slices = list(in_slices(events))
+        assert [event for turn in slices for event in turn] == events
+        assert all(turn for turn in slices)
+    assert [len(turn) for turn in in_slices(large)] == [1, 1, 1]
+    assert len(list(in_slices(small))) == 1000 * (100 + turns.DOCUMENT_COST) // turns.TURN_BYTES + 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_a_list_is_written_as_yaml_in_pieces(count: int) -> None:
+    pods = [{**a_pod(f"p{n}", labels={"on": "yes", "n": str(n)})} for n in range(count)]
+    outcome = ListOutcome(tuple(map(msgspec.json.encode, pods)), 7, "token", 3)
+    as_json = b"".join(list_pieces(outcome, POD, ""))
+    pieces = list(list_pieces(outcome, POD, "", enclosed_yaml))
+    assert yaml.safe_load(b"".join(pieces)) == msgspec.json.decode(as_json)
+    assert max(map(len, pieces)) < 50_000
+    assert len(pieces) >= count / 100
 
 
 def test_long_sorts_are_done_in_runs() -> None:

@@ -1,6 +1,6 @@
 """The requests that cost a server most, and what everybody else notices of each.
 
-    python -m tests.api.worst_requests [--only TEXT] [--objects 10000]
+    python -m tests.api.worst_requests [--only TEXT] [--rounds 3] [--objects 10000]
 
 Starts a real `onejob serve`, sends one request after the other, and meanwhile a tiny GET again and
 again from another process. The table shows the longest wait for a tiny GET beside each request,
@@ -196,24 +196,19 @@ def measure(api: Api, prober: Prober, pid: int, case: Case) -> Measured:
         connection.request(case.method, case.path, body or None, headers)
         answer = connection.getresponse()
         code = answer.status
-        size = _read(answer, begun + case.read_seconds if case.read_seconds else 0)
+        if case.read_seconds:
+            connection.sock.settimeout(case.read_seconds)
+        for piece in iter(lambda: answer.read1(1 << 20), b""):
+            size += len(piece)
     except OSError as error:
-        print(f"{case.name}: {error}", file=sys.stderr)
+        if not case.read_seconds:
+            print(f"{case.name}: {error}", file=sys.stderr)
     finally:
         connection.close()
     ended = time.monotonic()
     time.sleep(_SETTLING_SECONDS)
     longest = prober.longest_since(begun)
     return Measured(case.name, code, size, ended - begun, longest, _peak_mb(pid))
-
-
-def _read(answer: http.client.HTTPResponse, until: float) -> int:
-    size = 0
-    while piece := answer.read1(1 << 20):
-        size += len(piece)
-        if until and time.monotonic() > until:
-            break
-    return size
 
 
 def _peak_mb(pid: int) -> int:
@@ -234,6 +229,7 @@ def _show(found: Measured) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="part of a request's name")
+    parser.add_argument("--rounds", type=int, default=1, help="show the best of so many")
     parser.add_argument("--objects", type=int, default=10_000, help="Pods to list")
     options = parser.parse_args()
     chosen = [case for case in cases() if options.only.lower() in case.name.lower()]
@@ -249,7 +245,11 @@ def main() -> None:
             print(f"longest wait with no other request: {idle * 1000:.0f} ms")
             print(f"{'request':44} code {'answer':>10}     took longest wait     peak")
             for case in chosen:
-                _show(measure(api, prober, server.process.pid, case))
+                rounds = [
+                    measure(api, prober, server.process.pid, case) for _ in range(options.rounds)
+                ]
+                # Whatever else runs on the machine only adds to what is waited for.
+                _show(min(rounds, key=lambda measured: measured.longest_wait))
         finally:
             prober.stop()
         errors = [line for line in server.log.splitlines() if "Traceback" in line]

@@ -401,3 +401,35 @@ def test_what_is_refused_is_counted_and_tried_again(tmp_path: Path) -> None:
             assert house.metrics.value(errors) == 3
 
     run_virtual(main())
+
+
+def test_thousands_of_owners_are_looked_up_and_dropped_without_holding_others_up(
+    tmp_path: Path,
+) -> None:
+    longest = gets = 0
+
+    class Counting(LocalClient):
+        async def get(self, key: Key) -> bytes:
+            nonlocal longest, gets
+            if gets == 0:
+                asyncio.get_running_loop().call_soon(next_turn)
+            gets += 1
+            longest = max(longest, gets)
+            return await super().get(key)
+
+    def next_turn() -> None:
+        nonlocal gets
+        gets = 0
+
+    async def main() -> None:
+        async with a_house(tmp_path, "garbage", client_of=Counting) as house:
+            job = await house.a_job("job")
+            (solid,) = await owned_by(house, job)
+            lost = [{**absent(), "uid": f"no-such-uid-{number}"} for number in range(1000)]
+            owned = await a_config_map(house, "owned", ownerReferences=[*lost, solid])
+            await asyncio.sleep(1)
+            assert (await house.get(owned))["metadata"]["ownerReferences"] == [solid]
+            assert house.cluster.service.worker.runs == 1
+
+    run_virtual(main())
+    assert 100 <= longest <= 110

@@ -31,9 +31,11 @@ from onejob.api.query import (
 )
 from onejob.api.representations import (
     as_yaml,
+    by_worker,
+    enclosed,
+    enclosed_yaml,
     in_turns,
     is_status,
-    joined,
     list_pieces,
     require_form,
 )
@@ -140,7 +142,7 @@ class Endpoints:
             options = list_options(request.query)
             document = await self._usage.list(target.kind, target.namespace, options)
         if representation.media == "yaml":
-            document = await as_yaml(document)
+            document = await as_yaml(document, self._service.worker)
         return Answer(200, document, representation.content_type.encode())
 
     async def _pods_of_job(self, request: Request, target: Target) -> Answer:
@@ -320,7 +322,7 @@ class Endpoints:
             require_form(representation, kind, is_list=False)
             document = Rendering(self._service, kind, representation, request).render(document)
         if representation.media == "yaml":
-            document = await as_yaml(document)
+            document = await as_yaml(document, self._service.worker)
         headers = warning_headers((*outcome.warnings, *extra_warnings))
         return Answer(outcome.code, document, representation.content_type.encode(), headers)
 
@@ -342,19 +344,21 @@ class Endpoints:
         require_form(representation, kind, is_list=True)
         pieces: Iterator[bytes]
         outcome = await self._shown(kind, outcome)
+        enclose = enclosed_yaml if representation.media == "yaml" else enclosed
         if representation.form == "Table":
             pieces = table_pieces(
                 outcome,
                 self._service.strategies[kind.resource],
                 parse_include_object(first(request.query, "includeObject")),
                 self._service.clock.now(),
+                enclose,
             )
         else:
-            pieces = list_pieces(outcome, kind, representation.form)
+            pieces = list_pieces(outcome, kind, representation.form, enclose)
         headers: tuple[Header, ...] = warning_headers(warnings)
-        if representation.media == "yaml":
-            document = await as_yaml(joined([piece async for piece in in_turns(b"", pieces)]))
-            return Answer(200, document, representation.content_type.encode(), headers)
+        if enclose is enclosed_yaml:
+            stream = by_worker(pieces, self._service.worker)
+            return Answer(200, stream, representation.content_type.encode(), headers)
         start = next(pieces)
         following = next(pieces, None)
         if following is None:

@@ -5,8 +5,8 @@ are produced piece by piece, so that no single step holds up the event loop.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -14,13 +14,16 @@ from onejob.api.errors import NotAcceptable
 from onejob.api.kinds import Kind
 from onejob.api.negotiation import Representation
 from onejob.api.requests import ListOutcome
+from onejob.api.turns import Worker
 
 #: What one piece of a streamed list holds at most, about: rendering a row of a Table takes
 #: tens of microseconds, however short it is.
 _PIECE_BYTES: Final = 128 * 1024
-_PIECE_ITEMS: Final = 200
+_PIECE_ITEMS: Final = 64
 #: YAML this long is written on another thread: it takes milliseconds per object.
-_YAML_INLINE_BYTES: Final = 16 * 1024
+_YAML_INLINE_BYTES: Final = 4 * 1024
+#: A piece of a list: written without a break for others.
+_YAML_PIECE_BYTES: Final = 16 * 1024
 
 META_VERSION: Final = "meta.k8s.io/v1"
 _PARTIAL_HEAD: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
@@ -65,8 +68,10 @@ def list_metadata(outcome: ListOutcome) -> dict[str, Any]:
     return metadata
 
 
-def list_pieces(outcome: ListOutcome, kind: Kind, form: str) -> Iterator[bytes]:
-    """A list in JSON, in pieces of roughly even size."""
+def list_pieces(
+    outcome: ListOutcome, kind: Kind, form: str, enclose: "Enclose | None" = None
+) -> Iterator[bytes]:
+    """A list in JSON, or as `enclose` has it, in pieces of roughly even size."""
     if form == "PartialObjectMetadataList":
         list_kind, api_version = form, META_VERSION
         render = metadata_only
@@ -77,7 +82,7 @@ def list_pieces(outcome: ListOutcome, kind: Kind, form: str) -> Iterator[bytes]:
             return list_item(document, kind)
 
     head = {"kind": list_kind, "apiVersion": api_version, "metadata": list_metadata(outcome)}
-    yield from enclosed(
+    yield from (enclose or enclosed)(
         msgspec.json.encode(head)[:-1] + b',"items":[', map(render, outcome.documents), b"]}"
     )
 
@@ -98,6 +103,40 @@ def enclosed(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[bytes
     yield b"".join(pending)
 
 
+Enclose: TypeAlias = Callable[[bytes, Iterator[bytes], bytes], Iterator[bytes]]
+
+
+def enclosed_yaml(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
+    """The same as YAML. The list is the last field of what encloses it, and stands last."""
+    document: dict[str, Any] = msgspec.json.decode(head + tail)
+    field = list(document)[-1]
+    del document[field]
+    yield _dump(document)
+    pending: list[Any] = []
+    size = 0
+    key = f"{field}:\n".encode()
+    for item in items:
+        pending.append(msgspec.json.decode(item))
+        size += len(item)
+        if size >= _YAML_PIECE_BYTES:
+            yield key + _dump(pending)
+            pending, size, key = [], 0, b""
+    if pending:
+        yield key + _dump(pending)
+    elif key:
+        yield f"{field}: []\n".encode()
+
+
+async def by_worker(pieces: Iterator[bytes], worker: Worker) -> AsyncIterator[bytes]:
+    """Pieces that take long to make."""
+    while (piece := await worker.turn(_next, pieces)) is not None:
+        yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    return next(pieces, None)
+
+
 async def in_turns(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Pieces with a turn for everybody else between them."""
     yield first
@@ -106,10 +145,10 @@ async def in_turns(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def as_yaml(document: bytes) -> bytes:
+async def as_yaml(document: bytes, worker: Worker) -> bytes:
     if len(document) < _YAML_INLINE_BYTES:
         return _to_yaml(document)
-    return await asyncio.to_thread(_to_yaml, document)
+    return await worker.turn(_to_yaml, document)
 
 
 def require_form(representation: Representation, kind: Kind, *, is_list: bool) -> None:
@@ -149,12 +188,12 @@ def _item_head(kind: Kind) -> bytes:
 
 
 def _to_yaml(document: bytes) -> bytes:
+    return _dump(msgspec.json.decode(document))
+
+
+def _dump(value: Any) -> bytes:
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(msgspec.json.decode(document), Dumper=dumper, allow_unicode=True)
+    text: str = yaml.dump(value, Dumper=dumper, allow_unicode=True)
     return text.encode()
-
-
-def joined(pieces: Sequence[bytes]) -> bytes:
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,8 +1,8 @@
 """Streams that are answers: when they may start, what their lines are, how they end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from typing import TypeVar
 
 from onejob.api.answers import error_answer
 from onejob.api.errors import ApiError
@@ -14,11 +14,9 @@ from onejob.api.representations import metadata_only, watch_line
 from onejob.api.requests import WatchEvent
 from onejob.api.service import Service
 from onejob.api.tables import bookmark_table, object_table, parse_include_object
+from onejob.api.turns import DOCUMENT_COST, TURN_BYTES
 
 T = TypeVar("T")
-
-#: How many events are joined before others get a turn.
-_TURN: Final = 200
 
 
 class Rendering:
@@ -89,6 +87,18 @@ async def _close(items: AsyncIterator[object]) -> None:
         await items.aclose()
 
 
+def in_slices(events: Sequence[WatchEvent]) -> Iterator[Sequence[WatchEvent]]:
+    """As many events as are joined before others get a turn."""
+    start = size = 0
+    for end, event in enumerate(events, 1):
+        size += len(event.document) + DOCUMENT_COST
+        if size >= TURN_BYTES:
+            yield events[start:end]
+            start, size = end, 0
+    if start < len(events):
+        yield events[start:]
+
+
 async def watch_lines(
     batches: AsyncIterator[Sequence[WatchEvent]],
     first_batch: "asyncio.Future[Sequence[WatchEvent] | None]",
@@ -99,9 +109,9 @@ async def watch_lines(
         try:
             events = await first_batch
             while events is not None:
-                for start in range(0, len(events), _TURN):
-                    yield b"".join(map(lines.line, events[start : start + _TURN]))
-                    if start + _TURN < len(events):
+                for turn in in_slices(events):
+                    yield b"".join(map(lines.line, turn))
+                    if turn[-1] is not events[-1]:
                         await asyncio.sleep(0)
                 events = await anext(batches, None)
         except ApiError as error:

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from onejob.api.errors import BadRequest
-from onejob.api.representations import META_VERSION, enclosed, list_metadata, metadata_only
+from onejob.api.representations import META_VERSION, Enclose, enclosed, list_metadata, metadata_only
 from onejob.api.requests import ListOutcome
 from onejob.api.strategy import Strategy
 
@@ -30,11 +30,15 @@ def parse_include_object(text: str) -> IncludeObject:
 
 
 def table_pieces(
-    outcome: ListOutcome, strategy: Strategy, include: IncludeObject, now: datetime
+    outcome: ListOutcome,
+    strategy: Strategy,
+    include: IncludeObject,
+    now: datetime,
+    enclose: Enclose = enclosed,
 ) -> Iterator[bytes]:
     head = _head(list_metadata(outcome), strategy.columns())
     rows = (_row(document, strategy, include, now) for document in outcome.documents)
-    yield from enclosed(head, rows, b"]}")
+    yield from enclose(head, rows, b"]}")
 
 
 def object_table(

@@ -54,8 +54,12 @@ class Worker:
             )
         self._waiting += 1
         try:
-            async with self._turn:
-                self.runs += 1
-                return await asyncio.to_thread(work, *args, **kwargs)
+            return await self.turn(work, *args, **kwargs)
         finally:
             self._waiting -= 1
+
+    async def turn(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """For those who hold little while they wait, and are already being answered."""
+        async with self._turn:
+            self.runs += 1
+            return await asyncio.to_thread(work, *args, **kwargs)

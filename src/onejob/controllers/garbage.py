@@ -50,6 +50,8 @@ RESOURCES = tuple(
 #: watch; by then it has arrived. To overlook one when orphaning would mean to delete it.
 _SETTLE_SECONDS = 0.1
 
+_OWNERS_PER_TURN = 100
+
 _read_metadata: Callable[[bytes], AnyObject] = msgspec.json.Decoder(AnyObject).decode
 
 
@@ -125,9 +127,12 @@ class GarbageCollector:
             if FOREGROUND_FINALIZER in metadata.finalizers:
                 await self._release(node, metadata)
             return
-        standings = {
-            owner.uid: await self._standing(node.key, owner) for owner in metadata.owner_references
-        }
+        standings: dict[str, Standing] = {}
+        for number, owner in enumerate(metadata.owner_references, 1):
+            standings[owner.uid] = await self._standing(node.key, owner)
+            if number % _OWNERS_PER_TURN == 0:
+                # In this process nothing waits while it looks an owner up.
+                await asyncio.sleep(0)
         match judge(metadata, standings, self._graph.dependents(node.uid)):
             case Stay():
                 return
