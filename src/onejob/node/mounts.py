@@ -12,7 +12,8 @@ from typing import Literal, TypeAlias
 
 #: What, source, target, read-only; see `onejob.node.supervisor.spawn`. `host` is a bind of
 #: something of the host's that may be gone by then. The source of a `directory` or `file` is the
-#: folder that it must not leave; that of a part of a volume is the volume and the part.
+#: folder that it must not leave, "" in the new root itself, where nobody else can put anything;
+#: that of a part of a volume is the volume and the part.
 Step: TypeAlias = tuple[
     Literal["proc", "tmpfs", "directory", "file", "symlink", "host", "bind"],
     str | tuple[str, str],
@@ -128,9 +129,9 @@ def _open(folder: str, root: str, opened: set[str], read_only: bool) -> list[Ste
         if os.path.islink(path):
             steps.append(("symlink", os.readlink(path), target, False))
         elif path in opened:
-            steps.append(("directory", root, target, False))
+            steps.append(("directory", "", target, False))
         elif os.path.exists(path):
-            steps.append(("directory" if os.path.isdir(path) else "file", root, target, False))
+            steps.append(("directory" if os.path.isdir(path) else "file", "", target, False))
             steps.append(("host", path, target, read_only and path not in _NEVER_READ_ONLY))
     return steps
 

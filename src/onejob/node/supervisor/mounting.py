@@ -3,7 +3,6 @@
 What is to be mounted was planned by `onejob.node.mounts`.
 """
 
-import contextlib
 import os
 from typing import Any
 
@@ -21,9 +20,13 @@ def mount_all(steps: list[list[Any]], root: str) -> None:
                 mount_proc(target)
             elif kind == "tmpfs":
                 linux.mount("onejob", target, linux.MS_NOSUID | linux.MS_NODEV, "tmpfs", "mode=755")
-            elif kind in ("directory", "file"):
+            elif kind in ("directory", "file") and source:
                 inside[target] = source
                 os.close(_place(kind, source, target, root))
+            elif kind == "directory":
+                os.mkdir(target)
+            elif kind == "file":
+                os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
             elif kind == "symlink":
                 os.symlink(source, target)
             elif kind == "bind" or os.path.exists(source):
@@ -90,23 +93,23 @@ def mount_proc(target: str) -> None:
 
 def _bind(source: str | list[str], target: str, inside: str, root: str, *, read_only: bool) -> None:
     """Mount `source` over `target`, which must be found inside that folder if one is given."""
-    with contextlib.ExitStack() as opened:
+    opened: list[int] = []
 
-        def found() -> str:
-            if not inside:
-                return target
-            fd = _place("", inside, target, root)
-            opened.callback(os.close, fd)
-            return f"/proc/self/fd/{fd}"
+    def path_of(fd: int) -> str:
+        opened.append(fd)
+        return f"/proc/self/fd/{fd}"
 
-        if not isinstance(source, str):
-            # A part of a volume: what it leads to may have changed since it was looked at.
-            fd = paths.open_inside(*source)
-            opened.callback(os.close, fd)
-            source = f"/proc/self/fd/{fd}"
-        linux.mount(source, found(), linux.MS_BIND | linux.MS_REC)
-        if read_only:
-            _remount_read_only(found())
+    if not isinstance(source, str):
+        # A part of a volume: what it leads to may have changed since it was looked at.
+        source = path_of(paths.open_inside(*source))
+    place = path_of(_place("", inside, target, root)) if inside else target
+    linux.mount(source, place, linux.MS_BIND | linux.MS_REC)
+    if read_only:
+        # What is mounted there now is another folder than the one it was mounted over.
+        _remount_read_only(path_of(_place("", inside, target, root)) if inside else target)
+    for fd in opened:
+        # Only for tidiness: whoever fails here never becomes a program, and execution closes them.
+        os.close(fd)
 
 
 def _place(kind: str, inside: str, target: str, root: str) -> int:
