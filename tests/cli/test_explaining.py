@@ -116,6 +116,13 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
         pod["status"] = {"phase": "Pending", "conditions": [condition]}
         return pod
 
+    def crashing() -> dict[str, Any]:
+        pod = pod_document("pi-c")
+        pod["spec"]["nodeName"] = "here"
+        state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+        pod["status"]["containerStatuses"][0]["state"] = state
+        return pod
+
     starting = pod_document("pi-s", "Pending")
     starting["spec"]["nodeName"] = "here"
     starting["status"] = {"phase": "Pending"}
@@ -124,6 +131,8 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
         ([pod_document(), *two], "is running: 1 running, 2 waiting for room (memory, pods)."),
         (two, "waits for room on the node: memory and pods are short."),
         ([starting], "is starting its Pods."),
+        ([crashing()], "waits before it restarts a container that failed."),
+        ([crashing(), pod_document()], "is running: 1 running, 1 waiting to restart a container."),
         ([], "has no Pods yet."),
     ):
         answer = explain(*pods, status={"active": len(pods)}, spec={"parallelism": 3})

@@ -83,6 +83,20 @@ def test_what_passes_by_itself(waiting: dict[str, str]) -> None:
     assert wait_of(waiting=waiting) is None
 
 
+def test_a_pod_may_wait_for_one_container_while_another_runs() -> None:
+    pod = pod_document(phase="Running")
+    pod["spec"] |= {"nodeName": "here", "containers": [{"name": "main"}, {"name": "other"}]}
+    blocked = {"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}
+    pod["status"]["containerStatuses"].append({"name": "other", "state": blocked})
+    wait = find_wait(msgspec.json.encode(pod), NODE)
+    assert wait is not None
+    assert not wait.idle
+    pod["spec"]["initContainers"] = [{"name": "main", "restartPolicy": "Always"}]
+    wait = find_wait(msgspec.json.encode(pod), NODE)
+    assert wait is not None
+    assert wait.idle, "a sidecar alone brings nothing about"
+
+
 def test_a_request_larger_than_the_node_names_both_amounts() -> None:
     wait = wait_of(asks(cpu="3", memory="1Gi"))
     assert wait is not None
@@ -117,8 +131,12 @@ def test_a_pod_that_waits_for_room_names_what_is_short() -> None:
         "reason": "Unschedulable",
         "message": "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory.",
     }
+    unsaid = wait_of(asks(cpu="1"))
+    assert unsaid is not None
+    assert not unsaid.explained
     wait = wait_of(asks(cpu="1"), conditions=[said])
     assert wait is not None
+    assert wait.explained
     assert not wait.lasting
     assert wait.message == "it waits for room: cpu, memory"
 

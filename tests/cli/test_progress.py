@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from onejob.cli.pod_waits import PodWait
 from onejob.cli.progress import KEPT_FAILURES, JobProgress, RunProgress
@@ -183,6 +184,18 @@ def test_the_moment_begins_anew_when_the_reason_changes() -> None:
     assert run.blocked(after(22))
 
 
+def test_an_image_that_is_pulled_in_vain_twice_is_one_reason() -> None:
+    run = RunProgress()
+    job = run.expect(a_job(), NOON)
+    refused = PodWait("ErrImagePull", "connection refused", patience_seconds=16)
+    again = PodWait("ImagePullBackOff", "Back-off pulling image", patience_seconds=16)
+    for second, wait in ((0, refused), (1, again), (10, refused), (11, again)):
+        waits(job, "pi-a", wait, at=second)
+    assert not run.blocked(after(15))
+    assert run.blocked(after(16))
+    assert job.lasting_wait == refused
+
+
 def test_a_run_goes_on_while_any_pod_of_it_runs_or_is_about_to() -> None:
     run = RunProgress()
     waits(run.expect(a_job("stuck"), NOON), "stuck-a", NEVER_COMES)
@@ -195,6 +208,18 @@ def test_a_run_goes_on_while_any_pod_of_it_runs_or_is_about_to() -> None:
     saw(other, "busy-a", "Succeeded", at=120)
     other.saw_job(a_job("busy", status=finished("Complete", "")), after(120), deleted=False)
     assert run.blocked(after(121))
+
+
+def test_a_pod_is_waited_for_while_one_of_its_containers_runs() -> None:
+    run = RunProgress()
+    job = run.expect(a_job(), NOON)
+    waits(job, "pi-a", None)
+    saw(job, "pi-a", "Running", at=1)
+    pod = job.running["uid-of-pi-a"]
+    pod.saw_wait(replace(NEVER_COMES, idle=False), after(2))
+    assert not run.blocked(after(60))
+    pod.saw_wait(NEVER_COMES, after(61))
+    assert run.blocked(after(62))
 
 
 def test_room_that_is_held_by_a_pod_that_never_starts_is_not_waited_for() -> None:

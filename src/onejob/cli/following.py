@@ -177,9 +177,9 @@ class Follower:
             del self._unread_waits[uid]
             if pod is None:
                 continue
-            wait = find_wait(document, self._node())
-            pod.saw_wait(wait, now)
-            if wait is None:
+            pod.saw_wait(find_wait(document, self._node()), now)
+            wait = pod.wait
+            if wait is None or not wait.explained:
                 continue
             # Pods of one Job mostly wait for the same.
             told = (job.job.metadata.uid, wait.text.replace(pod.name, ""))
@@ -245,9 +245,13 @@ class Follower:
 
     def _warning(self, event: WatchEvent) -> None:
         told = _event_decoder.decode(event.document)
-        about_pod = told.involved_object.kind == "Pod" and told.reason not in _SAID_OTHERWISE
-        if event.type == "ADDED" and about_pod:
-            self._display.notice(f"pod {told.involved_object.name}: {told.message}")
+        about = told.involved_object
+        # How Jobs end is shown by itself; that their Pods are refused is not.
+        tells = (about.kind == "Pod" and told.reason not in _SAID_OTHERWISE) or (
+            about.kind == "Job" and told.reason == "FailedCreate"
+        )
+        if event.type == "ADDED" and tells:
+            self._display.notice(f"{about.kind.lower()} {about.name}: {told.message}")
 
     def _follow_logs(self, job: JobProgress, document: bytes, pod: Pod) -> None:
         if self._logs is None:

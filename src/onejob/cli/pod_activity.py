@@ -15,6 +15,8 @@ class PodActivity(msgspec.Struct, frozen=True):
     running: int = 0
     #: Nothing keeps them from starting.
     starting: int = 0
+    #: Nothing of them runs until a container that failed is started again.
+    restarting: int = 0
     ending: int = 0
     #: Pods that wait, by name, in the order in which they were given.
     waits: tuple[tuple[str, PodWait], ...] = ()
@@ -34,7 +36,7 @@ class PodActivity(msgspec.Struct, frozen=True):
 
 
 def pod_activity(pods: Sequence[Document], node: NodeView | None) -> PodActivity:
-    running = starting = ending = 0
+    running = starting = restarting = ending = 0
     waits: list[tuple[str, PodWait]] = []
     for pod in pods:
         phase = pod.get("status", {}).get("phase")
@@ -42,13 +44,23 @@ def pod_activity(pods: Sequence[Document], node: NodeView | None) -> PodActivity
             continue
         if pod["metadata"].get("deletionTimestamp"):
             ending += 1
-        elif phase == "Running":
+        elif phase == "Running" and not _only_waits(pod):
             running += 1
         elif (wait := find_wait(msgspec.json.encode(pod), node)) is not None:
             waits.append((pod["metadata"]["name"], wait))
+        elif phase == "Running":
+            restarting += 1
         else:
             starting += 1
-    return PodActivity(running, starting, ending, tuple(waits))
+    return PodActivity(running, starting, restarting, ending, tuple(waits))
+
+
+def _only_waits(pod: Document) -> bool:
+    """Whether a Pod that was started has containers that wait, and none that runs."""
+    states = [report.get("state", {}) for report in pod["status"].get("containerStatuses", ())]
+    return any("waiting" in state for state in states) and not any(
+        "running" in state for state in states
+    )
 
 
 def activity_text(activity: PodActivity) -> str:
@@ -61,6 +73,7 @@ def activity_text(activity: PodActivity) -> str:
             for number, what in (
                 (activity.running, "running"),
                 (activity.starting, "starting"),
+                (activity.restarting, "waiting to restart a container"),
                 (len(room), f"waiting for room{short}"),
                 (len(blocked), "unable to start"),
                 (activity.ending, "being deleted"),
@@ -72,6 +85,8 @@ def activity_text(activity: PodActivity) -> str:
         return f"cannot start: {blocked[0].text}"
     if room:
         return f"waits for room on the node{_are_short(activity.short)}."
+    if activity.restarting:
+        return "waits before it restarts a container that failed."
     if activity.starting:
         return "is starting its Pods."
     if activity.ending:
@@ -83,6 +98,8 @@ def next_text(activity: PodActivity) -> str:
     """What comes next for such a Job; "" if its Pods say nothing about that."""
     if activity.running or activity.ending:
         return "it waits for its Pods to end"
+    if activity.restarting:
+        return "the container is started again"
     if activity.for_room:
         return "its Pods start when there is room"
     if activity.starting:

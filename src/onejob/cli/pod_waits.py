@@ -8,12 +8,14 @@ import re
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.api.quantity import BadQuantity
 from onejob.node.capacity import demand_of, read_amounts, write_amounts
 from onejob.objects.meta import Condition, View
 from onejob.objects.pod_spec import NodePod, read_node_pod
 from onejob.planning.placement import Candidate, NodeView, Taint, misfit
+from onejob.planning.pod_lifecycle import is_sidecar
 
 #: Nothing can change it: only long enough to be sure that what we saw is the latest.
 _CERTAIN_SECONDS: Final = 1.5
@@ -29,6 +31,7 @@ _CERTAIN_MOUNTS: Final = re.compile(
 )
 #: A controller makes it a moment after the namespace: it does come.
 _COMES_BY_ITSELF: Final = "kube-root-ca.crt"
+_ROOM: Final = "it waits for room"
 _SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
 #: The node has them while it lacks something, such as room on its disk.
 _PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
@@ -43,10 +46,24 @@ class PodWait(msgspec.Struct, frozen=True):
     patience_seconds: float | None = None
     #: What there is too little of.
     short: tuple[str, ...] = ()
+    #: Nothing else of the Pod runs, sidecars aside, so that nothing will happen to it.
+    idle: bool = True
 
     @property
     def lasting(self) -> bool:
         return self.patience_seconds is not None
+
+    @property
+    def explained(self) -> bool:
+        """What is short is said a moment after a Pod has begun to wait for room."""
+        return self.message != _ROOM or bool(self.short)
+
+    def repeats(self, earlier: "PodWait") -> bool:
+        """Whether it says nothing that `earlier` did not: the same, or that an image is about to
+        be pulled again after what `earlier` says."""
+        if self.reason == "ImagePullBackOff":
+            return earlier.reason in ("ErrImagePull", "ImagePullBackOff")
+        return self.text == earlier.text
 
     @property
     def text(self) -> str:
@@ -133,7 +150,7 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
 def _room_wait(condition: Condition | None) -> PodWait:
     short = tuple(short_resources(condition.message)) if condition is not None else ()
     what = f": {', '.join(short)}" if short else ""
-    return PodWait("Unschedulable", f"it waits for room{what}", short=short)
+    return PodWait("Unschedulable", _ROOM + what, short=short)
 
 
 # --- on its node ----------------------------------------------------------------------------
@@ -144,8 +161,13 @@ class _Waiting(View, frozen=True):
     message: str = ""
 
 
+class _Running(View, frozen=True):
+    pass
+
+
 class _State(View, frozen=True):
     waiting: _Waiting | None = None
+    running: _Running | None = None
 
 
 class _Container(View, frozen=True):
@@ -167,7 +189,10 @@ _waits_decoder: Final = msgspec.json.Decoder(_Pod)
 
 
 def _container_wait(pod: NodePod, status: _Status) -> PodWait | None:
-    for container in (*status.init_container_statuses, *status.container_statuses):
+    containers = (*status.init_container_statuses, *status.container_statuses)
+    sidecars = {c.name for c in pod.spec.init_containers if is_sidecar(c)}
+    idle = all(c.state.running is None or c.name in sidecars for c in containers)
+    for container in containers:
         waiting = container.state.waiting
         if waiting is None:
             continue
@@ -175,7 +200,7 @@ def _container_wait(pod: NodePod, status: _Status) -> PodWait | None:
         image = spec.image if spec is not None else container.image
         wait = _waiting(waiting.reason, " ".join(waiting.message.split()), image)
         if wait is not None:
-            return wait
+            return replace(wait, idle=idle)
     return None
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.cli.pod_waits import PodWait
 from onejob.objects.job import Job
@@ -58,15 +59,17 @@ class RunningPod(msgspec.Struct):
     wait_since: datetime | None = None
 
     def saw_wait(self, wait: PodWait | None, now: datetime) -> None:
-        if wait is None:
-            self.wait_since = None
-        elif self.wait is None or self.wait.text != wait.text:
-            self.wait_since = now
+        if wait is not None and self.wait is not None and wait.repeats(self.wait):
+            self.wait = replace(self.wait, idle=wait.idle)
+            return
         self.wait = wait
+        self.wait_since = None if wait is None else now
 
     def stands_still(self, now: datetime) -> bool:
         """It neither runs nor is about to: it waits for room, or for what never comes."""
-        if self.running or self.wait is None or self.wait_since is None:
+        if self.wait is None or self.wait_since is None:
+            return False
+        if self.running and not (self.wait.lasting and self.wait.idle):
             return False
         return now - self.wait_since >= timedelta(seconds=self.wait.patience_seconds or 0)
 
