@@ -121,6 +121,7 @@ def test_the_runs_of_a_stranger_are_not_listed(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         folder = create_folder(runs / name)
         folder.record(Run(name, SystemClock().now()))
+        (folder.path / "onejob.db").touch()
         folder.release()
     os.chown(runs / "theirs" / "run.json", STRANGER, -1)
     (runs / "linked").symlink_to(runs / "ours")
