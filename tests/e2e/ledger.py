@@ -131,6 +131,7 @@ def main() -> int:
             for number, chosen in enumerate(rounds):
                 before = len(tally.problems)
                 play(scene, number, chosen)
+                print(f"round {number}: {', '.join(sorted(chosen))}", flush=True)
                 for problem in tally.problems[before:]:
                     print(f"round {number}: {problem}", flush=True)
         finally:
@@ -199,7 +200,7 @@ def play(scene: Scene, number: int, chosen: set[str]) -> None:
             if filled is not None and rng.random() < 0.5:
                 # Also in the dark, with a full disk, Pods go on and end.
                 time.sleep(rng.random() * 2)
-                filled.unlink()
+                filled.unlink(missing_ok=True)
                 filled = None
             restart(scene, filled)
         time.sleep(rng.random() * 0.5)
@@ -207,7 +208,7 @@ def play(scene: Scene, number: int, chosen: set[str]) -> None:
         time.sleep(rng.random() * 3)
         if scene.server.process is not None and scene.server.process.poll() is None:
             tally.refused_writes += try_to_write(scene.server, number)
-        filled.unlink()
+        filled.unlink(missing_ok=True)
     scene.faults.mend("pwrite")
     tally.short_writes += scene.faults.happened("pwrite") - short_before
     if scene.server.process is None or scene.server.process.poll() is not None:
@@ -231,7 +232,8 @@ def restart(scene: Scene, filled: Path | None) -> None:
     except AssertionError:
         if filled is None:
             raise
-        filled.unlink()
+        scene.tally.done["start refused on the full disk"] += 1
+        filled.unlink(missing_ok=True)
         scene.server.start()
 
 

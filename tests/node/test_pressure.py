@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from onejob.node.supervisor.spawn import can_isolate
+from onejob.node.supervisor_client import SupervisorClient
 from tests.faults import Faults, faulty_supervisors
 from tests.node.support import Node, a_process_node, condition, shell, the_container
 from tests.node.test_conditions import the_condition
@@ -23,6 +25,14 @@ def play(tmp_path: Path, scene: Callable[[Node, Faults], Awaitable[None]]) -> No
                 await scene(node, faults)
 
     asyncio.run(main())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.01)
 
 
 def waits_for(pressure: str) -> Callable[[dict[str, object]], object]:
@@ -157,6 +167,25 @@ def test_a_probe_that_cannot_be_made_says_nothing_about_the_container(tmp_path: 
         assert the_container(ended)["restartCount"] == 0
 
     play(tmp_path, scene)
+
+
+def test_a_server_calls_again_until_the_supervisor_can_say_what_the_machine_can_do(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        with faulty_supervisors(tmp_path / "faults") as faults:
+            faults.fail("fork", errno.EAGAIN)
+            (tmp_path / "node").mkdir()
+            client = SupervisorClient(
+                tmp_path / "node", owner=True, on_events=lambda _: None, on_lost=lambda: None
+            )
+            greeted = asyncio.create_task(client.connect())
+            await until(lambda: faults.happened("fork") >= 2)
+            faults.mend("fork")
+            assert (await greeted).isolates == can_isolate()
+            await client.close(end=True)
+
+    asyncio.run(main())
 
 
 def test_ends_are_all_noticed_by_a_supervisor_without_free_descriptors(tmp_path: Path) -> None:

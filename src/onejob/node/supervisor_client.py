@@ -143,7 +143,9 @@ class SupervisorClient:
         return await self._introduce()
 
     async def _introduce(self) -> Greeting:
-        sock, self._process = await asyncio.to_thread(_reach, self._directory)
+        sock, process = await asyncio.to_thread(_reach, self._directory)
+        if process is not None:
+            self._process = process
         loop = asyncio.get_running_loop()
         _, conversation = await loop.create_unix_connection(_Conversation, sock=sock)
         self._conversation = conversation

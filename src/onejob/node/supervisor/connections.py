@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onejob.node.supervisor.listener import Listener
-from onejob.node.supervisor.loop import Loop, report
+from onejob.node.supervisor.loop import Loop, report, report_exception
 
 _READ_BYTES = 1 << 16
 #: How often the name of the socket is looked for; and how long nobody is let in after that failed.
@@ -113,11 +113,15 @@ class Connections:
         except ConnectionError:
             data = b""
         if not data:
-            self._hang_up(connection)
+            self.hang_up(connection)
             return
         *lines, connection.incoming = (connection.incoming + data).split(b"\n")
         for line in lines:
-            self._on_message(connection, json.loads(line))
+            try:
+                self._on_message(connection, json.loads(line))
+            except Exception:
+                # What else was asked is done all the same.
+                report_exception()
 
     def _write_out(self, connection: Connection) -> None:
         try:
@@ -126,14 +130,14 @@ class Connections:
         except BlockingIOError:
             pass
         except OSError:
-            self._hang_up(connection)
+            self.hang_up(connection)
             return
         blocked = len(connection.outgoing) > 0
         if blocked != connection.blocked:
             connection.blocked = blocked
             self._loop.also_when_writable(connection.sock.fileno(), blocked)
 
-    def _hang_up(self, connection: Connection) -> None:
+    def hang_up(self, connection: Connection) -> None:
         fd = connection.sock.fileno()
         if self._connections.pop(fd, None) is None:
             return

@@ -134,24 +134,10 @@ class Supervisor:
     def _requests(self, connection: Connection, message: dict[str, Any]) -> None:
         match message["do"]:
             case "hello":
-                connection.subscribed = True
-                connection.owner = bool(message.get("owner"))
-                self._write_down()
-                attempts = list(self._journal.each())
-                greeting = {
-                    "known": [describe(attempt) for attempt in attempts],
-                    "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
-                    # A damaged journal, too, may lack what it should know.
-                    "rebooted": self._journal.rebooted or self._journal.damaged,
-                    "isolates": spawn.can_isolate(),
-                    "pid_namespace_problem": (
-                        pid_namespaces.problem() if message.get("pid_namespaces") else ""
-                    ),
-                }
-                self._connections.send(connection, greeting)
+                self._greet(connection, message)
             case "spawn":
                 for request in message["items"]:
-                    self._spawn(request)
+                    self._spawn_or_refuse(request)
                 self._write_down()
             case "stop":
                 for uid, container, attempt, grace in message["items"]:
@@ -170,6 +156,29 @@ class Supervisor:
                 self._end_all()
             case unknown:
                 raise AssertionError(f"asked to do {unknown!r}")
+
+    def _greet(self, connection: Connection, message: dict[str, Any]) -> None:
+        self._write_down()
+        attempts = list(self._journal.each())
+        try:
+            greeting = {
+                "known": [describe(attempt) for attempt in attempts],
+                "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
+                # A damaged journal, too, may lack what it should know.
+                "rebooted": self._journal.rebooted or self._journal.damaged,
+                "isolates": spawn.can_isolate(),
+                "pid_namespace_problem": (
+                    pid_namespaces.problem() if message.get("pid_namespaces") else ""
+                ),
+            }
+        except OSError as error:
+            # No process to be had: what this machine can do is not known, and to be asked again.
+            report(f"a server has to call again: {error}")
+            self._connections.hang_up(connection)
+            return
+        connection.subscribed = True
+        connection.owner = bool(message.get("owner"))
+        self._connections.send(connection, greeting)
 
     def _stop(self, claim: Claim, grace: float) -> None:
         child = self._running.get(claim)
@@ -236,6 +245,17 @@ class Supervisor:
         self._watch_for_idleness()
 
     # --- how a container begins
+
+    def _spawn_or_refuse(self, request: spawn.Request) -> None:
+        """A mistake of ours must not leave this attempt, or the next one, without an answer."""
+        try:
+            self._spawn(request)
+        except Exception as error:
+            report_exception()
+            claim = Claim(*request["claim"])
+            attempt = self._journal.find(claim)
+            if attempt is not None and claim not in self._running and attempt.outcome is None:
+                self._not_started(attempt, "ContainerCannotRun", f"onejob: {error!r}", "")
 
     def _spawn(self, request: spawn.Request) -> None:
         claim = Claim(*request["claim"])

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from onejob.node.supervisor import init, linux, mounting
 from onejob.node.supervisor.failures import text_of
+from onejob.node.supervisor.pressure import DESCRIPTORS, MEMORY, pressure_of
 
 #: Spreads the pids that containers begin with over all there are: neighbours land far apart.
 _SPREAD = 0.6180339887
@@ -108,7 +109,8 @@ def spacing() -> tuple[int, int]:
 
 
 def problem() -> str:
-    """Why there can be no PID namespaces here, found out by trying; empty if there can."""
+    """Why there can be no PID namespaces here, found out by trying; empty if there can. Raises
+    OSError if there is no telling now."""
     read, write = os.pipe2(os.O_CLOEXEC)
     try:
         mounting.enter_user_namespace()
@@ -117,6 +119,8 @@ def problem() -> str:
             _try_out(write)
     except OSError as error:
         os.close(read)
+        if pressure_of(error) in (MEMORY, DESCRIPTORS) or error.errno == errno.EAGAIN:
+            raise
         return text_of(error)
     finally:
         os.close(write)

@@ -23,7 +23,7 @@ def pressure_of(error: BaseException | None) -> str:
     """The condition of the node that an error tells of, or what it was raised from; "" if none."""
     while error is not None:
         if isinstance(error, OSError):
-            if error.errno == errno.ENOSPC and str(error.strerror).startswith("unshare"):
+            if error.errno == errno.ENOSPC and str(error.strerror).startswith(("unshare", "clone")):
                 # How the kernel says that there are too many namespaces.
                 return PROCESSES
             return _BY_ERRNO.get(error.errno or 0, "")
