@@ -217,6 +217,32 @@ def test_a_sub_path_may_not_leave_its_volume(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("a/$(ABSENT)/$(EMPTY)", "missing value for ABSENT, EMPTY"),
+        ("$(ROOT)", '"/etc" must be a relative path without ".."'),
+        ("x/$(UP)", '"x/../.." must be a relative path without ".."'),
+    ],
+)
+def test_a_sub_path_that_cannot_be_filled_in_is_a_config_error(
+    tmp_path: Path, part: str, message: str
+) -> None:
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            mount = {"name": "v", "mountPath": "/data", "subPathExpr": part}
+            values = {"EMPTY": "", "ROOT": "/etc", "UP": "../.."}
+            env = [{"name": name, "value": value} for name, value in values.items()]
+            pod = a_pod("true", volumeMounts=[mount], env=env)
+            await node.create(with_spec(pod, volumes=[{"name": "v", "emptyDir": {}}]))
+            waiting = await node.until("p", lambda p: "containerStatuses" in p["status"])
+            state = the_container(waiting)["state"]["waiting"]
+            assert state["reason"] == "CreateContainerConfigError"
+            assert state["message"].endswith(message)
+
+    asyncio.run(main())
+
+
 def test_impossible_resources_leave_the_pod_pending_with_the_reason(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_process_node(tmp_path) as node:

@@ -65,6 +65,13 @@ def test_an_empty_dir_in_memory_is_a_tmpfs_that_its_containers_share(tmp_path: P
 
 
 @needs_root
+def test_an_empty_dir_in_memory_is_given_to_the_fs_group(tmp_path: Path) -> None:
+    pod = in_memory("touch /data/f && stat -c '%a %g' /data && stat -c %g /data/f")
+    pod = with_spec(pod, securityContext={"runAsUser": 1234, "fsGroup": 4321})
+    assert run(tmp_path, pod)[0] == "2777 4321\n4321\n"
+
+
+@needs_root
 def test_an_empty_dir_in_memory_holds_no_more_than_its_limit(tmp_path: Path) -> None:
     script = "head -c 70000 /dev/zero > /data/f && exit 1; stat -fc '%b %S' /data"
     text, _ = run(tmp_path, in_memory(script, sizeLimit="64Ki"))

@@ -115,6 +115,12 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replace, text)
 
 
+def missing_values(text: str, values: Mapping[str, str]) -> list[str]:
+    """The names that `$(NAME)` refers to and that have no value, or an empty one."""
+    names = {match[1] for match in _REFERENCE.finditer(text) if match[1] is not None}
+    return sorted(name for name in names if not values.get(name))
+
+
 def _from_source(
     pod: NodePod,
     container: Container,

@@ -17,6 +17,7 @@ from onejob.node.environment import (
     Settings,
     expand,
     field_value,
+    missing_values,
     resource_value,
 )
 from onejob.node.mounts import Mount
@@ -143,12 +144,16 @@ def _problems_of(volume: Volume) -> Iterator[None]:
 
 def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
     """The part of the volume that is mounted; "" for all of it. Raises ConfigProblem."""
-    part = expand(mount.sub_path_expr, env) if mount.sub_path_expr else mount.sub_path
-    if part and not _safe(part):
-        raise ConfigProblem(
-            f'failed to prepare subPath for volumeMount "{mount.name}" of container: '
-            f'"{part}" must be a relative path without ".."'
-        )
+    part, problem = mount.sub_path, ""
+    if mount.sub_path_expr:
+        if missing := missing_values(mount.sub_path_expr, env):
+            problem = f"missing value for {', '.join(missing)}"
+        part = expand(mount.sub_path_expr, env)
+    if part and not problem and not _safe(part):
+        problem = f'"{part}" must be a relative path without ".."'
+    if problem:
+        what = f'failed to prepare subPath for volumeMount "{mount.name}" of container'
+        raise ConfigProblem(f"{what}: {problem}")
     return part
 
 
