@@ -6,7 +6,9 @@ when nobody minds.
 """
 
 import asyncio
+import ctypes
 import gc
+import resource
 import time
 from collections.abc import Callable
 
@@ -22,6 +24,10 @@ _PERIOD_SECONDS = 10.0
 _QUIET_SHARE = 0.05
 #: What is due waits for a quiet period, but for no more than so many that were not: ten minutes.
 _MOST_BUSY_PERIODS = 60
+
+
+_MOST_DESCRIPTORS = 1 << 20
+_inherited_descriptors: tuple[int, int] | None = None
 
 
 def settle(cpu_seconds: Callable[[], float] = time.process_time) -> None:
@@ -49,8 +55,37 @@ class _FullLooks:
         self._busy_periods = 0 if quiet else self._busy_periods + 1
         if (quiet or self._busy_periods > _MOST_BUSY_PERIODS) and _look_is_due():
             gc.collect()
+            _give_memory_back()
             self._busy_periods = 0
         self.look_later()
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many descriptors as the system allows: by default, it may have 1024,
+    for the sake of programs that use select(). Those that it starts get back what it had."""
+    global _inherited_descriptors
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        _inherited_descriptors = (soft, hard)
+
+
+def restore_descriptor_limit(pid: int) -> None:
+    """Of a process that was just started and has not yet opened or started anything itself."""
+    if _inherited_descriptors is not None:
+        try:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, _inherited_descriptors)
+        except ProcessLookupError:
+            return
+
+
+def _give_memory_back() -> None:
+    """What was freed stays with the C library unless it is asked. Elsewhere than in glibc there is
+    nothing to ask."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _look_is_due() -> bool:

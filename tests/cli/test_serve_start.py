@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from onejob.cli.main import run_command
 from tests.cli.command_line import CommandLine
+from tests.e2e.serving import end_supervisors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -61,3 +63,30 @@ def test_a_disk_that_fails_is_named(
     assert errors.startswith(f"error: cannot start in {tmp_path}/server: ")
     assert "Input/output error" in errors
     assert errors.count("\n") == 1
+
+
+def test_the_server_may_have_all_descriptors_and_its_pods_what_it_was_given(
+    onejob: CommandLine,
+) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    given = 700
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (given, hard))
+
+    server = onejob.start("serve", "--listen", "127.0.0.1:0", preexec_fn=limit)
+    try:
+        while not (onejob.data_dir / "kubeconfig").exists():
+            assert server.poll() is None, server.communicate()
+            time.sleep(0.02)
+        raised, _ = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        assert raised == min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else raised > given
+        created = onejob.run("create", "job", "limits", "--", "sh", "-c", "ulimit -Sn; ulimit -Hn")
+        assert created.returncode == 0, created.stderr
+        assert onejob.run("wait", "job/limits").returncode == 0
+        expected = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+        assert onejob.run("logs", "job/limits").stdout.split() == [str(given), expected]
+    finally:
+        server.terminate()
+        server.communicate()
+        end_supervisors(onejob.data_dir)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 from onejob.api.answers import (
     GZIP_FROM_BYTES,
@@ -13,6 +13,10 @@ from onejob.api.answers import (
     compressed_stream,
 )
 from onejob.api.incoming import Receive, Send
+
+#: Sent at once at most: what waits for a client that does not read is held twice, in the clear and
+#: encrypted.
+_SLICE_BYTES: Final = 256 * 1024
 
 
 class Delivery:
@@ -81,7 +85,11 @@ async def _send_whole(code: int, headers: list[Header], body: bytes, send: Send)
         # The rest of that body is not wanted on this connection.
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": code, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    last = max(0, (len(body) - 1) // _SLICE_BYTES * _SLICE_BYTES)
+    for start in range(0, last, _SLICE_BYTES):
+        piece = body[start : start + _SLICE_BYTES]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": body[last:] if last else body})
 
 
 async def _pump(body: AsyncIterator[bytes], send: Send) -> None:
@@ -89,7 +97,10 @@ async def _pump(body: AsyncIterator[bytes], send: Send) -> None:
         body = _generated(body)
     async with aclosing(body) as pieces:
         async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            for start in range(0, len(piece), _SLICE_BYTES):
+                # Of most pieces, this is all.
+                part = piece[start : start + _SLICE_BYTES]
+                await send({"type": "http.response.body", "body": part, "more_body": True})
 
 
 async def _generated(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -6,10 +6,10 @@ accept JSON.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Literal
 
 from onejob.api.errors import NotAcceptable
+from onejob.api.short_cache import short_cache
 
 Media = Literal["json", "yaml"]
 Form = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
@@ -37,7 +37,7 @@ class Representation:
 JSON: Final = Representation()
 
 
-@lru_cache(maxsize=256)
+@short_cache(256)
 def negotiate(accept: str, *, watch: bool = False, tables: bool = True) -> Representation:
     """The best representation we have. Raises NotAcceptable. What is never read again, such as a
     review, has no `tables`."""
@@ -57,7 +57,7 @@ def negotiate(accept: str, *, watch: bool = False, tables: bool = True) -> Repre
     )
 
 
-@lru_cache(maxsize=64)
+@short_cache(64)
 def aggregated_discovery_version(accept: str) -> str:
     """`v2` or `v2beta1` if the client prefers aggregated discovery in it, else ""."""
     for media, parameters in _clauses(accept):
@@ -71,7 +71,7 @@ def aggregated_discovery_version(accept: str) -> str:
     return ""
 
 
-@lru_cache(maxsize=64)
+@short_cache(64)
 def prefers_protobuf_openapi(accept: str) -> bool:
     """Whether a client wants the OpenAPI v2 document as protobuf. Raises NotAcceptable if it
     wants neither that nor JSON."""

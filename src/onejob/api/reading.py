@@ -31,7 +31,7 @@ from onejob.objects.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
-from onejob.store.base import Change, Compacted, Store, Stored, TooFarBehind, Watch
+from onejob.store.base import Change, Compacted, Page, Store, TooFarBehind, Watch
 
 #: How many objects are looked at before others get a turn on the event loop.
 _CHUNK = 500
@@ -134,11 +134,11 @@ class Reading:
         )
         now = asyncio.get_running_loop().time()
         deadline = None if options.timeout_seconds is None else now + options.timeout_seconds
-        revision, initial = await self._starting_point(kind, namespace, options)
+        revision, page = self._starting_point(kind, namespace, options)
         turns, test_cost = Turns(), _test_cost(options)
-        for batch in initial:
-            events = []
-            for item in batch:
+        while page is not None:
+            events: list[WatchEvent] = []
+            for item in page.items:
                 if matches is not None:
                     await turns.spend(len(item.value) + test_cost)
                     if not matches(item.key, item.value):
@@ -146,6 +146,10 @@ class Reading:
                 events.append(WatchEvent("ADDED", item.key, item.revision, item.value))
             if events:
                 yield events
+            # A watch may be open for days: it shall not hold what it began with.
+            del events
+            # Read only once it is wanted: for a client that does not read, nothing waits.
+            page = await self._page_after(page, kind, namespace)
         if options.send_initial_events:
             yield [_bookmark(kind, revision, initial_end=True)]
         try:
@@ -158,27 +162,31 @@ class Reading:
             async for changed in live:
                 yield changed
 
-    async def _starting_point(
+    def _starting_point(
         self, kind: Kind, namespace: str, options: WatchOptions
-    ) -> tuple[int, Sequence[Sequence[Stored]]]:
-        """From which revision to follow, and what to show first."""
+    ) -> tuple[int, Page | None]:
+        """From which revision to follow, and the beginning of what to show first."""
         # A revision that was never reached belongs to another store: whoever waits for it would
         # see nothing of this one.
         self.require_reached(options.resource_version)
         from_now_on = options.resource_version in ("", "0")
         if not from_now_on and not options.send_initial_events:
-            return _parse_revision(options.resource_version), ()
+            return _parse_revision(options.resource_version), None
         if options.send_initial_events is False:
-            return self.store.revision, ()
-        pages: list[Sequence[Stored]] = []
-        at, after = 0, None
-        while True:
-            page = self.store.list(kind.storage, namespace, limit=_CHUNK, after=after, at=at)
-            pages.append(page.items)
-            at, after = page.revision, page.next_after
-            if after is None:
-                return at, pages
-            await asyncio.sleep(0)
+            return self.store.revision, None
+        page = self.store.list(kind.storage, namespace, limit=_CHUNK)
+        return page.revision, page
+
+    async def _page_after(self, page: Page, kind: Kind, namespace: str) -> Page | None:
+        if page.next_after is None:
+            return None
+        await asyncio.sleep(0)
+        try:
+            return self.store.list(
+                kind.storage, namespace, limit=_CHUNK, after=page.next_after, at=page.revision
+            )
+        except Compacted as too_old:
+            raise expired(too_old.revision, too_old.oldest) from too_old
 
     def _page_start(self, kind: Kind, namespace: str, token: str) -> tuple[int, Key]:
         """Where a list goes on. Raises BadRequest for a token that we did not give for it."""
@@ -287,9 +295,10 @@ async def _live(
                 alarm, next_bookmark = None, loop.time() + BOOKMARK_SECONDS
                 yield [_bookmark(kind, store.revision)]
                 continue
-            events = _events(batch, matches, only_name)
-            if events:
-                yield events
+            for start in range(0, len(batch), _CHUNK):
+                events = _events(batch[start : start + _CHUNK], matches, only_name)
+                if events:
+                    yield events
     except TooFarBehind as slow:
         raise Expired(f"the watch did not keep up: {slow}") from slow
     finally:

@@ -166,8 +166,15 @@ def require_form(representation: Representation, kind: Kind, *, is_list: bool) -
         )
 
 
+WATCH_LINE_TAIL: Final = b"}\n"
+
+
+def watch_line_head(event_type: str) -> bytes:
+    return b'{"type":"%s","object":' % event_type.encode()
+
+
 def watch_line(event_type: str, document: bytes) -> bytes:
-    return b'{"type":"%s","object":%s}\n' % (event_type.encode(), document)
+    return b"".join((watch_line_head(event_type), document, WATCH_LINE_TAIL))
 
 
 def is_status(document: bytes) -> bool:

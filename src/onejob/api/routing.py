@@ -5,12 +5,12 @@ which is what keeps a request cheap.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from onejob.api.errors import MethodNotAllowed, NotFound
 from onejob.api.kinds import BY_PATH, GROUPS, SERVED_KINDS, Kind, Subresource
+from onejob.api.short_cache import short_cache
 
 
 class PageNotFound(Exception):
@@ -75,7 +75,7 @@ _OBJECT_VERBS: Final = {
 _SUBRESOURCE_VERBS: Final = {**_OBJECT_VERBS, "POST": "create"}
 
 
-@lru_cache(maxsize=4096)
+@short_cache(4096)
 def locate(raw_path: str) -> Place:
     """What a path stands for. Raises PageNotFound, or NotFound within a known group."""
     segments = tuple(unquote(segment) for segment in raw_path.strip("/").split("/"))

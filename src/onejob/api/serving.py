@@ -1,16 +1,19 @@
 """The listening socket: TLS and HTTP/1.1 in front of an ASGI application, in a running loop.
 
 uvicorn's protocol does the parsing. Its `Server` is not used: that one takes over signals,
-polls ten times a second and waits for ever for open watches.
+polls ten times a second and waits for ever for open watches. Connections are accepted in
+`onejob.api.accepting`, which limits how many there are.
 """
 
 import asyncio
 import errno
+import logging
 import os
+import resource
 import socket
 import ssl
 from email.utils import formatdate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -18,9 +21,13 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.exceptions import InvalidState
 
+from onejob.api.accepting import Acceptor
 from onejob.api.authentication import peer_subject
 from onejob.api.http import ApiApp
 from onejob.clock import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _KEEP_ALIVE_SECONDS: Final = 120
 #: How long requests that are being answered may take once the server shall stop.
@@ -28,7 +35,19 @@ _GRACE_SECONDS: Final = 0.6
 _MAX_HEADER_BYTES: Final = 64 * 1024
 _HEADER_SECONDS: Final = 30.0
 _MAX_HELD_BYTES: Final = 64 * 1024
+#: What may wait in this process for a client that does not read, and about as much in the kernel.
+_UNREAD_BYTES: Final = 16 * 1024
+_SEND_BUFFER_BYTES: Final = 256 * 1024
+#: A client may pause for as long as it likes, unless very many do.
+_MAX_STALLED: Final = 256
+_STALLED_SECONDS: Final = 10.0
 _BACKLOG: Final = 1024
+#: A watch or two of every client there is; and what else the server needs descriptors for.
+_MAX_CONNECTIONS: Final = 4096
+_SPARE_DESCRIPTORS: Final = 256
+_FEWEST_CONNECTIONS: Final = 64
+
+log = logging.getLogger(__name__)
 
 
 class CannotListen(Exception):
@@ -39,22 +58,29 @@ class ApiServer:
     """`await start()`, then `address` is known; `await stop()` ends everything in a second."""
 
     def __init__(
-        self, app: ApiApp, *, host: str, port: int, tls: ssl.SSLContext, clock: Clock
+        self,
+        app: ApiApp,
+        *,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext,
+        clock: Clock,
+        max_connections: int | None = None,
     ) -> None:
         self._app = app
+        self._max_connections = max_connections or _most_connections()
         self._host = host
         self._port = port
         self._tls = tls
         self._clock = clock
         self._state = _State(clock)
-        self._listener: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
 
     @property
     def port(self) -> int:
         """The real port, also when 0 was asked for."""
-        assert self._listener is not None, "the server is not started"
-        port: int = self._listener.sockets[0].getsockname()[1]
-        return port
+        assert self._acceptor is not None, "the server is not started"
+        return self._acceptor.port
 
     @property
     def url(self) -> str:
@@ -82,18 +108,22 @@ class ApiServer:
         config.load()
         sock = _bind(self._host, self._port)
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
+        sock.listen(_BACKLOG)
+        self._acceptor = Acceptor(
+            sock,
+            self._tls,
             lambda: _Connection(config, self._state, {}, loop),
-            sock=sock,
-            ssl=self._tls,
-            backlog=_BACKLOG,
+            most=self._max_connections,
+            make_room=self._state.close_idle,
         )
+        self._state.on_closed = self._acceptor.closed
+        self._acceptor.start()
 
     async def stop(self) -> None:
         """End watches, let other requests finish for a moment, close everything."""
-        if self._listener is None:
+        if self._acceptor is None:
             return
-        self._listener.close()
+        self._acceptor.stop()
         self._app.close_streams()
         for connection in list(self._state.connections):
             try:
@@ -110,7 +140,7 @@ class ApiServer:
         for task in list(self._state.tasks):
             task.cancel()
         await self._tasks_end(_GRACE_SECONDS / 2)
-        self._listener = None
+        self._acceptor = None
 
     async def _tasks_end(self, seconds: float) -> None:
         tasks = list(self._state.tasks)
@@ -125,6 +155,42 @@ class _State(ServerState):
         super().__init__()
         self._clock = clock
         self._renew_at = 0.0
+        #: Told of every connection that ends.
+        self.on_closed: Callable[[], None] = lambda: None
+        #: Connections whose clients do not read, and since when; the longest first.
+        self._stalled: dict[_Connection, float] = {}
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def stalls(self, connection: "_Connection") -> None:
+        self._stalled[connection] = connection.loop.time()
+        self._look_at_stalled(connection.loop)
+
+    def goes_on(self, connection: "_Connection") -> None:
+        self._stalled.pop(connection, None)
+
+    def _look_at_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
+        if len(self._stalled) > _MAX_STALLED and self._stall_timer is None:
+            since = next(iter(self._stalled.values()))
+            due = max(since + _STALLED_SECONDS, loop.time() + 1)
+            self._stall_timer = loop.call_at(due, self._end_stalled, loop)
+
+    def _end_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Each holds about a quarter of a megabyte; clients come back and go on, or list again."""
+        self._stall_timer = None
+        for connection, since in tuple(self._stalled.items()):
+            if len(self._stalled) <= _MAX_STALLED or loop.time() - since < _STALLED_SECONDS:
+                break
+            log.info("hung up on a client that has not read for %.0f s", loop.time() - since)
+            del self._stalled[connection]
+            connection.transport.abort()
+        self._look_at_stalled(loop)
+
+    def close_idle(self) -> None:
+        """Of connections that are kept for a next request: clients open another when they have
+        one."""
+        for connection in tuple(self.connections):
+            if isinstance(connection, _Connection) and connection.is_idle:
+                connection.transport.close()
 
     def renew_date(self) -> None:
         now = self._clock.monotonic()
@@ -148,11 +214,22 @@ class _Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._refused = False
+        #: Of the head as parsed, and as it came.
         self._header_bytes = 0
+        self._raw_bytes = 0
+        self._new_bytes = 0
+        self._in_message = False
         self._in_headers = True
         self._header_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a client's next request."""
+        return self.timeout_keep_alive_task is not None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.set_write_buffer_limits(_UNREAD_BYTES)
         joined: Any = _JoinedWrites(transport, self.loop)
         super().connection_made(joined)
         tls = transport.get_extra_info("ssl_object")
@@ -163,29 +240,69 @@ class _Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_timer()
+        self.server_state.goes_on(self)
         super().connection_lost(exc)
+        self.server_state.on_closed()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.server_state.stalls(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.server_state.goes_on(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_headers:
-            self._header_bytes += len(data)
-        super().data_received(data)
-        if not self._in_headers or self.transport.is_closing():
+        if self._refused:
             return
-        if self._header_bytes > _MAX_HEADER_BYTES:
+        # What comes between two messages is the beginning of the next.
+        self._new_bytes = 0 if self._in_message else len(data)
+        self._raw_bytes += len(data)
+        super().data_received(data)
+        if not self._in_headers or self._refused or self.transport.is_closing():
+            return
+        if self._raw_bytes > _MAX_HEADER_BYTES:
+            # Of a line that has no end yet, the parser tells nothing.
             self._refuse(431)
         elif self._header_timer is None:
             self._await_headers()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_headers = True
+        self._in_message = self._in_headers = True
         self._header_bytes = 0
+        self._raw_bytes, self._new_bytes = self._new_bytes, 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        if not self._refused:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._stop_header_timer()
-        self.server_state.renew_date()
-        super().on_headers_complete()
+        if not self._refused:
+            self.server_state.renew_date()
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        if not self._refused:
+            super().on_message_complete()
+
+    def _count(self, size: int) -> None:
+        """Also of trailers, which come after the body."""
+        self._header_bytes += size
+        if self._header_bytes > _MAX_HEADER_BYTES and not self._refused:
+            self._refuse(431)
 
     def _await_headers(self) -> None:
         self._header_timer = self.loop.call_later(_HEADER_SECONDS, self._refuse, 408)
@@ -196,6 +313,7 @@ class _Connection(HttpToolsProtocol):
             self._header_timer = None
 
     def _refuse(self, code: int) -> None:
+        self._refused = True
         self._stop_header_timer()
         if not self.transport.is_closing():
             self.transport.write(
@@ -207,11 +325,16 @@ class _Connection(HttpToolsProtocol):
 class _Session(WebSocketsSansIOProtocol):
     """One WebSocket. uvicorn takes a refusal for no answer at all and would log it as our bug."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, config: Config, server_state: _State, **others: Any) -> None:
+        super().__init__(config, server_state, **others)
+        self._state = server_state
         # The application chooses. Some of Kubernetes' names have a slash, which is not allowed
         # in them, and the handshake would fail for that.
         self.conn.process_subprotocol = lambda headers: None  # type: ignore[method-assign]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._state.on_closed()
 
     async def send(self, message: Any) -> None:
         await super().send(message)
@@ -254,11 +377,22 @@ class _JoinedWrites:
             self._transport.write(held[0] if len(held) == 1 else b"".join(held))
 
 
+def _most_connections() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    return max(_FEWEST_CONNECTIONS, min(_MAX_CONNECTIONS, soft - _SPARE_DESCRIPTORS))
+
+
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit these: a client that is gone is noticed, and one that does not read
+        # does not take megabytes of the kernel's memory.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         sock.bind((host, port))
     except OSError as error:
         sock.close()

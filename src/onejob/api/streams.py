@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from onejob.api.answers import error_answer
 from onejob.api.errors import ApiError
@@ -10,13 +10,21 @@ from onejob.api.incoming import Request
 from onejob.api.kinds import Kind
 from onejob.api.negotiation import Representation
 from onejob.api.query import first
-from onejob.api.representations import metadata_only, watch_line
+from onejob.api.representations import (
+    WATCH_LINE_TAIL,
+    metadata_only,
+    watch_line,
+    watch_line_head,
+)
 from onejob.api.requests import WatchEvent
 from onejob.api.service import Service
 from onejob.api.tables import bookmark_table, object_table, parse_include_object
 from onejob.api.turns import DOCUMENT_COST, TURN_BYTES
 
 T = TypeVar("T")
+
+#: What is sent at once, about: as much waits in memory for each client that does not read.
+_PIECE_BYTES: Final = 16 * 1024
 
 
 class Rendering:
@@ -45,10 +53,32 @@ class Rendering:
             )
         return metadata_only(document) if self._form else document
 
-    def line(self, event: WatchEvent) -> bytes:
+    def object(self, event: WatchEvent) -> bytes:
         if event.type == "BOOKMARK" and self._form == "Table":
-            return watch_line(event.type, bookmark_table(event.document))
-        return watch_line(event.type, self.render(event.document))
+            return bookmark_table(event.document)
+        return self.render(event.document)
+
+    def pieces(self, events: Sequence[WatchEvent]) -> Iterator[bytes]:
+        """The lines of events, small ones joined. A large document is the store's own until the
+        moment a piece of it is sent: watchers who do not read have no copies of it."""
+        joined: list[bytes] = []
+        size = 0
+        for event in events:
+            document = self.object(event)
+            if len(document) > _PIECE_BYTES:
+                yield b"".join((*joined, watch_line_head(event.type)))
+                for start in range(0, len(document), _PIECE_BYTES):
+                    yield document[start : start + _PIECE_BYTES]
+                joined, size = [WATCH_LINE_TAIL], 0
+                continue
+            line = watch_line(event.type, document)
+            joined.append(line)
+            size += len(line)
+            if size >= _PIECE_BYTES:
+                yield b"".join(joined)
+                joined, size = [], 0
+        if joined:
+            yield b"".join(joined)
 
 
 async def begun(items: AsyncIterator[T], patience_seconds: float) -> "asyncio.Future[T | None]":
@@ -104,13 +134,14 @@ async def watch_lines(
     first_batch: "asyncio.Future[Sequence[WatchEvent] | None]",
     lines: Rendering,
 ) -> AsyncIterator[bytes]:
-    """Event lines, one piece per batch. A failure is the last event: the headers are gone."""
+    """Event lines, in few pieces. A failure is the last event: the headers are gone."""
     try:
         try:
             events = await first_batch
             while events is not None:
                 for turn in in_slices(events):
-                    yield b"".join(map(lines.line, turn))
+                    for piece in lines.pieces(turn):
+                        yield piece
                     if turn[-1] is not events[-1]:
                         await asyncio.sleep(0)
                 events = await anext(batches, None)

@@ -117,6 +117,7 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
     from onejob.trusted_paths import NotTrusted
 
     _end_at_once_on_sigterm()
+    own_process.raise_descriptor_limit()
     try:
         server = await HttpsServer.start(
             settings, host=host, port=port, kubeconfig=place.kubeconfig

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from onejob import own_process
 from onejob.node.exec_session import Finished
 from onejob.node.supervisor.listener import address, bind
 
@@ -321,7 +322,7 @@ def _start(directory: Path, listener: int, lock: int, folder: int) -> subprocess
     arguments = [_PACKAGES, str(directory), str(listener), str(lock), str(folder)]
     with _output(directory) as output:
         # -S and -I: no site-packages, no user's settings; it must stay small and the same.
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-S", "-I", "-c", _BOOTSTRAP, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -330,6 +331,9 @@ def _start(directory: Path, listener: int, lock: int, folder: int) -> subprocess
             start_new_session=True,
             cwd="/",
         )
+    # Before it starts anything: what it starts has its limits.
+    own_process.restore_descriptor_limit(process.pid)
+    return process
 
 
 def _output(directory: Path) -> BinaryIO:

@@ -12,6 +12,7 @@ from onejob.store.limits import MIB, Limits
 #: A watcher that catches up from disk reads this many revisions at a time.
 CATCH_UP_REVISIONS = 1_000
 CATCH_UP_BYTES = 4 * MIB
+_ENTRY_BYTES = 160
 
 
 class Past(Protocol):
@@ -44,6 +45,12 @@ class Fanout:
         #: Resource -> namespace ("" for all) -> watchers.
         self._live: dict[str, dict[str, set[LogWatch]]] = {}
         self._behind: set[LogWatch] = set()
+        #: All that was ever delivered, in bytes of documents. Watchers share these, so that what
+        #: waits for all of them together is what was delivered since the slowest took something.
+        self.delivered_bytes = 0
+        #: What queues cost besides.
+        self.queue_bytes = 0
+        self._slowest_at = 0
 
     def publish(self, changes: Sequence[Change], size: int) -> None:
         """One commit became durable."""
@@ -56,6 +63,9 @@ class Fanout:
                 by_resource.setdefault(resource, []).append(change)
         for resource, batch in by_resource.items():
             self._deliver(self._live[resource], batch)
+            self.delivered_bytes += _size(batch)
+        if self._waiting_bytes() > self._limits.all_watches_bytes:
+            self._drop_slowest()
 
     def watch(self, resource: str, namespace: str, after: int) -> "LogWatch":
         if after < self.compacted:
@@ -115,6 +125,23 @@ class Fanout:
         for watch in (*live, *self._behind):
             watch.end(error)
 
+    def _waiting_bytes(self) -> int:
+        """At most so much waits: where the slowest is was found out some time ago."""
+        return self.queue_bytes + self.delivered_bytes - self._slowest_at
+
+    def _drop_slowest(self) -> None:
+        waiting = sorted(
+            (watch for places in self._live.values() for place in places.values()
+             for watch in place if watch.waits_since is not None),
+            key=lambda watch: watch.waits_since or 0,
+        )  # fmt: skip
+        for watch in waiting:
+            self._slowest_at = watch.waits_since or 0
+            if self._waiting_bytes() <= self._limits.all_watches_bytes:
+                return
+            watch.end(TooFarBehind(f"{watch} is the slowest of all, and too much waits for it"))
+        self._slowest_at = self.delivered_bytes
+
     def _deliver(self, watchers: "dict[str, set[LogWatch]]", batch: list[Change]) -> None:
         by_namespace: dict[str, list[Change]] = {"": batch}
         if len(watchers) > ("" in watchers):
@@ -153,7 +180,8 @@ class LogWatch:
         #: Everything up to here was delivered or queued.
         self.after = after
         self._limits = limits
-        self._batches: deque[tuple[Sequence[Change], int]] = deque()
+        #: Changes, their bytes, and what had been delivered before them.
+        self._batches: deque[tuple[Sequence[Change], int, int]] = deque()
         self._waiting_changes = 0
         self._waiting_bytes = 0
         self.live = False
@@ -171,7 +199,8 @@ class LogWatch:
     async def __anext__(self) -> Sequence[Change]:
         while not self._ended:
             if self._batches:
-                batch, size = self._batches.popleft()
+                batch, size, _ = self._batches.popleft()
+                self._fanout.queue_bytes -= _queue_bytes(batch)
                 self._waiting_changes -= len(batch)
                 self._waiting_bytes -= size
                 return batch
@@ -206,7 +235,8 @@ class LogWatch:
         ):
             self.end(TooFarBehind(f"{self} is {self._waiting_changes} changes behind"))
             return
-        self._batches.append((batch, size))
+        self._batches.append((batch, size, self._fanout.delivered_bytes))
+        self._fanout.queue_bytes += _queue_bytes(batch)
         self._waiting_changes += len(batch)
         self._waiting_bytes += size
         self._rouse()
@@ -216,9 +246,15 @@ class LogWatch:
             return
         self._ended = True
         self._error = error
+        self._fanout.queue_bytes -= sum(_queue_bytes(batch) for batch, _, _ in self._batches)
         self._batches.clear()
         self._fanout.leave(self)
         self._rouse()
+
+    @property
+    def waits_since(self) -> int | None:
+        """What had been delivered when the oldest of what waits came; None if nothing waits."""
+        return self._batches[0][2] if self._batches else None
 
     def nudge(self) -> None:
         self._nudged = True
@@ -251,6 +287,11 @@ def weight(change: Change) -> int:
     """The memory that keeping a change costs, roughly: its document."""
     document = change.value if change.value is not None else change.previous
     return len(document) if document is not None else 0
+
+
+def _queue_bytes(batch: Sequence[Change]) -> int:
+    """What a batch costs in one watcher's queue, its documents aside."""
+    return _ENTRY_BYTES + 8 * len(batch)
 
 
 def _size(changes: Sequence[Change]) -> int:

@@ -17,6 +17,8 @@ class Limits:
     #: What may wait for one watcher before it is dropped.
     watch_changes: int = 16_384
     watch_bytes: int = 32 * MIB
+    #: What may wait for all of them together before the slowest is dropped.
+    all_watches_bytes: int = 64 * MIB
     #: One commit; bounds the time for which the loop publishes its changes.
     commit_changes: int = 2_048
     commit_bytes: int = 8 * MIB

@@ -2,16 +2,26 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from onejob.api.requests import WatchEvent
 from onejob.api.serving import ApiServer, CannotListen
 from onejob.clock import SystemClock
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.test_http import JOBS, added
-from tests.api.http.wire import Wire, closed, read_chunk, read_head, request_bytes, with_server
+from tests.api.http.wire import (
+    Wire,
+    closed,
+    read_chunk,
+    read_head,
+    read_reply,
+    request_bytes,
+    with_server,
+)
 
 
 def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
@@ -132,6 +142,148 @@ def test_endless_headers_are_refused(tmp_path: Path) -> None:
         await closed(writer)
 
     with_server(ScriptedService(), tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /version HTTP/1.1\r\n"
+        + b"".join(b"x-%d: %s\r\n" % (n, b"y" * 990) for n in range(100)),
+        b"GET /version HTTP/1.1\r\nx: " + b"y" * 100_000 + b"\r\n",
+        b"GET /version?" + b"y" * 100_000 + b" HTTP/1.1\r\n",
+        b"GET /version HTTP/1.1\r\n" + b"x: y\r\n" * 20_000,
+    ],
+    ids=["many", "one long", "a long query", "many small ones"],
+)
+def test_large_heads_are_refused_however_they_come(tmp_path: Path, head: bytes) -> None:
+    async def test(wire: Wire) -> None:
+        for rest in (b"\r\n", b"content-length: 5\r\n\r\nhello", b""):
+            reader, writer = await wire.connect()
+            writer.write(head + rest)
+            code, _ = await read_head(reader)
+            assert code == 431
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+            await closed(writer)
+        assert (await wire.call("GET", "/version", x="y" * 30_000)).code == 200
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+def test_connections_beyond_the_limit_wait_for_one_to_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = ScriptedService()
+    service.events = [[added("a")]]
+
+    async def test(wire: Wire) -> None:
+        watches = []
+        for _ in range(2):
+            reader, writer = await wire.connect()
+            writer.write(request_bytes("GET", f"{JOBS}?watch=true"))
+            await read_head(reader)
+            watches.append(writer)
+        waiting = [asyncio.ensure_future(wire.call("GET", "/version")) for _ in range(3)]
+        await asyncio.wait(waiting, timeout=0.2)
+        assert not any(call.done() for call in waiting)
+        watches[0].close()
+        assert [reply.code for reply in await asyncio.gather(*waiting)] == [200] * 3
+        watches[1].close()
+
+    with_server(service, tmp_path, test, max_connections=2)
+    assert caplog.text.count("all 2 connections are in use") == 1
+
+
+def test_idle_connections_make_room_for_others(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        idle = []
+        for _ in range(2):
+            reader, writer = await wire.connect()
+            writer.write(request_bytes("GET", "/version"))
+            await read_reply(reader)
+            idle.append((reader, writer))
+        assert (await wire.call("GET", "/version")).code == 200
+        for reader, writer in idle:
+            assert await reader.read() == b""
+            writer.close()
+            await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test, max_connections=2)
+
+
+def test_a_client_that_does_not_shake_hands_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.api.accepting._HANDSHAKE_SECONDS", 0.05)
+
+    async def test(wire: Wire) -> None:
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", wire.server.port)
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+            await closed(writer)
+        assert (await wire.call("GET", "/version")).code == 200
+
+    with_server(ScriptedService(), tmp_path, test, max_connections=1)
+
+
+def test_sessions_that_end_give_their_places_back(tmp_path: Path) -> None:
+    """A WebSocket's end is told to another protocol than its beginning."""
+
+    async def test(wire: Wire) -> None:
+        for _ in range(3):
+            reader, writer = await wire.connect()
+            writer.write(
+                request_bytes(
+                    "GET",
+                    "/api/v1/namespaces/default/pods/p/exec?command=x&stdout=1",
+                    connection="Upgrade",
+                    upgrade="websocket",
+                    sec_websocket_version="13",
+                    sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==",
+                    sec_websocket_protocol="v5.channel.k8s.io",
+                )
+            )
+            await read_head(reader)
+            writer.close()
+            await closed(writer)
+        assert (await wire.call("GET", "/version")).code == 200
+
+    with_server(ScriptedService(), tmp_path, test, max_connections=1)
+
+
+class Torrent(ScriptedService):
+    """A watch that never ends."""
+
+    async def watch(self, *_: object) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        while True:
+            yield [added("a" * 10_000)]
+            await asyncio.sleep(0)
+
+
+def test_of_very_many_clients_that_do_not_read_the_first_are_hung_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.api.serving._MAX_STALLED", 1)
+    monkeypatch.setattr("onejob.api.serving._STALLED_SECONDS", 0.05)
+
+    async def test(wire: Wire) -> None:
+        watches = []
+        for _ in range(3):
+            reader, writer = await wire.connect()
+            writer.write(request_bytes("GET", f"{JOBS}?watch=true"))
+            await read_head(reader)
+            watches.append((reader, writer))
+        while len(wire.server._state.connections) > 1:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.02)
+        left = [reader for reader, _ in watches if not reader.at_eof()]
+        assert await left[-1].readexactly(1_000_000), "the last goes on as soon as it reads"
+        for _, writer in watches:
+            writer.transport.abort()
+
+    with_server(Torrent(), tmp_path, test)
 
 
 @pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nhost: "])

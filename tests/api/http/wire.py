@@ -132,6 +132,7 @@ async def closed(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[Wire]:
     clock = SystemClock()
+    most = extra.pop("max_connections", None)
     certificates = ensure_certificates(directory / "pki", server_names("127.0.0.1"), clock.now())
     metrics = Metrics()
     app = ApiApp(
@@ -145,7 +146,7 @@ async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[
         **extra,
     )
     tls = certificates.server_context(client_authority=certificates.authority)
-    server = ApiServer(app, host="127.0.0.1", port=0, tls=tls, clock=clock)
+    server = ApiServer(app, host="127.0.0.1", port=0, tls=tls, clock=clock, max_connections=most)
     await server.start()
     try:
         yield Wire(server, metrics, certificates)

@@ -1,0 +1,32 @@
+"""Remembering what was worked out for a text, if it is short.
+
+Callers choose the texts: a thousand of a megabyte each must not stay in memory.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LONGEST = 512
+
+
+def short_cache(
+    entries: int, longest: int = _LONGEST
+) -> Callable[[Callable[Concatenate[str, P], T]], Callable[Concatenate[str, P], T]]:
+    """As `lru_cache` for a function whose first argument is a text; longer ones are not kept."""
+
+    def decorate(function: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
+        cached = cast("Callable[Concatenate[str, P], T]", lru_cache(maxsize=entries)(function))
+
+        @wraps(function)
+        def look_up(text: str, /, *rest: P.args, **named: P.kwargs) -> T:
+            if len(text) > longest:
+                return function(text, *rest, **named)
+            return cached(text, *rest, **named)
+
+        return look_up
+
+    return decorate

@@ -1,0 +1,82 @@
+"""What waits for all watchers together is limited; the slowest goes first, and may come back."""
+
+from pathlib import Path
+
+import pytest
+
+from onejob.store.base import TooFarBehind
+from onejob.store.limits import MIB, Limits
+from onejob.virtual_time import run_virtual
+from tests.store.support import a_store, collect, pod, write
+
+LIMITS = Limits(all_watches_bytes=100_000, recent_changes=1)
+
+
+def test_what_watchers_share_counts_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "db", limits=LIMITS) as store:
+            watches = [store.watch("pods", after=store.revision) for _ in range(20)]
+            for number in range(5):
+                await write(store, pod(f"{number}"), "x" * 10_000)
+            for watch in watches:
+                assert len(await collect(watch, 5)) == 5
+
+    run_virtual(main())
+
+
+def test_the_slowest_is_dropped_first(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "db", limits=LIMITS) as store:
+            slow = store.watch("pods", after=store.revision)
+            for number in range(5):
+                await write(store, pod(f"{number}"), "x" * 10_000)
+            quicker = store.watch("pods", after=store.revision)
+            keeping_up = store.watch("pods", after=store.revision)
+            for number in range(5):
+                await write(store, pod(f"{number}"), "y" * 10_000)
+                await collect(keeping_up, 1)
+            with pytest.raises(TooFarBehind, match="slowest"):
+                await anext(slow)
+            assert len(await collect(quicker, 5)) == 5
+            await write(store, pod("0"), "z")
+            assert len(await collect(keeping_up, 1)) == 1
+
+    run_virtual(main())
+
+
+def test_many_queues_of_small_changes_count_too(tmp_path: Path) -> None:
+    """The documents are nothing, but each of the watchers has a place for each of them."""
+
+    async def main() -> None:
+        async with a_store(tmp_path / "db", limits=LIMITS) as store:
+            watches = [store.watch("pods", after=store.revision) for _ in range(50)]
+            for _ in range(100):
+                await write(store, pod("0"), "x")
+            dropped = sum(watch._error is not None for watch in watches)
+            assert dropped > 0
+            assert store._fanout.queue_bytes <= LIMITS.all_watches_bytes
+            for watch in watches:
+                watch.close()
+            assert store._fanout.queue_bytes == 0
+
+    run_virtual(main())
+
+
+def test_a_dropped_one_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "db", limits=LIMITS) as store:
+            start = store.revision
+            slow = store.watch("pods", after=start)
+            for number in range(20):
+                await write(store, pod(f"{number}"), "x" * 10_000)
+            with pytest.raises(TooFarBehind):
+                await anext(slow)
+            again = store.watch("pods", after=start)
+            assert len(await collect(again, 20)) == 20
+
+    run_virtual(main())
+
+
+def test_the_budget_is_larger_than_that_of_one() -> None:
+    limits = Limits()
+    assert limits.watch_bytes < limits.all_watches_bytes <= 128 * MIB
