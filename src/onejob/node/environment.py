@@ -72,6 +72,15 @@ def environment(
 ) -> dict[str, str]:
     """`base`, HOSTNAME, Services, envFrom, env: later ones win. Raises ConfigProblem."""
     result = dict(base)
+    room = _LONGEST_OF_ALL
+
+    def put(name: str, value: str) -> None:
+        nonlocal room
+        result[name] = value
+        room -= len(value)
+        if room < 0:
+            raise ConfigProblem(f"variables take more than {_LONGEST_OF_ALL} characters")
+
     result["HOSTNAME"] = pod.hostname
     namespace = pod.metadata.namespace
     if pod.spec.enable_service_links:
@@ -89,28 +98,42 @@ def environment(
                 continue
             raise ConfigProblem(f'{key[:-1]} "{reference.name}" not found')
         for name, value in values.items():
-            result[source.prefix + name] = _text(value)
+            put(source.prefix + name, _text(value))
     for variable in container.env:
         if variable.value_from is None:
-            result[variable.name] = expand(variable.value, result)
-            continue
-        found = _from_source(pod, container, variable.value_from, settings, node)
+            found: str | None = expand(variable.value, result)
+        else:
+            found = _from_source(pod, container, variable.value_from, settings, node)
         if found is not None:
-            result[variable.name] = found
+            put(variable.name, found)
     return result
 
+
+#: What Linux takes of one argument or variable, and of all of them.
+_LONGEST_TEXT = 128 * 1024
+_LONGEST_OF_ALL = 6 * 1024 * 1024
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes its value if there is one; `$$` is a plain dollar sign."""
+    """`$(NAME)` becomes its value if there is one; `$$` is a plain dollar sign. Raises
+    ConfigProblem for more than a process can be given: thirty variables of which each holds the
+    one before twice would fill any memory."""
     if "$" not in text:
         return text
+    length = len(text)
 
     def replace(match: re.Match[str]) -> str:
+        nonlocal length
         name = match[1]
-        return "$" if name is None else values.get(name, match[0])
+        value = "$" if name is None else values.get(name, match[0])
+        length += len(value)
+        if length > _LONGEST_TEXT + len(text):
+            raise ConfigProblem(
+                f"a text with references to variables takes more than {_LONGEST_TEXT} characters"
+            )
+        return value
 
     return _REFERENCE.sub(replace, text)
 
@@ -119,6 +142,18 @@ def missing_values(text: str, values: Mapping[str, str]) -> list[str]:
     """The names that `$(NAME)` refers to and that have no value, or an empty one."""
     names = {match[1] for match in _REFERENCE.finditer(text) if match[1] is not None}
     return sorted(name for name in names if not values.get(name))
+
+
+def expand_all(words: Iterable[str], values: Mapping[str, str]) -> list[str]:
+    """A command line. Raises ConfigProblem."""
+    expanded: list[str] = []
+    room = _LONGEST_OF_ALL
+    for word in words:
+        expanded.append(expand(word, values))
+        room -= len(expanded[-1])
+        if room < 0:
+            raise ConfigProblem(f"the command takes more than {_LONGEST_OF_ALL} characters")
+    return expanded
 
 
 def _from_source(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onejob.api.quantity import BadQuantity, parse_quantity
-from onejob.node.environment import ConfigProblem, expand
+from onejob.node.environment import ConfigProblem, expand_all
 from onejob.node.mounts import Mount
 from onejob.node.podman_engine import Abilities
 from onejob.node.podman_images import ImageFacts
@@ -93,7 +93,7 @@ def run_request(
     if pod.spec.host_network and not any(o.startswith("--net") for o in around.options):
         arguments.append("--network=host")
     arguments += around.options
-    command = [expand(word, env) for word in (*container.command, *container.args)]
+    command = expand_all((*container.command, *container.args), env)
     if container.command:
         arguments.append(f"--entrypoint={command.pop(0)}")
     # Whatever the image is called, it is no option.

@@ -18,7 +18,7 @@ from onejob.api.requests import LogOptions
 from onejob.clock import Clock
 from onejob.node.conditions import NodeCondition, NodeConditions
 from onejob.node.descriptors import Sink
-from onejob.node.environment import ConfigProblem, environment, expand, settings_used
+from onejob.node.environment import ConfigProblem, environment, expand_all, settings_used
 from onejob.node.exec_session import ExecSession, Finished
 from onejob.node.furnishing import Furnishing
 from onejob.node.images import NoStandIn
@@ -329,7 +329,7 @@ class ProcessRuntime:
         command: tuple[str, ...],
     ) -> dict[str, Any]:
         env = environment(pod, container, self._settings.base_env, settings, self._settings.node)
-        argv = [expand(word, env) for word in command]
+        argv = expand_all(command, env)
         request: dict[str, Any] = {
             "claim": ref,
             "argv": argv,
