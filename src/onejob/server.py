@@ -43,6 +43,7 @@ from onejob.node.runtime import Runtime, RuntimeUnavailable
 from onejob.node.simulated import SimulatedRuntime
 from onejob.planning.names import TRACKING
 from onejob.planning.placement import Amounts
+from onejob.planning.security import Means
 from onejob.planning.settings import Settings as JobSettings
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
@@ -85,6 +86,10 @@ class Settings:
     node_name: str = ""
     #: Pods may read this host's files, but not change them.
     host_read_only: bool = False
+    #: Folders that they may change all the same.
+    writable: tuple[str, ...] = ()
+    #: What they then do not see; None for the data dir alone.
+    hidden: Path | None = None
     #: Whether containers that are processes get PID namespaces; "auto": if they outlive us and we
     #: are root, where the machine allows it.
     pid_namespace: PidNamespace = "auto"
@@ -114,6 +119,7 @@ class ControlPlane:
             rng=world.rng,
             gates=settings.gates,
             tracking=settings.tracking_finalizer,
+            means=Means(engine=settings.runtime != "process", root=os.geteuid() == 0),
         )
         #: The trusted in-process client.
         self.client = LocalClient(self.service)
@@ -314,6 +320,8 @@ def _runtime(settings: Settings, clock: Clock, node: NodeContext) -> Runtime:
             working_dir=settings.working_dir,
             end_with_owner=settings.pods_end_with_us,
             host_read_only=settings.host_read_only,
+            writable=settings.writable,
+            hidden=settings.hidden,
             pid_namespace=_pid_namespace(settings),
         ),
     )

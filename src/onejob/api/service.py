@@ -43,6 +43,7 @@ from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.meta import NAMESPACES, Key
 from onejob.planning.names import TRACKING
+from onejob.planning.security import Means
 from onejob.store.base import CommitFailed, Store, StoreError
 
 #: Kinds whose DELETE answers with the object even when it is gone at once.
@@ -63,14 +64,17 @@ class Service:
         rng: Random,
         gates: FeatureGates,
         tracking: str = TRACKING,
+        means: Means | None = None,
     ) -> None:
-        """`tracking` is the name written where Jobs are marked as tracked."""
+        """`tracking` is the name written where Jobs are marked as tracked; `means` is how the node
+        enforces a securityContext, if there is one to warn of."""
         strategies = {kind.resource: strategy_for(kind, gates, tracking=tracking) for kind in KINDS}
         self.store = store
         self.clock = clock
         self.strategies = strategies
         #: The synchronous half of every write; callers batch with it, then await `durable`.
-        self.writes = Writes(store, strategies, load_schema(), clock, rng)
+        means = means or Means(engine=True)
+        self.writes = Writes(store, strategies, load_schema(), clock, rng, means)
         self.worker = Worker()
         self._reading = Reading(store, strategies)
         self._other_names = OtherNames(self, self._reading)

@@ -51,10 +51,12 @@ from onejob.api.patching import json_patch, merge_patch
 from onejob.api.pieces import at_revision
 from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
 from onejob.api.schema import Schema, Type, WrongShape, all_problems
+from onejob.api.security_warnings import security_warnings
 from onejob.api.strategic_merge import strategic_merge
 from onejob.api.strategy import Document, Strategy
 from onejob.clock import Clock
 from onejob.objects.meta import NAMESPACES, Key
+from onejob.planning.security import Means
 from onejob.store.base import StagingStore, Stored
 
 #: What etcd takes of one object.
@@ -74,6 +76,8 @@ class Writes:
     schema: Schema
     clock: Clock
     rng: Random
+    #: How the node enforces a securityContext.
+    means: Means
 
     # --- create ---------------------------------------------------------------------------
 
@@ -115,6 +119,7 @@ class Writes:
             # Upstream's types always have one, so clients expect to find it.
             doc.setdefault("status", {})
         warnings = [*warnings, *strategy.warnings_on_create(doc)]
+        warnings += security_warnings(kind, doc, self.means)
         key = Key(kind.storage, namespace, name)
         if self.store.newest(key) is not None:
             raise already_exists(kind.resource, name)

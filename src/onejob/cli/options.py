@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import functools
+import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,12 @@ def node_options(function: F) -> F:
                 help="Whether processes may change this host's files.",
             ),
             click.option(
+                "--writable",
+                multiple=True,
+                metavar="FOLDER",
+                help="With --host-fs ro: may be changed all the same.",
+            ),
+            click.option(
                 "--pid-namespace",
                 type=click.Choice(["auto", "on", "off"]),
                 default="auto",
@@ -106,6 +113,20 @@ def node_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def parse_writable(folders: Sequence[str], host_fs: str, pid_namespace: str) -> tuple[str, ...]:
+    """Folders that `--host-fs ro` excepts, by their real paths."""
+    if folders and host_fs != "ro":
+        raise CommandError("--writable excepts a folder from --host-fs ro", "give both")
+    if host_fs == "ro" and pid_namespace == "off":
+        raise CommandError(
+            "--host-fs ro cannot be kept without PID namespaces", "leave out --pid-namespace off"
+        )
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise CommandError(f"--writable {folder}: there is no such folder")
+    return tuple(os.path.realpath(folder) for folder in folders)
 
 
 def parse_engine(text: str, runtime: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from onejob.cli.options import (
     parse_capacity,
     parse_engine,
     parse_image_map,
+    parse_writable,
 )
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def command(
     engine: str,
     engine_option: tuple[str, ...],
     host_fs: str,
+    writable: tuple[str, ...],
     pid_namespace: "PidNamespace",
     default_failed_pods_limit: int | None,
     feature_gates: str,
@@ -140,6 +142,7 @@ def command(
             engine=parse_engine(engine, runtime),
             engine_options=engine_option,
             host_read_only=host_fs == "ro",
+            writable=parse_writable(writable, host_fs, pid_namespace),
             pid_namespace=pid_namespace,
             default_failed_pods_limit=default_failed_pods_limit,
             timeout_seconds=timeout,

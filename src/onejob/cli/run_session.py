@@ -63,6 +63,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
     engine: tuple[str, ...] = ("podman",)
     engine_options: tuple[str, ...] = ()
     host_read_only: bool = False
+    writable: tuple[str, ...] = ()
     pid_namespace: PidNamespace = "auto"
     #: Of Jobs that do not say; None keeps all.
     default_failed_pods_limit: int | None = None
@@ -201,6 +202,8 @@ class _Session:
             engine=self._options.engine,
             engine_options=self._options.engine_options,
             host_read_only=self._options.host_read_only,
+            writable=self._options.writable,
+            hidden=None if self._options.data_dir is None else self._options.data_dir.path,
             pid_namespace=self._options.pid_namespace,
             default_failed_pods_limit=self._options.default_failed_pods_limit,
             pods_end_with_us=True,

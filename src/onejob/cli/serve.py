@@ -13,6 +13,7 @@ from onejob.cli.options import (
     parse_engine,
     parse_image_map,
     parse_listen,
+    parse_writable,
 )
 from onejob.planning.names import TRACKING_NAMES
 
@@ -56,6 +57,7 @@ def command(
     engine: str,
     engine_option: tuple[str, ...],
     host_fs: str,
+    writable: tuple[str, ...],
     pid_namespace: "PidNamespace",
     feature_gates: str,
     data_dir: str | None,
@@ -89,6 +91,8 @@ def command(
         default_failed_pods_limit=default_failed_pods_limit,
         tracking_finalizer=tracking_finalizer_name,
         host_read_only=host_fs == "ro",
+        hidden=place.path,
+        writable=parse_writable(writable, host_fs, pid_namespace),
         pid_namespace=pid_namespace,
         local_zone=local_zone(),
     )

@@ -45,6 +45,8 @@ class NodeContext:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     #: The Services of a namespace.
     services: Callable[[str], Iterable[Service]] = lambda namespace: ()
+    #: Whether a hostPath that does not exist may be created.
+    makes_host_paths: bool = True
 
 
 def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:

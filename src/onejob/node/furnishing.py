@@ -6,6 +6,7 @@ links stand in for them.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from onejob.node.hosts_file import HOSTS, make_hosts_file
 from onejob.node.last_message import last_message, make_message_file
 from onejob.node.links import LinkRefused, Links
 from onejob.node.logs import log_path
-from onejob.node.mounts import Mount, plan_mounts
+from onejob.node.mounts import HostView, Mount, plan_mounts
 from onejob.node.process_settings import ProcessSettings
 from onejob.node.runtime import AttemptRef
 from onejob.node.scratch import ScratchFolders
@@ -36,6 +37,7 @@ class Furnishing:
         self._data_dir = data_dir
         self._pods = data_dir / "pods"
         self._settings = settings
+        self._node = replace(settings.node, makes_host_paths=not settings.host_read_only)
         self._isolates = isolates
         self._remove = remove
         self._links: Links
@@ -83,13 +85,14 @@ class Furnishing:
         falls_back = container.termination_message_policy == "FallbackToLogsOnError"
         aliases = pod.spec.host_aliases
         special = container.volume_mounts or names_message_file or falls_back or aliases
-        if not special and not self._settings.host_read_only:
+        read_only = self._settings.host_read_only or "read_only_root" in request
+        if not special and not read_only:
             return []
         self._furnished.add(pod.uid)
         folder = self._pods / pod.uid
         notes: list[str] = []
         mounts = container_mounts(
-            pod, container, folder, settings, self._settings.node, request["env"], notes
+            pod, container, folder, settings, self._node, request["env"], notes
         )
         isolates = self._isolates()
         if names_message_file:
@@ -109,14 +112,20 @@ class Furnishing:
         elif aliases and all(mount.mount_path != HOSTS for mount in container.volume_mounts):
             mounts.append(Mount(str(make_hosts_file(self._pods, pod)), HOSTS))
         if isolates:
-            self._mount(request, folder, mounts)
+            self._mount(request, pod.uid, mounts)
         else:
             self._link(pod, container, mounts)
         return notes
 
+    def empty_request(self) -> dict[str, Any]:
+        """What a container that asks for nothing has mounted: to try out whether it can be."""
+        request: dict[str, Any] = {"pids": "container", "env": {}, "cwd": "/"}
+        self._mount(request, "trial", [])
+        return request
+
     def refresh(self, pod: NodePod, settings: FetchedSettings) -> None:
         """Bring the files in a Pod's volumes up to date. Raises VolumeProblem."""
-        refresh_volumes(pod, self._pods / pod.uid, settings, self._settings.node)
+        refresh_volumes(pod, self._pods / pod.uid, settings, self._node)
 
     def last_message(self, ref: AttemptRef, code: int) -> str:
         """What an attempt that ended with `code` left to be told."""
@@ -157,23 +166,32 @@ class Furnishing:
     def close(self) -> None:
         self._scratch.close()
 
-    def _mount(self, request: dict[str, Any], folder: Path, mounts: list[Mount]) -> None:
-        if not mounts and not self._settings.host_read_only:
+    def _mount(self, request: dict[str, Any], uid: str, mounts: list[Mount]) -> None:
+        view = self._view(request, uid)
+        if not mounts and not view.read_only:
             return
         shell = self._settings.shell.for_variables(request["env"])
         if shell.program:
             mounts.append(Mount(shell.program, shell.replaces))
-        root = folder / "root"
+        root = self._pods / uid / "root"
         root.mkdir(parents=True, exist_ok=True)
-        plan = plan_mounts(
-            mounts,
-            str(root),
-            host_read_only=self._settings.host_read_only,
-            writable=[request["cwd"]],
-            own_proc="pids" in request,
-        )
+        plan = plan_mounts(mounts, str(root), view)
         request["mounts"] = plan.steps
         request["root"] = plan.root
+        if plan.sealed:
+            request["sealed"] = True
+
+    def _view(self, request: dict[str, Any], uid: str) -> HostView:
+        sealed = self._settings.host_read_only
+        wanted = request.pop("read_only_root", False)
+        return HostView(
+            read_only=sealed or wanted,
+            sealed=sealed,
+            hidden=(str(self._settings.hidden or self._data_dir),),
+            writable=self._settings.writable if sealed else (),
+            own_folder="" if wanted else self._scratch.known(uid),
+            own_proc="pids" in request,
+        )
 
     def _link(self, pod: NodePod, container: Container, mounts: Sequence[Mount]) -> None:
         if self._settings.host_read_only:

@@ -6,16 +6,17 @@ into which the host's directories are bound, opened up along the way to the miss
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 #: What, source, target, read-only; see `onejob.node.supervisor.spawn`. `host` is a bind of
 #: something of the host's that may be gone by then. The source of a `directory` or `file` is the
 #: folder that it must not leave, "" in the new root itself, where nobody else can put anything;
-#: that of a part of a volume is the volume and the part.
+#: that of a part of a volume is the volume and the part; that of a `tmpfs` are its options. `seal`
+#: makes everything read-only that is mounted by then.
 Step: TypeAlias = tuple[
-    Literal["proc", "tmpfs", "directory", "file", "symlink", "host", "bind"],
+    Literal["proc", "devpts", "tmpfs", "seal", "directory", "file", "symlink", "host", "bind"],
     str | tuple[str, str],
     str,
     bool,
@@ -39,37 +40,69 @@ class MountPlan:
     steps: tuple[Step, ...]
     #: Where to change root to in the end; "" to stay.
     root: str = ""
+    #: The container is to reach nothing but what is planned.
+    sealed: bool = False
 
 
-def plan_mounts(
-    mounts: Sequence[Mount],
-    root: str,
-    *,
-    host_read_only: bool = False,
-    writable: Iterable[str] = (),
-    own_proc: bool = False,
-) -> MountPlan:
-    """`root` is an empty directory for the new root. `writable` paths stay so on a host that is
-    otherwise shown read-only. `own_proc` shows the container's own PID namespace in /proc."""
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """What a container sees of the host, beside its volumes."""
+
+    #: Its files cannot be changed.
+    read_only: bool = False
+    #: Nor in any other way than through its files: devices, sockets and sysctls are not there.
+    sealed: bool = False
+    #: Folders that a sealed view does not show.
+    hidden: tuple[str, ...] = ()
+    #: Paths that can be changed all the same.
+    writable: tuple[str, ...] = ()
+    #: The Pod's own folder inside a hidden one; "" if there is none to be seen.
+    own_folder: str = ""
+    #: /proc shows the container's own PID namespace.
+    own_proc: bool = False
+
+    @property
+    def trees_apart(self) -> tuple[str, ...]:
+        """What is not a matter of the host's files, and comes after they are read-only."""
+        if self.sealed:
+            return _MADE_ANEW
+        return _KERNELS_OWN if self.read_only else ()
+
+
+def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan:
+    """`root` is an empty directory for the new root."""
     # A directory's path is shorter than that of anything in it.
     resolved = sorted(_resolve(mounts), key=lambda mount: len(mount.target))
     around = {mount.target: _around(mount, resolved) for mount in resolved}
     fits = all(_fits(mount) and not around[mount.target] for mount in resolved)
-    if not host_read_only and fits:
-        first = ONLY_PROC if own_proc else ()
+    if not view.read_only and fits:
+        first = ONLY_PROC if view.own_proc else ()
         return MountPlan((*first, *(_bind(mount, "") for mount in resolved)))
-    steps: list[Step] = [("tmpfs", "", root, False)]
     opened = _opened(resolved)
+    late = view.trees_apart
+    steps: list[Step] = [("tmpfs", "", root, False)]
     for folder in sorted(opened, key=len):
-        steps.extend(_open(folder, root, opened, host_read_only))
-    if own_proc:
+        if not _within(folder, late):
+            steps.extend(_open(folder, root, opened, late))
+    if view.read_only:
+        # Once the root is sealed, nothing can be made there to mount over.
+        steps.extend(
+            _place(mount, root, root)
+            for mount in resolved
+            if not around[mount.target] and not _within(mount.target, late)
+        )
+        steps.append(("seal", "", root, True))
+    steps.extend(_kernel_trees(root) if view.sealed else _host_trees(root, opened, late))
+    if view.own_proc and not view.sealed:
         steps.append(("proc", "", root + "/proc", False))
-    if host_read_only:
-        steps.extend(_bind(Mount(path, path), root) for path in writable)
+    steps.extend(("bind", path, root + path, False) for path in view.writable)
+    steps.extend(_hide(root, view))
     for mount in resolved:
-        steps.append(_place(mount, root, root + around[mount.target]))
-        steps.append(_bind(mount, root))
-    return MountPlan(tuple(steps), root)
+        tree = _within(mount.target, late)
+        if not view.read_only or around[mount.target] or tree:
+            steps.append(_place(mount, root, root + (around[mount.target] or tree)))
+        steps.append(_bind_in_view(mount, root, view))
+    return MountPlan(tuple(steps), root, sealed=view.sealed)
 
 
 def _resolve(mounts: Sequence[Mount]) -> list[Mount]:
@@ -116,10 +149,12 @@ def _opened(mounts: Sequence[Mount]) -> set[str]:
 
 
 #: The kernel's own trees; what may be written there is not the host's files.
-_NEVER_READ_ONLY = frozenset({"/proc", "/sys", "/dev"})
+_KERNELS_OWN = ("/dev", "/proc", "/sys")
+#: In a sealed view these are made anew: they lead to the kernel, or to daemons of the host.
+_MADE_ANEW = ("/dev", "/proc", "/run")
 
 
-def _open(folder: str, root: str, opened: set[str], read_only: bool) -> list[Step]:
+def _open(folder: str, root: str, opened: set[str], apart: Sequence[str] = ()) -> list[Step]:
     steps: list[Step] = []
     entries = [os.path.join(folder, name) for name in os.listdir(folder)]
     # What holds the new root goes first: bound while that is empty, it is not copied into itself.
@@ -128,12 +163,98 @@ def _open(folder: str, root: str, opened: set[str], read_only: bool) -> list[Ste
         target = root + path
         if os.path.islink(path):
             steps.append(("symlink", os.readlink(path), target, False))
-        elif path in opened:
+        elif path in opened and path not in apart:
             steps.append(("directory", "", target, False))
         elif os.path.exists(path):
             steps.append(("directory" if os.path.isdir(path) else "file", "", target, False))
-            steps.append(("host", path, target, read_only and path not in _NEVER_READ_ONLY))
+            if path not in apart:
+                steps.append(("host", path, target, False))
     return steps
+
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = {
+    "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
+}  # fmt: skip
+#: As container engines have it: what root could do harm with although it has no capabilities.
+_PROC_READ_ONLY = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+_PROC_MASKED = ("kcore", "keys", "timer_list")
+
+
+def _within(path: str, trees: Sequence[str]) -> str:
+    """The tree that a path is in; "" if it is in none."""
+    return next((tree for tree in trees if path == tree or path.startswith(tree + "/")), "")
+
+
+def _host_trees(root: str, opened: set[str], apart: Sequence[str]) -> Iterator[Step]:
+    """The kernel's trees as the host has them, in a view whose files are read-only."""
+    for tree in apart:
+        folders = sorted((folder for folder in opened if _within(folder, (tree,))), key=len)
+        if not folders:
+            yield ("host", tree, root + tree, False)
+            continue
+        yield ("tmpfs", "", root + tree, False)
+        for folder in folders:
+            yield from _open(folder, root, opened)
+
+
+def _hide(root: str, view: HostView) -> Iterator[Step]:
+    for folder in view.hidden if view.sealed else ():
+        if tree := _within(folder, _MADE_ANEW):
+            yield ("directory", root + tree, root + folder, False)
+        yield ("tmpfs", "", root + folder, False)
+        if view.own_folder.startswith(folder + "/"):
+            yield ("directory", root + folder, root + view.own_folder, False)
+            yield ("bind", view.own_folder, root + view.own_folder, False)
+
+
+def _kernel_trees(root: str) -> Iterator[Step]:
+    """A /proc, /dev and /run that give no way to change the host."""
+    yield ("proc", "", root + "/proc", False)
+    for name in _PROC_READ_ONLY:
+        if os.path.exists(f"/proc/{name}"):
+            yield ("bind", f"{root}/proc/{name}", f"{root}/proc/{name}", True)
+    for name in _PROC_MASKED:
+        if os.path.exists(f"/proc/{name}"):
+            yield ("bind", "/dev/null", f"{root}/proc/{name}", True)
+    dev = root + "/dev"
+    yield ("tmpfs", "", dev, False)
+    for name in _DEVICES:
+        yield ("file", dev, f"{dev}/{name}", False)
+        yield ("bind", f"/dev/{name}", f"{dev}/{name}", False)
+    for name, target in _DEVICE_LINKS.items():
+        yield ("symlink", target, f"{dev}/{name}", False)
+    for name in ("pts", "shm"):
+        yield ("directory", dev, f"{dev}/{name}", False)
+    yield ("devpts", "", f"{dev}/pts", False)
+    yield ("tmpfs", "mode=1777", f"{dev}/shm", False)
+    yield from _run_tree(root)
+
+
+def _run_tree(root: str) -> Iterator[Step]:
+    """Without the sockets of the host's daemons, but with what tells how to find names."""
+    if not os.path.isdir("/run"):
+        return
+    run = root + "/run"
+    yield ("tmpfs", "", run, False)
+    for entry in os.scandir("/run"):
+        if entry.is_symlink():
+            yield ("symlink", os.readlink(entry.path), root + entry.path, False)
+    resolver = os.path.realpath("/etc/resolv.conf")
+    if resolver.startswith("/run/") and os.path.isfile(resolver):
+        yield ("file", run, root + resolver, False)
+        yield ("bind", resolver, root + resolver, True)
+
+
+def _bind_in_view(mount: Mount, root: str, view: HostView) -> Step:
+    """In a sealed view, what is mounted from elsewhere on the host is what the container may see
+    of it anyway."""
+    own = any(mount.source.startswith(folder + "/") for folder in view.hidden)
+    if not view.sealed or own:
+        return _bind(mount, root)
+    part = os.path.relpath(os.path.realpath(mount.source), "/")
+    return ("bind", (root, part), root + mount.target, mount.read_only)
 
 
 def _place(mount: Mount, root: str, inside: str) -> Step:

@@ -20,7 +20,8 @@ from onejob.node.podman_records import (
     STOP_SIGNAL,
 )
 from onejob.node.runtime import AttemptRef
-from onejob.objects.pod_spec import Container, NodePod
+from onejob.objects.pod_spec import Container, NodePod, Profile
+from onejob.planning.security import root_refusal
 
 #: As the kubelet rotates: the engine keeps one file of this size, we keep five.
 _LOG_BYTES = 10 * 1024 * 1024
@@ -71,6 +72,7 @@ def run_request(
     around: Surrounding,
 ) -> RunRequest:
     """Raises ConfigProblem."""
+    _refuse_root(pod, container, image)
     env_arguments, client_env = pass_environment(env)
     arguments = [
         "--detach",
@@ -78,6 +80,7 @@ def run_request(
         f"--name={container_name(ref)}",
         *_labels(pod, container, ref, image, around),
         *_identity(pod, container, image),
+        *security_arguments(pod, container, is_docker=around.is_docker),
         *_limits(container, around.abilities),
         *env_arguments,
         *(_volume(mount) for mount in mounts),
@@ -145,6 +148,53 @@ def _identity(pod: NodePod, container: Container, image: ImageFacts) -> list[str
         arguments.append(f"--user={user}")
     groups = [*([] if shared.fs_group is None else [shared.fs_group]), *shared.supplemental_groups]
     return [*arguments, *(f"--group-add={number}" for number in groups)]
+
+
+def _refuse_root(pod: NodePod, container: Container, image: ImageFacts) -> None:
+    name = image.user.partition(":")[0] or "0"
+    number = int(name) if name.isdigit() else None
+    refused = root_refusal(pod, container, default_user=number, user_name=name)
+    if refused is not None:
+        raise ConfigProblem(refused.message, refused.reason)
+
+
+def security_arguments(pod: NodePod, container: Container, *, is_docker: bool) -> list[str]:
+    """The securityContext, for the engine to enforce."""
+    own, shared = container.security_context, pod.spec.security_context
+    arguments = [f"--sysctl={item.name}={item.value}" for item in shared.sysctls]
+    if pod.spec.host_pid:
+        arguments.append("--pid=host")
+    if own.privileged:
+        arguments.append("--privileged")
+    if own.capabilities is not None:
+        arguments += [f"--cap-drop={name}" for name in own.capabilities.drop]
+        arguments += [f"--cap-add={name}" for name in own.capabilities.add]
+    if own.read_only_root_filesystem:
+        # Podman would put a tmpfs over /tmp and the like, which Kubernetes does not.
+        arguments += ["--read-only", *([] if is_docker else ["--read-only-tmpfs=false"])]
+    options = []
+    if own.allow_privilege_escalation is False:
+        options.append("no-new-privileges")
+    options += _profile("seccomp", own.seccomp_profile or shared.seccomp_profile, _SECCOMP_FOLDER)
+    options += _profile("apparmor", own.app_armor_profile or shared.app_armor_profile, "")
+    labels = own.se_linux_options or shared.se_linux_options
+    options += [f"label={name}:{value}" for name, value in labels.items()]
+    if own.proc_mount == "Unmasked":
+        options.append("systempaths=unconfined" if is_docker else "unmask=ALL")
+    return [*arguments, *(f"--security-opt={option}" for option in options)]
+
+
+#: Where the kubelet looks for profiles that a Pod names.
+_SECCOMP_FOLDER = "/var/lib/kubelet/seccomp/"
+
+
+def _profile(kind: str, profile: Profile | None, folder: str) -> list[str]:
+    if profile is None or profile.type not in ("Unconfined", "Localhost"):
+        # What the engine does by itself is its default profile.
+        return []
+    if profile.type == "Unconfined":
+        return [f"{kind}=unconfined"]
+    return [f"{kind}={folder}{profile.localhost_profile}"]
 
 
 def _limits(container: Container, abilities: Abilities) -> list[str]:

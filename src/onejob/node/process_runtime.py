@@ -47,6 +47,7 @@ from onejob.node.supervisor_client import SupervisorClient, SupervisorGone
 from onejob.node.volumes import VolumeProblem, settings_in_volumes
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod_lifecycle import Exit
+from onejob.planning.security import Means, Refused, Rights, not_enforced, rights_of, root_refusal
 
 log = logging.getLogger(__name__)
 
@@ -104,16 +105,46 @@ class ProcessRuntime:
             await self._report_pid_namespaces(found.pid_namespace_problem)
         self._pressures.watch_disk()
         self._furnishing.inherit(found.folders)
+        if self._settings.host_read_only:
+            await self._try_read_only()
         return Inheritance(
             [event for record in found.known if (event := self._event(record)) is not None],
             found.rebooted,
         )
 
+    async def _try_read_only(self) -> None:
+        """Raises RuntimeUnavailable if containers could change files of this host."""
+        request = self._furnishing.empty_request()
+        rights = rights_of(NodePod(), Container(), host_read_only=True)
+        assert isinstance(rights, Rights), "a container that asks for nothing is not refused"
+        request["capabilities"], request["no_new_privileges"] = rights.capabilities, True
+        request["writable"] = self._settings.writable
+        problem = await self._ask("try", {"request": request})
+        if problem.code:
+            await self._supervisor.close(end=False)
+            raise RuntimeUnavailable(f"--host-fs ro cannot be kept here: {problem.output}")
+
+    async def _ask(self, what: str, request: dict[str, Any]) -> CommandResult:
+        """Have the supervisor do something, and wait for its answer."""
+        self._command_number += 1
+        number = self._command_number
+        answer: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+        self._commands[number] = answer
+        self._supervisor.send({"do": what, "id": number, **request})
+        try:
+            return await answer
+        finally:
+            self._commands.pop(number, None)
+
     async def _report_pid_namespaces(self, problem: str) -> None:
         """Raises RuntimeUnavailable if there are none, and there must be."""
-        if problem and self._settings.pid_namespace == "on":
+        must = self._settings.pid_namespace == "on" or self._settings.host_read_only
+        if problem and must:
             await self._supervisor.close(end=False)
-            raise RuntimeUnavailable(f"--pid-namespace on: this machine has none: {problem}")
+            option = "--host-fs ro" if self._settings.host_read_only else "--pid-namespace on"
+            raise RuntimeUnavailable(
+                f"{option}: this machine has no PID namespaces for us: {problem}"
+            )
         reason, message = "PidNamespaces", "each container has processes of its own"
         if problem:
             reason = "NoPidNamespaces"
@@ -171,17 +202,9 @@ class ProcessRuntime:
             request = await self._beside(pod, ref, command)
         except (ConfigProblem, OSError) as problem:
             return CommandResult(-1, str(problem))
-        self._command_number += 1
-        number = self._command_number
-        answer: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
-        self._commands[number] = answer
         if timeout_seconds < math.inf:
             request["timeout"] = timeout_seconds
-        self._supervisor.send({"do": "run", "id": number, **request})
-        try:
-            return await answer
-        finally:
-            self._commands.pop(number, None)
+        return await self._ask("run", request)
 
     async def open_session(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
@@ -289,6 +312,7 @@ class ProcessRuntime:
             request = self._process(pod, container, ref, settings, command)
             self._number_processes(request, pod)
             notes = self._furnishing.furnish(request, pod, container, ref, settings)
+            notes += self._not_enforced(pod, container)
         except NoStandIn as problem:
             failed = Exit(128, now, reason="StartError", message=str(problem))
             self._deliver([Ended(ref, failed)])
@@ -338,6 +362,7 @@ class ProcessRuntime:
         }
         if program := self._settings.shell.for_variables(env).program_for(argv[0]):
             request["program"] = program
+        self._limit_rights(request, pod, container)
         own, shared = container.security_context, pod.spec.security_context
         user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
         group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
@@ -352,6 +377,31 @@ class ProcessRuntime:
                 self._furnishing.hand_over(pod.uid, user, request)
         return request
 
+    def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
+        """Raises ConfigProblem."""
+        refused = root_refusal(pod, container, default_user=os.geteuid())
+        read_only = self._settings.host_read_only
+        rights = refused or rights_of(pod, container, host_read_only=read_only)
+        if isinstance(rights, Refused):
+            raise ConfigProblem(rights.message, rights.reason)
+        if rights.capabilities is not None:
+            request["capabilities"] = rights.capabilities
+        if self._settings.host_read_only:
+            request["sealed"] = True
+        if rights.no_new_privileges:
+            request["no_new_privileges"] = True
+        if rights.read_only_root and self._isolates():
+            request["read_only_root"] = True
+
+    def _not_enforced(self, pod: NodePod, container: Container) -> list[str]:
+        """What is not as the securityContext asks, said once for the whole Pod."""
+        first = (*pod.spec.init_containers, *pod.spec.containers)[0]
+        if container.name != first.name:
+            return []
+        means = Means(root=os.geteuid() == 0, mount_namespaces=self._isolates())
+        fields = not_enforced(pod.spec, means)
+        return [f"the process runtime does not enforce: {', '.join(fields)}"] if fields else []
+
     def _number_processes(self, request: dict[str, Any], pod: NodePod) -> None:
         """Say in a request whose PID namespace it is for, if not for the host's."""
         if self._has_pid_namespaces and not pod.spec.host_pid:
@@ -362,7 +412,7 @@ class ProcessRuntime:
 
     @property
     def _wants_pid_namespaces(self) -> bool:
-        return self._settings.pid_namespace != "off"
+        return self._settings.pid_namespace != "off" or self._settings.host_read_only
 
     @property
     def _has_pid_namespaces(self) -> bool:

@@ -21,7 +21,12 @@ class ProcessSettings:
     working_dir: Path | None = None
     #: End the workloads when this process goes away, instead of letting them outlive it.
     end_with_owner: bool = False
+    #: Containers may read this host's files, but not change them.
     host_read_only: bool = False
+    #: Folders that they may change all the same.
+    writable: tuple[str, ...] = ()
+    #: What they then do not see at all; None for the data dir.
+    hidden: Path | None = None
     #: Whether volumes get mount namespaces; None means if the machine allows it.
     isolation: bool | None = None
     #: Whether containers get PID namespaces: "auto" means if the machine allows it.

@@ -43,6 +43,10 @@ class ScratchFolders:
             path = self._of[uid] = self._idle.pop() if self._idle else self._make()
         return path
 
+    def known(self, uid: str) -> str:
+        """The Pod's folder; "" if it has none."""
+        return self._of.get(uid, "")
+
     def never_hand_on(self, uid: str) -> None:
         """Something that this Pod started may still live, and hold on to its folder."""
         if uid in self._of:

@@ -188,7 +188,7 @@ def _provide(
     notes: list[str],
 ) -> Path:
     if volume.host_path is not None:
-        return _host_path(volume.host_path)
+        return _host_path(volume.host_path, make=node.makes_host_paths)
     path = folder / "volumes" / volume.name
     if volume.empty_dir is not None:
         if volume.empty_dir.medium == "Memory":
@@ -374,10 +374,13 @@ _CHECKS = {
 }
 
 
-def _host_path(volume: HostPathVolume) -> Path:
+def _host_path(volume: HostPathVolume, *, make: bool) -> Path:
     path = Path(volume.path)
     kind = volume.type
-    if kind in ("", "DirectoryOrCreate") and not path.exists():
+    if not make:
+        if not path.exists():
+            raise ConfigProblem(f"{path} does not exist, and --host-fs ro has nothing created")
+    elif kind in ("", "DirectoryOrCreate") and not path.exists():
         os.close(open_trusted(volume.path, make=0o755))
     elif kind == "FileOrCreate" and not path.exists():
         parent = open_trusted(str(path.parent))

@@ -132,16 +132,47 @@ class Resources(View, frozen=True):
     requests: dict[str, QuantityText] = msgspec.field(default_factory=dict)
 
 
+class Capabilities(View, frozen=True):
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+class Profile(View, frozen=True):
+    """Of seccomp or AppArmor."""
+
+    type: str = ""
+    localhost_profile: str = ""
+
+
+class Sysctl(View, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
 class SecurityContext(View, frozen=True):
     run_as_user: int | None = None
     run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    privileged: bool = False
+    allow_privilege_escalation: bool | None = None
+    read_only_root_filesystem: bool = False
+    capabilities: Capabilities | None = None
+    seccomp_profile: Profile | None = None
+    app_armor_profile: Profile | None = None
+    se_linux_options: dict[str, str] = msgspec.field(default_factory=dict)
+    proc_mount: str = ""
 
 
 class PodSecurityContext(View, frozen=True):
     run_as_user: int | None = None
     run_as_group: int | None = None
+    run_as_non_root: bool | None = None
     fs_group: int | None = None
     supplemental_groups: tuple[int, ...] = ()
+    seccomp_profile: Profile | None = None
+    app_armor_profile: Profile | None = None
+    se_linux_options: dict[str, str] = msgspec.field(default_factory=dict)
+    sysctls: tuple[Sysctl, ...] = ()
 
 
 class RestartExitCodes(View, frozen=True):

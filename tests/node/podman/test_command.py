@@ -161,3 +161,55 @@ def test_labels_say_whose_the_container_is_and_its_name_is_that_of_the_attempt()
 def test_a_long_name_makes_a_hostname_that_the_kernel_takes() -> None:
     pod = a_pod(name="n" * 62 + "-" + "x" * 20)
     assert f"--hostname={'n' * 62}" in request_for(pod).arguments
+
+
+def test_the_engine_is_told_the_security_context() -> None:
+    context = {
+        "privileged": True,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
+        "seccompProfile": {"type": "Localhost", "localhostProfile": "own.json"},
+        "appArmorProfile": {"type": "Unconfined"},
+        "seLinuxOptions": {"level": "s0:c1"},
+        "procMount": "Unmasked",
+    }
+    pod = a_pod("true", securityContext=context)
+    pod["spec"]["securityContext"] = {"sysctls": [{"name": "net.core.somaxconn", "value": "9"}]}
+    pod["spec"]["hostPID"] = True
+    arguments = request_for(pod).arguments
+    assert {
+        "--privileged",
+        "--pid=host",
+        "--read-only",
+        "--read-only-tmpfs=false",
+        "--cap-add=NET_ADMIN",
+        "--cap-drop=ALL",
+        "--sysctl=net.core.somaxconn=9",
+        "--security-opt=no-new-privileges",
+        "--security-opt=seccomp=/var/lib/kubelet/seccomp/own.json",
+        "--security-opt=apparmor=unconfined",
+        "--security-opt=label=level:s0:c1",
+        "--security-opt=unmask=ALL",
+    } <= set(arguments)
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        ("", "container has runAsNonRoot and image will run as root"),
+        ("0:0", "container has runAsNonRoot and image will run as root"),
+        ("www", "container has runAsNonRoot and image has non-numeric user (www)"),
+        ("1000:1000", ""),
+    ],
+)
+def test_an_image_that_runs_as_root_is_refused_where_that_must_not_be(user: str, why: str) -> None:
+    pod = a_pod("true", securityContext={"runAsNonRoot": True})
+    image = ImageFacts(user=user)
+    if not why:
+        assert request_for(pod, image=image).arguments
+        return
+    with pytest.raises(ConfigProblem) as refused:
+        request_for(pod, image=image)
+    assert refused.value.message.startswith(why)
+    assert refused.value.reason == "CreateContainerConfigError"

@@ -4,6 +4,7 @@ import json
 import os
 import select
 import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from onejob.node.supervisor.listener import Listener
 from onejob.node.supervisor.loop import Loop, report, report_exception
 
 _READ_BYTES = 1 << 16
+#: Process, user and group of a peer.
+_CREDENTIALS = struct.Struct("3i")
 #: How often the name of the socket is looked for; and how long nobody is let in after that failed.
 _LOOK_SECONDS = 1.0
 
@@ -92,6 +95,10 @@ class Connections:
             self._loop.unwatch(self._listener.sock.fileno())
             self._loop.after(_LOOK_SECONDS, self._listen)
             return
+        if not _is_of_our_user(sock):
+            report("somebody who is not our user was turned away")
+            sock.close()
+            return
         sock.setblocking(False)
         connection = Connection(sock)
         self._connections[sock.fileno()] = connection
@@ -146,3 +153,9 @@ class Connections:
         for fd in connection.descriptors:
             os.close(fd)
         self._on_hang_up(connection)
+
+
+def _is_of_our_user(sock: socket.socket) -> bool:
+    """Whoever may talk to us has programs run as us: the folder's mode alone shall not decide."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1]) == os.geteuid()

@@ -8,16 +8,20 @@ import time
 from functools import lru_cache
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
-MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 0x20, 0x1000, 0x4000, 0x80000
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 0x20, 0x1000, 0x4000, 0x40000, 0x80000
 MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 0x400, 0x800, 0x200000
 CLONE_PARENT, CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = (
     0x00008000, 0x00020000, 0x08000000, 0x10000000, 0x20000000,
 )  # fmt: skip
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME = 1, 4, 15
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
+_CAPABILITY_VERSION_3 = 0x20080522
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NODEV = 0x1, 0x4
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
 _PR_SET_CHILD_SUBREAPER = 36
 #: The same on every architecture, unlike those of older calls.
-_SYS_CLONE3, _SYS_CLOSE_RANGE = 435, 436
+_SYS_CLONE3, _SYS_CLOSE_RANGE, _SYS_MOUNT_SETATTR = 435, 436, 442
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -134,6 +138,80 @@ def detach(target: str) -> None:
     """Unmount, if need be once nobody uses it any longer."""
     result = _libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW)
     _check(result, f"unmount {target}")
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("user_namespace", ctypes.c_uint64),
+    )
+
+
+def seal(target: str, *, devices: bool) -> None:
+    """Make everything that is mounted at a path and below read-only, and its device nodes dead
+    unless there are to be `devices`. Raises OSError."""
+    attributes = _MountAttributes(set=_MOUNT_ATTR_RDONLY | (0 if devices else _MOUNT_ATTR_NODEV))
+    result = _libc.syscall(
+        _SYS_MOUNT_SETATTR,
+        _AT_FDCWD,
+        os.fsencode(target),
+        _AT_RECURSIVE,
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )
+    _check(result, "mount_setattr")
+
+
+def change_root(root: str) -> None:
+    """Have another root, with nothing left of the one before. Raises OSError."""
+    os.chdir(root)
+    _check(_libc.pivot_root(b".", b"."), "pivot_root")
+    _check(_libc.umount2(b".", _MNT_DETACH), "umount")
+    os.chdir("/")
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _CapabilityData(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+@lru_cache(maxsize=1)
+def last_capability() -> int:
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        return int(file.read())
+
+
+def bound_capabilities(allowed: int) -> None:
+    """No program that this process becomes or starts can have others. Raises OSError."""
+    for number in range(last_capability() + 1):
+        if not allowed >> number & 1:
+            _check(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0), "prctl")
+
+
+def give_up_capabilities(allowed: int) -> None:
+    """Keep no others, from now on. Raises OSError."""
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    data = (_CapabilityData * 2)()
+    _check(_libc.capget(ctypes.byref(header), data), "capget")
+    for i in range(2):
+        part = allowed >> 32 * i & 0xFFFFFFFF
+        kept = data[i].permitted & part
+        data[i] = _CapabilityData(kept, kept, 0)
+    _check(_libc.capset(ctypes.byref(header), data), "capset")
+
+
+def gain_no_privileges() -> None:
+    """From here on, no setuid bit and no file's capabilities have any effect."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
 
 
 def ticks_now() -> int:

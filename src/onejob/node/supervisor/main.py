@@ -147,6 +147,10 @@ class Supervisor:
                     self._forget(uid)
             case "run":
                 self._run_command(connection, message)
+            case "try":
+                problem = spawn.try_out(message["request"])
+                event = ["ran", message["id"], 1 if problem else 0, problem]
+                self._connections.send(connection, {"events": [event]})
             case "attach":
                 self._attach(connection, Claim(*message["claim"]), once=message["once"])
             case "processes":

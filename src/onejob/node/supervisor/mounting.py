@@ -10,16 +10,23 @@ from onejob.node.supervisor import linux, paths
 from onejob.node.supervisor.failures import SetupFailed, text_of
 
 
-def mount_all(steps: list[list[Any]], root: str) -> None:
-    """Carry out the steps of `onejob.node.mounts` in a mount namespace of our own."""
+def mount_all(steps: list[list[Any]], root: str, *, sealed: bool = False) -> None:
+    """Carry out the steps of `onejob.node.mounts` in a mount namespace of our own. `sealed`: there
+    is to be no way to anything of the host's that they do not show."""
     inside: dict[str, str] = {}
     try:
-        private_namespace()
+        private_namespace(sealed=sealed)
         for kind, source, target, read_only in steps:
             if kind == "proc":
                 mount_proc(target)
             elif kind == "tmpfs":
-                linux.mount("onejob", target, linux.MS_NOSUID | linux.MS_NODEV, "tmpfs", "mode=755")
+                flags = linux.MS_NOSUID | linux.MS_NODEV
+                linux.mount("onejob", target, flags, "tmpfs", source or "mode=755")
+            elif kind == "devpts":
+                options = "newinstance,ptmxmode=0666,mode=0620"
+                linux.mount("devpts", target, linux.MS_NOSUID, "devpts", options)
+            elif kind == "seal":
+                linux.seal(target, devices=not sealed)
             elif kind in ("directory", "file") and source:
                 inside[target] = source
                 os.close(_place(kind, source, target, root))
@@ -31,19 +38,40 @@ def mount_all(steps: list[list[Any]], root: str) -> None:
                 os.symlink(source, target)
             elif kind == "bind" or os.path.exists(source):
                 _bind(source, target, inside.get(target, ""), root, read_only=read_only)
-        if root:
+        if root and sealed:
+            linux.change_root(root)
+        elif root:
             os.chroot(root)
             os.chdir("/")
     except OSError as error:
         raise SetupFailed("ContainerCannotRun", f"volumes: {text_of(error)}") from error
 
 
-def join(pid: int) -> None:
+def changeable(writable: list[str]) -> list[str]:
+    """Where a sealed view can be written to, apart from its own memory and those paths. Raises
+    OSError."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        lines = [line.split() for line in file]
+    found = []
+    for fields in lines:
+        target, options = fields[4], fields[5].split(",")
+        filesystem, source = fields[fields.index("-") + 1 :][:2]
+        own = filesystem in ("proc", "devpts") or source == "onejob"
+        if "ro" in options or own or target.startswith("/dev/"):
+            continue
+        if not any(target == path or target.startswith(path + "/") for path in writable):
+            found.append(target)
+    return found
+
+
+def join(pid: int, *, sealed: bool) -> None:
     """See the file system as process `pid` does."""
     try:
         root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY)
         if not may_mount():
             linux.setns(os.open(f"/proc/{pid}/ns/user", os.O_RDONLY), linux.CLONE_NEWUSER)
+        if sealed:
+            linux.setns(os.open(f"/proc/{pid}/ns/ipc", os.O_RDONLY), linux.CLONE_NEWIPC)
         linux.setns(os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY), linux.CLONE_NEWNS)
         os.fchdir(root)
         os.chroot(".")
@@ -52,13 +80,15 @@ def join(pid: int) -> None:
         raise SetupFailed("ContainerCannotRun", why) from error
 
 
-def private_namespace() -> None:
+def private_namespace(*, sealed: bool = False) -> None:
+    """Mounts of our own and, if `sealed`, shared memory too. Raises OSError."""
+    flags = linux.CLONE_NEWNS | (linux.CLONE_NEWIPC if sealed else 0)
     if not may_mount():
-        _be_root_of_nothing(linux.CLONE_NEWNS)
+        _be_root_of_nothing(flags)
     else:
-        linux.unshare(linux.CLONE_NEWNS)
-    # The host's later mounts shall show here, ours never there.
-    linux.mount("none", "/", linux.MS_REC | linux.MS_SLAVE)
+        linux.unshare(flags)
+    # Our mounts never show at the host. Its later ones show here, unless they could be changed.
+    linux.mount("none", "/", linux.MS_REC | (linux.MS_PRIVATE if sealed else linux.MS_SLAVE))
 
 
 def enter_user_namespace() -> None:

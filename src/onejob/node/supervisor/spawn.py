@@ -42,7 +42,10 @@ _RESET_SIGNALS = (
     signal.SIGTTOU,
 )
 
-_SET_UP_IN_CHILD = frozenset({"mounts", "join", "user", "group", "groups", "limits", "tty"})
+_SET_UP_IN_CHILD = frozenset({
+    "mounts", "join", "user", "group", "groups", "limits", "tty", "capabilities",
+    "no_new_privileges",
+})  # fmt: skip
 
 
 #: How a child ends that could not become the program.
@@ -147,6 +150,32 @@ def can_isolate() -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
+def try_out(request: Request) -> str:
+    """Set a process up as a container on a host whose files it must not change; says why not, if
+    that cannot be done, or has not the effect."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = pid_namespaces.fork_first()
+        if pid == 0:
+            _or_report(lambda: _try_out(request), write)
+            os._exit(0)
+    except OSError as error:
+        os.close(read)
+        return text_of(error)
+    finally:
+        os.close(write)
+    with open(read, encoding="utf-8") as file:
+        problem = file.read()
+    os.waitpid(pid, 0)
+    return str(json.loads(problem)[1]) if problem else ""
+
+
+def _try_out(request: Request) -> None:
+    _set_up(request, Streams(-1, -1, -1, -1))
+    if found := mounting.changeable(request["writable"]):
+        raise SetupFailed("", f"can still be changed: {', '.join(found)}")
+
+
 def _become(request: Request, streams: Streams, journal: Journal | None) -> NoReturn:
     def start() -> None:
         os.setsid()
@@ -203,16 +232,24 @@ def _set_up(request: Request, streams: Streams) -> None:
         # Or it could write to its terminal, but not open it by name.
         os.fchown(streams.stdin, request["user"], -1)
     if "join" in request:
-        mounting.join(request["join"])
+        mounting.join(request["join"], sealed="sealed" in request)
     elif "mounts" in request:
-        mounting.mount_all(request["mounts"], request.get("root", ""))
+        root, sealed = request.get("root", ""), "sealed" in request
+        mounting.mount_all(request["mounts"], root, sealed=sealed)
     _limit(request.get("limits", {}))
     if request.get("enter_first"):
         _enter(request["cwd"])
+    allowed = request.get("capabilities") if os.geteuid() == 0 else None
+    if allowed is not None:
+        linux.bound_capabilities(allowed)
     _take_identity(request.get("user"), request.get("group"), request.get("groups", ()))
     os.umask(0o022)
     if not request.get("enter_first"):
         _enter(request["cwd"])
+    if allowed is not None:
+        linux.give_up_capabilities(allowed)
+    if request.get("no_new_privileges"):
+        linux.gain_no_privileges()
 
 
 def _start_below(request: Request, streams: Streams) -> int:

@@ -1,0 +1,206 @@
+"""What a container's securityContext comes to: its rights, or why it may not be started. Pure.
+
+Capabilities are sets of bits, as the kernel numbers them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from onejob.objects.pod_spec import (
+    Capabilities,
+    Container,
+    NodePod,
+    NodePodSpec,
+    PodSecurityContext,
+    Profile,
+    SecurityContext,
+)
+
+_NAMES: Final = (
+    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
+    "SETPCAP", "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW",
+    "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT",
+    "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD",
+    "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG",
+    "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE",
+)  # fmt: skip
+_BITS: Final = {name: 1 << number for number, name in enumerate(_NAMES)}
+_ALL: Final = (1 << len(_NAMES)) - 1
+
+
+def _bits(*names: str) -> int:
+    return sum(_BITS[name] for name in names)
+
+
+#: What container engines give to those that ask for nothing.
+_DEFAULT: Final = _bits(
+    "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+    "NET_BIND_SERVICE", "NET_RAW", "SYS_CHROOT", "MKNOD", "AUDIT_WRITE", "SETFCAP",
+)  # fmt: skip
+#: With which nobody can change the files of a host that is shown read-only.
+_HARMLESS: Final = (_DEFAULT & ~_bits("MKNOD", "AUDIT_WRITE")) | _bits("SYS_NICE", "IPC_LOCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    #: All that the container may ever have; None for those of the server.
+    capabilities: int | None = None
+    no_new_privileges: bool = False
+    read_only_root: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    message: str
+    reason: str = "CreateContainerConfigError"
+
+
+def rights_of(pod: NodePod, container: Container, *, host_read_only: bool) -> Rights | Refused:
+    """What a process that stands in for the container may do. `host_read_only`: nothing may let it
+    change files of the host."""
+    own = container.security_context
+    if host_read_only and (own.privileged or pod.spec.host_pid):
+        what = "privileged containers" if own.privileged else "Pods with hostPID"
+        return Refused(f"--host-fs ro allows no {what} (container: {container.name})")
+    if own.privileged:
+        return Rights(None, False, own.read_only_root_filesystem)
+    capabilities = _capabilities(own, host_read_only=host_read_only)
+    if isinstance(capabilities, Refused):
+        return capabilities
+    return Rights(
+        capabilities,
+        host_read_only or own.allow_privilege_escalation is False,
+        own.read_only_root_filesystem,
+    )
+
+
+def _capabilities(own: SecurityContext, *, host_read_only: bool) -> int | Refused | None:
+    asked = own.capabilities
+    if asked is None and not own.read_only_root_filesystem and not host_read_only:
+        # What acts on the host goes on doing so.
+        return None
+    asked = asked or Capabilities()
+    added, dropped = _named(asked.add), _named(asked.drop)
+    for names in (added, dropped):
+        for name in names:
+            if name != "ALL" and name not in _BITS:
+                return Refused(f'unknown capability "CAP_{name}"', "CreateContainerError")
+    allowed = _HARMLESS if host_read_only else _ALL
+    base = _DEFAULT & allowed
+    if "ALL" in added:
+        base = _ALL
+    if "ALL" in dropped:
+        base = 0
+    for name in added:
+        base |= _BITS.get(name, 0)
+    for name in dropped:
+        base &= ~_BITS.get(name, 0)
+    if excess := [name for name, bit in _BITS.items() if base & ~allowed & bit]:
+        return Refused(f"--host-fs ro does not allow capabilities: {', '.join(excess)}")
+    return base
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    return [name.upper().removeprefix("CAP_") for name in names]
+
+
+def root_refusal(
+    pod: NodePod, container: Container, *, default_user: int | None, user_name: str = ""
+) -> Refused | None:
+    """The kubelet's answer to runAsNonRoot. `default_user` runs what names no user: None if all
+    that is known of it is its name."""
+    own, shared = container.security_context, pod.spec.security_context
+    wanted = own.run_as_non_root if own.run_as_non_root is not None else shared.run_as_non_root
+    if not wanted:
+        return None
+    meta = pod.metadata
+    where = f'(pod: "{meta.name}_{meta.namespace}({meta.uid})", container: {container.name})'
+    user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
+    if user is not None:
+        if user != 0:
+            return None
+        return Refused(f"container's runAsUser breaks non-root policy {where}")
+    if default_user is None:
+        return Refused(
+            f"container has runAsNonRoot and image has non-numeric user ({user_name}), "
+            f"cannot verify user is non-root {where}"
+        )
+    if default_user == 0:
+        return Refused(f"container has runAsNonRoot and image will run as root {where}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What there is to enforce a securityContext with."""
+
+    #: An engine does it.
+    engine: bool = False
+    root: bool = True
+    mount_namespaces: bool = True
+
+
+def not_enforced(spec: NodePodSpec, means: Means) -> list[str]:
+    """The fields of a Pod's spec that ask for protection or rights which it will not have."""
+    if means.engine:
+        return []
+    shared = "securityContext"
+    fields = [f"{shared}.{field}" for field in _ignored_in_both(spec.security_context)]
+    fields += [f"{shared}.{field}" for field in _ignored_in_pod(spec.security_context, means)]
+    for kind, containers in (
+        ("initContainers", spec.init_containers),
+        ("containers", spec.containers),
+    ):
+        for i, container in enumerate(containers):
+            path = f"{kind}[{i}].securityContext"
+            own = container.security_context
+            fields += [f"{path}.{field}" for field in _ignored_in_both(own)]
+            fields += [f"{path}.{field}" for field in _ignored_in_container(own, means)]
+    return fields
+
+
+def _ignored_in_both(context: SecurityContext | PodSecurityContext) -> Iterator[str]:
+    if _confines(context.seccomp_profile):
+        yield "seccompProfile"
+    if _confines(context.app_armor_profile):
+        yield "appArmorProfile"
+    if context.se_linux_options:
+        yield "seLinuxOptions"
+
+
+def _ignored_in_pod(context: PodSecurityContext, means: Means) -> Iterator[str]:
+    if context.sysctls:
+        yield "sysctls"
+    if means.root:
+        return
+    yield from _identities(context)
+    if context.fs_group is not None:
+        yield "fsGroup"
+    if context.supplemental_groups:
+        yield "supplementalGroups"
+
+
+def _ignored_in_container(context: SecurityContext, means: Means) -> Iterator[str]:
+    if context.proc_mount not in ("", "Default"):
+        yield "procMount"
+    if context.read_only_root_filesystem and not means.mount_namespaces:
+        yield "readOnlyRootFilesystem"
+    if means.root:
+        return
+    yield from _identities(context)
+    if context.privileged:
+        yield "privileged"
+    if context.capabilities is not None and context.capabilities.add:
+        yield "capabilities.add"
+
+
+def _identities(context: SecurityContext | PodSecurityContext) -> Iterator[str]:
+    if context.run_as_user is not None:
+        yield "runAsUser"
+    if context.run_as_group is not None:
+        yield "runAsGroup"
+
+
+def _confines(profile: Profile | None) -> bool:
+    return profile is not None and profile.type not in ("", "Unconfined")

@@ -1,0 +1,257 @@
+"""`--host-fs ro`: containers read the host's files, and find no way to change anything."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.node.support import (
+    Document,
+    a_process_node,
+    needs_pid_namespaces,
+    shell,
+    the_container,
+    with_spec,
+)
+
+pytestmark = needs_pid_namespaces
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount for all to see")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The node's data dir."""
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder of the host's that everybody may write to."""
+    path = tmp_path / "outside"
+    path.mkdir()
+    path.chmod(0o777)
+    (path / "file").write_text("as it was\n")
+    return path
+
+
+@pytest.fixture
+def submount(outside: Path) -> Iterator[Path]:
+    path = outside / "sub"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "onejob-test", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+def output_of(data: Path, pod: Document, **settings: object) -> str:
+    async def main() -> str:
+        async with a_process_node(data, host_read_only=True, **settings) as node:
+            await node.run(pod)
+            return await node.output("p")
+
+    return asyncio.run(main())
+
+
+def attempts(data: Path, *scripts: str, pod: Document | None = None, **settings: object) -> str:
+    """A letter for each script, in a container: y if it succeeds."""
+    tried = "".join(f"if ( {script} ); then r=${{r}}y; else r=${{r}}n; fi; " for script in scripts)
+    given = pod or shell("")
+    given["spec"]["containers"][0]["command"] = ["sh", "-c", f"{tried}echo; echo tried $r"]
+    said = output_of(data, given, **settings)
+    assert "\ntried " in said, said
+    return said.rpartition("\ntried ")[2].strip()
+
+
+def test_files_can_be_read_and_not_changed(data: Path, outside: Path) -> None:
+    name = f"onejob-test-{uuid4()}"
+    scripts = [
+        f"cat {outside}/file",
+        f"echo x > {outside}/new",
+        f"echo x >> {outside}/file",
+        f"rm {outside}/file",
+        f"chmod 600 {outside}/file",
+        f"echo x > /{name}",
+        f"echo x > /tmp/{name}",
+        f"mkdir /etc/{name}",
+        "echo x > /dev/null",
+        "echo x > here && cat here",
+    ]
+    assert attempts(data, *scripts) == "ynnnnnnnyy"
+    assert sorted(os.listdir(outside)) == ["file"]
+    assert (outside / "file").read_text() == "as it was\n"
+
+
+@needs_root
+def test_what_is_mounted_below_is_read_only_too(data: Path, submount: Path) -> None:
+    assert attempts(data, f"ls {submount}", f"echo x > {submount}/new") == "yn"
+    assert os.listdir(submount) == []
+
+
+def test_the_folder_that_containers_start_in_is_read_only_too(data: Path, outside: Path) -> None:
+    assert attempts(data, "cat file", "echo x > new", working_dir=outside) == "yn"
+    assert sorted(os.listdir(outside)) == ["file"]
+
+
+def test_a_working_dir_that_a_container_names_is_read_only_too(data: Path, outside: Path) -> None:
+    pod = shell("", workingDir=str(outside))
+    assert attempts(data, "cat file", "echo x > new", pod=pod) == "yn"
+    assert sorted(os.listdir(outside)) == ["file"]
+
+
+def test_shared_memory_is_the_containers_own(data: Path) -> None:
+    name = f"onejob-test-{uuid4()}"
+    assert attempts(data, f"echo x > /dev/shm/{name}") == "y"
+    assert not Path("/dev/shm", name).exists()
+
+
+def test_the_data_dir_and_the_supervisor_are_out_of_reach(data: Path) -> None:
+    scripts = [
+        f"[ -e {data}/supervisor ]",
+        f"[ -e {data}/db ]",
+        f"[ -e /host{data}/supervisor ]",
+        "ls /host/etc",
+    ]
+    pod = shell("", volumeMounts=[{"name": "host", "mountPath": "/host"}])
+    pod = with_spec(pod, volumes=[{"name": "host", "hostPath": {"path": "/"}}])
+    assert attempts(data, *scripts, pod=pod) == "nnny"
+
+
+def test_host_paths_are_read_only(data: Path, outside: Path) -> None:
+    pod = shell("", volumeMounts=[{"name": "v", "mountPath": "/data"}])
+    pod = with_spec(pod, volumes=[{"name": "v", "hostPath": {"path": str(outside)}}])
+    assert attempts(data, "cat /data/file", "echo x > /data/new", pod=pod) == "yn"
+    assert sorted(os.listdir(outside)) == ["file"]
+
+
+def test_host_paths_are_never_made(data: Path, outside: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(data, host_read_only=True) as node:
+            pod = shell("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
+            absent = {"path": str(outside / "absent"), "type": "DirectoryOrCreate"}
+            await node.create(with_spec(pod, volumes=[{"name": "v", "hostPath": absent}]))
+            ((reason, message),) = await node.until_told("p")
+            assert reason == "FailedMount"
+            assert "does not exist, and --host-fs ro has nothing created" in message
+
+    asyncio.run(main())
+    assert sorted(os.listdir(outside)) == ["file"]
+
+
+def test_volumes_of_the_pods_own_stay_writable(data: Path) -> None:
+    mounts = [{"name": "v", "mountPath": "/data"}, {"name": "v", "mountPath": "/mnt"}]
+    pod = with_spec(shell("", volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}])
+    assert attempts(data, "echo x > /data/new", "cat /mnt/new", pod=pod) == "yy"
+
+
+def test_what_is_named_writable_is(data: Path, outside: Path) -> None:
+    scripts = [f"echo x > {outside}/new", f"echo x > {outside.parent}/new"]
+    assert attempts(data, *scripts, writable=(str(outside),)) == "yn"
+    assert sorted(os.listdir(outside)) == ["file", "new"]
+
+
+def test_nothing_gives_back_what_was_taken(data: Path, outside: Path) -> None:
+    pid = os.getpid()
+    scripts = [
+        "mount -o remount,rw,bind /",
+        f"mount -o remount,rw,bind {outside}",
+        f"umount -l {data}",
+        f"ls /proc/{pid}/root/etc",
+        f"nsenter -t {pid} -m true",
+        "unshare -m true",
+        "mknod /dev/shm/disk b 8 0",
+        # Opened, never written to: these are the whole machine's.
+        ": 3<> /proc/sys/kernel/core_pattern",
+        ": 3<> /proc/sysrq-trigger",
+        ": 3<> /sys/kernel/uevent_helper",
+        "ls /dev/vda /dev/sda /dev/mem",
+        "grep -q 'NoNewPrivs:.*1' /proc/self/status",
+    ]
+    assert attempts(data, *scripts) == "n" * (len(scripts) - 1) + "y"
+
+
+@needs_root
+def test_sockets_of_the_hosts_daemons_are_not_there(data: Path) -> None:
+    marker = Path(f"/run/onejob-test-{uuid4()}")
+    marker.touch()
+    try:
+        assert attempts(data, f"[ -e {marker} ]", "[ -d /run ]") == "ny"
+    finally:
+        marker.unlink()
+
+
+def test_commands_run_beside_it_have_no_more_rights(data: Path, outside: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(data, host_read_only=True) as node:
+            await node.create(shell("sleep 60"))
+            await node.until("p", lambda p: p["status"].get("phase") == "Running")
+            script = (
+                f"(echo x > {outside}/new || mount -o remount,rw,bind / || unshare -m true) 2>&1"
+            )
+            session = await node.agent.open_session(
+                "default", "p", "c", ["sh", "-c", script], stdin=False, tty=False
+            )
+            assert (await session.finished()).code != 0
+            await session.close()
+
+    asyncio.run(main())
+    assert sorted(os.listdir(outside)) == ["file"]
+
+
+def test_a_message_file_and_a_terminal_work(data: Path) -> None:
+    async def main() -> None:
+        async with a_process_node(data, host_read_only=True) as node:
+            pod = await node.run(shell("test -t 0 && echo told > /dev/termination-log", tty=True))
+            assert the_container(pod)["state"]["terminated"]["message"] == "told\n"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("spec", "context", "why"),
+    [
+        ({}, {"privileged": True}, "--host-fs ro allows no privileged containers (container: c)"),
+        ({"hostPID": True}, {}, "--host-fs ro allows no Pods with hostPID (container: c)"),
+        (
+            {},
+            {"capabilities": {"add": ["SYS_ADMIN", "NET_RAW"]}},
+            "--host-fs ro does not allow capabilities: SYS_ADMIN",
+        ),
+    ],
+)
+def test_rights_that_would_undo_it_are_refused(
+    data: Path, spec: Document, context: Document, why: str
+) -> None:
+    async def main() -> None:
+        async with a_process_node(data, host_read_only=True) as node:
+            await node.create(with_spec(shell("true", securityContext=context), **spec))
+            pod = await node.until("p", lambda p: p["status"].get("containerStatuses"))
+            waiting = the_container(pod)["state"]["waiting"]
+            assert (waiting["reason"], waiting["message"]) == ("CreateContainerConfigError", why)
+
+    asyncio.run(main())
+
+
+def test_it_does_not_start_where_it_cannot_be_kept(data: Path) -> None:
+    """In a user namespace of their own, whose limits bind only those in it."""
+    forbid = "echo 0 > /proc/sys/user/max_ipc_namespaces && exec"
+    script = f'{forbid} {sys.executable} -m onejob serve --host-fs ro --data-dir "$@"'
+    arguments = [str(data), "--listen", "127.0.0.1:0"]
+    ran = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == 2
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("error: --host-fs ro cannot be kept here: volumes: unshare: ")

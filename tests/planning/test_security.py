@@ -1,0 +1,128 @@
+"""securityContext: from what is asked to rights, refusals and what is left undone."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.planning.security import (
+    Means,
+    Refused,
+    Rights,
+    not_enforced,
+    rights_of,
+    root_refusal,
+)
+
+CHOWN, NET_ADMIN, NET_RAW, SYS_ADMIN, MKNOD = (1 << bit for bit in (0, 12, 13, 21, 27))
+
+
+def a_pod(context: dict[str, Any] | None = None, **spec: Any) -> NodePod:
+    container = {"name": "c", "securityContext": context or {}}
+    document = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u"},
+        "spec": {"containers": [container], **spec},
+    }
+    return read_node_pod(msgspec.json.encode(document))
+
+
+def rights(context: dict[str, Any], *, read_only: bool = False) -> Rights | Refused:
+    pod = a_pod(context)
+    return rights_of(pod, pod.spec.containers[0], host_read_only=read_only)
+
+
+def capabilities(context: dict[str, Any], *, read_only: bool = False) -> int:
+    found = rights(context, read_only=read_only)
+    assert isinstance(found, Rights)
+    assert found.capabilities is not None
+    return found.capabilities
+
+
+def test_who_asks_for_nothing_has_the_rights_of_the_server() -> None:
+    assert rights({}) == Rights()
+    assert rights({"privileged": True}) == Rights()
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "gone"),
+    [
+        ({}, CHOWN | NET_RAW | MKNOD, SYS_ADMIN | NET_ADMIN),
+        ({"add": ["NET_ADMIN"]}, CHOWN | NET_ADMIN, SYS_ADMIN),
+        ({"add": ["cap_net_admin"]}, NET_ADMIN, SYS_ADMIN),
+        ({"add": ["ALL"], "drop": ["SYS_ADMIN"]}, CHOWN | NET_ADMIN, SYS_ADMIN),
+        ({"drop": ["ALL"]}, 0, (1 << 41) - 1),
+        ({"drop": ["ALL"], "add": ["CHOWN"]}, CHOWN, ~CHOWN),
+        ({"drop": ["NET_RAW"]}, CHOWN, NET_RAW),
+    ],
+)
+def test_capabilities_are_added_to_and_dropped_from_the_usual_ones(
+    asked: dict[str, list[str]], there: int, gone: int
+) -> None:
+    found = capabilities({"capabilities": asked})
+    assert found & there == there
+    assert not found & gone
+
+
+def test_a_read_only_host_leaves_no_capability_that_could_change_it() -> None:
+    found = capabilities({}, read_only=True)
+    assert found & CHOWN
+    assert not found & (SYS_ADMIN | MKNOD | NET_ADMIN)
+    assert rights({"capabilities": {"add": ["ALL"]}}, read_only=True) != rights({}, read_only=True)
+    assert isinstance(rights({"capabilities": {"add": ["ALL"]}}, read_only=True), Refused)
+    assert isinstance(rights({"privileged": True}, read_only=True), Refused)
+
+
+def test_a_read_only_root_takes_away_the_right_to_remount_it() -> None:
+    assert not capabilities({"readOnlyRootFilesystem": True}) & SYS_ADMIN
+
+
+@pytest.mark.parametrize(
+    ("context", "shared", "default", "why"),
+    [
+        ({}, {}, 0, ""),
+        ({"runAsNonRoot": True}, {}, 1000, ""),
+        ({"runAsNonRoot": True, "runAsUser": 7}, {}, 0, ""),
+        ({"runAsNonRoot": False}, {"runAsNonRoot": True}, 0, ""),
+        ({"runAsUser": 7}, {"runAsNonRoot": True, "runAsUser": 0}, 0, ""),
+        ({"runAsNonRoot": True}, {}, 0, "container has runAsNonRoot and image will run as root "),
+        ({}, {"runAsNonRoot": True, "runAsUser": 0}, 7, "container's runAsUser breaks non-root "),
+        ({}, {"runAsNonRoot": True}, None, "container has runAsNonRoot and image has non-numeric "),
+    ],
+)
+def test_root_is_refused_to_those_who_do_not_want_it(
+    context: dict[str, Any], shared: dict[str, Any], default: int | None, why: str
+) -> None:
+    pod = a_pod(context, securityContext=shared)
+    refused = root_refusal(pod, pod.spec.containers[0], default_user=default, user_name="www")
+    if not why:
+        assert refused is None
+        return
+    assert refused is not None
+    assert refused.message.startswith(why)
+    assert refused.message.endswith('(pod: "p_n(u)", container: c)')
+
+
+def test_what_cannot_be_enforced_is_named() -> None:
+    pod = a_pod(
+        {
+            "seccompProfile": {"type": "Unconfined"},
+            "appArmorProfile": {"type": "RuntimeDefault"},
+            "procMount": "Unmasked",
+            "runAsUser": 7,
+            "capabilities": {"add": ["CHOWN"]},
+            "readOnlyRootFilesystem": True,
+        },
+        securityContext={"fsGroup": 5, "seLinuxOptions": {"type": "t"}},
+    )
+    own = "containers[0].securityContext."
+    always = ["securityContext.seLinuxOptions", own + "appArmorProfile", own + "procMount"]
+    assert not_enforced(pod.spec, Means()) == always
+    assert set(not_enforced(pod.spec, Means(root=False, mount_namespaces=False))) == {
+        *always,
+        "securityContext.fsGroup",
+        own + "runAsUser",
+        own + "capabilities.add",
+        own + "readOnlyRootFilesystem",
+    }
+    assert not_enforced(pod.spec, Means(engine=True)) == []
