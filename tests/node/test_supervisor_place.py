@@ -2,9 +2,11 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import shutil
 import signal
+import stat
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,26 @@ def test_a_supervisor_starts_where_its_own_output_cannot_be_written(tmp_path: Pa
     async def main() -> None:
         async with a_process_node(tmp_path) as node:
             assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
+
+    asyncio.run(main())
+
+
+def test_where_folders_cannot_be_locked_a_file_has_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def files_only(fd: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", files_only)
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
+            assert (await node.run(shell("exit 0", name="q")))["status"]["phase"] == "Succeeded"
 
     asyncio.run(main())
 

@@ -241,7 +241,7 @@ def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | No
             lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             open_files.callback(os.close, lock)
             try:
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock_folder(folder)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return _dial(address(folder)), None
@@ -251,6 +251,17 @@ def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | No
             return _dial(address(folder)), process
         except OSError as error:
             raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
+
+
+def _lock_folder(folder: int) -> None:
+    """Raises BlockingIOError if somebody else has it locked."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        # File systems over a network may lock files only; then the file has to do.
+        log.info("the folder of the supervisor cannot be locked: %s", error)
 
 
 def _ask_for_stdin(directory: Path, message: bytes) -> int | None:

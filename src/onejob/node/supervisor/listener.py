@@ -18,7 +18,8 @@ class Listener:
 
     def is_found(self) -> bool:
         """Whether the socket still has its name."""
-        return self._found() == self._inode
+        found = self._found()
+        return found != 0 and found == self._inode
 
     def renew(self) -> None:
         """Listen on a new socket in place of this one. Raises OSError."""
