@@ -31,6 +31,12 @@ def test_the_delay_doubles_up_to_ten_minutes(failures: int, delay: int) -> None:
     )
 
 
+def test_no_wait_is_longer_than_is_meant() -> None:
+    """Not even after a failure that lies in the future, because the clock was set back."""
+    policy = backoff_policy(a_job(), Settings())
+    assert policy.remaining(2, NOON + seconds(3600), NOON) == seconds(20)
+
+
 @pytest.mark.parametrize(
     ("field", "annotation", "delays"),
     [

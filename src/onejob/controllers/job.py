@@ -27,7 +27,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job import account, plan_job, settle
 from onejob.planning.legacy import drop_annotation_patch
-from onejob.planning.managing import is_ours, tracks_with_finalizers
+from onejob.planning.managing import is_ours, marks_of_pods, tracks_with_finalizers
 from onejob.planning.names import BUILT_IN_MANAGER
 from onejob.planning.plan import Event, Metric, Note, Observed, Plan, RemovalOutcomes, StatusWrite
 from onejob.planning.pod_facts import is_tracked
@@ -407,7 +407,9 @@ class JobController:
         tracked = self._tracks(job)
         made_for = (job.metadata.generation, tracked)
         if memory.stamp is None or memory.stamp[0] != made_for:
-            memory.stamp = (made_for, PodStamp(job, self._settings, tracked=tracked))
+            marks = marks_of_pods(job, self._settings)
+            stamp = PodStamp(job, self._settings, tracked=tracked, marks=marks)
+            memory.stamp = (made_for, stamp)
         return memory.stamp[1]
 
     def _seconds_until_next(self, plan: Plan) -> float | None:

@@ -83,7 +83,9 @@ class BackoffPolicy:
         delay = self.ceiling
         if self.base < self.ceiling:
             delay = min(self.base * (1 << min(failures - 1, 31)), self.ceiling)
-        return max(delay - (now - last_failure_at), _NO_DELAY)
+        # A failure in the future has just happened: the clock was set back.
+        passed = max(now - last_failure_at, _NO_DELAY)
+        return max(delay - passed, _NO_DELAY)
 
 
 def backoff_policy(job: Job, settings: Settings) -> BackoffPolicy:

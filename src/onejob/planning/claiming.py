@@ -10,8 +10,8 @@ from onejob.objects.job import Job
 from onejob.objects.meta import OwnerReference
 from onejob.objects.pod import Pod
 from onejob.objects.selectors import LabelMatcher, matcher_of
-from onejob.planning.managing import is_anothers
-from onejob.planning.names import STARTED_BY_ANNOTATION, TRACKING_NAMES
+from onejob.planning.managing import marks_of_pods
+from onejob.planning.names import TRACKING_NAMES
 from onejob.planning.settings import Settings
 
 Claim: TypeAlias = Literal["keep", "adopt", "release", "leave"]
@@ -110,8 +110,8 @@ def adoption_patch(job: Job, pod: Pod, settings: Settings, *, tracked: bool = Tr
     }
     if tracked:
         metadata["finalizers"] = [settings.tracking_finalizer]
-        if is_anothers(job, settings):
-            metadata["annotations"] = {STARTED_BY_ANNOTATION: settings.manager}
+        if marks := marks_of_pods(job, settings):
+            metadata["annotations"] = marks
     return msgspec.json.encode({"metadata": metadata})
 
 

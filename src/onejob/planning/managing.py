@@ -1,7 +1,9 @@
 """Whose Job it is, and how its Pods are counted: settled before anything else."""
 
+from collections.abc import Mapping
+
 from onejob.objects.job import Job
-from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
+from onejob.planning.names import BUILT_IN_MANAGER, STARTED_BY_ANNOTATION, TRACKING_NAMES
 from onejob.planning.settings import Settings
 
 
@@ -13,6 +15,11 @@ def is_ours(job: Job, settings: Settings) -> bool:
 def is_anothers(job: Job, settings: Settings) -> bool:
     """Whether `spec.managedBy` asks for another controller, be it looked at or not."""
     return (job.spec.managed_by or BUILT_IN_MANAGER) != settings.manager
+
+
+def marks_of_pods(job: Job, settings: Settings) -> Mapping[str, str]:
+    """Annotations that tell our Pods of another controller's Job from that controller's."""
+    return {STARTED_BY_ANNOTATION: settings.manager} if is_anothers(job, settings) else {}
 
 
 def tracks_with_finalizers(job: Job, settings: Settings) -> bool:

@@ -5,19 +5,19 @@ pieces of bytes joined around what is its own.
 """
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from onejob.objects.job import Job
 from onejob.planning.claiming import owner_reference
-from onejob.planning.managing import is_anothers
 from onejob.planning.names import (
     FAILURE_COUNT_ANNOTATION,
     IGNORED_FAILURE_COUNT_ANNOTATION,
     INDEX_ANNOTATION,
     INDEX_VARIABLE,
-    STARTED_BY_ANNOTATION,
     TRACKING_NAMES,
 )
 from onejob.planning.plan import PodSeed
@@ -39,7 +39,15 @@ class PodStamp:
 
     __slots__ = ("_around_hostname", "_before_annotations", "_before_labels", "_job_name", "_whole")
 
-    def __init__(self, job: Job, settings: Settings, *, tracked: bool = True) -> None:
+    def __init__(
+        self,
+        job: Job,
+        settings: Settings,
+        *,
+        tracked: bool = True,
+        marks: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`marks` are annotations beside those of the template."""
         template = msgspec.json.decode(job.spec.template)
         metadata = template.get("metadata") or {}
         spec = dict(template.get("spec") or {})
@@ -54,8 +62,7 @@ class PodStamp:
         }
         labels = dict(metadata.get("labels") or {})
         annotations = dict(metadata.get("annotations") or {})
-        if tracked and is_anothers(job, settings):
-            annotations[STARTED_BY_ANNOTATION] = settings.manager
+        annotations.update(marks)
         if not job.indexed:
             self._whole: bytes | None = _whole_document(
                 {"generateName": generate_name(job.metadata.name), **shared},
