@@ -11,7 +11,7 @@ from tests.e2e.serving import KUBECTL, Server, end_supervisors
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 
 #: Commands that are meant to fail, and how.
-FAILING = {"onejob run --name flaky": 1}
+FAILING = {"onejob run --name flaky": 1, "onejob run -- ./squares.py": 1}
 
 
 def commands(text: str) -> list[str]:
