@@ -310,6 +310,19 @@ def test_a_closed_terminal_ends_the_run_and_its_pods(onejob: CommandLine) -> Non
     assert gone_soon(word)
 
 
+def test_a_run_that_is_told_to_ignore_its_terminals_end_goes_on(onejob: CommandLine) -> None:
+    process = onejob.start(
+        "run", "--", "sh", "-c", "echo up; until test -e go; do sleep 0.05; done; echo went on",
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )  # fmt: skip
+    await_line(process, "] up")
+    process.send_signal(signal.SIGHUP)
+    (onejob.home / "go").touch()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "] went on" in output
+
+
 def test_a_killed_run_takes_its_pods_along(onejob: CommandLine) -> None:
     word = f"4{os.getpid() % 10000:04}.25"
     file = write(onejob, "job.yaml", job_yaml("long", f"echo up; exec sleep {word}"))
@@ -358,7 +371,8 @@ def test_a_command_that_fails_is_not_tried_again_unless_asked(onejob: CommandLin
     typo = onejob.run("run", "--", "./trian.py")
     assert typo.returncode == 1
     assert 'StartError: exec: "./trian.py": no such file or directory' in typo.stdout
-    assert f"hint: commands start in {onejob.home}: is ./trian.py there?" in typo.stdout
+    hint = f"hint: commands without a workingDir start in {onejob.home}: is ./trian.py there?"
+    assert hint in typo.stdout
     assert "retry" not in typo.stdout
     (onejob.home / "plain.sh").write_text("echo hi\n")
     forbidden = onejob.run("run", "--", "./plain.sh")

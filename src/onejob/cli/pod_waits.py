@@ -29,6 +29,7 @@ _RETRIED_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "Create
 _CERTAIN_MOUNTS: Final = re.compile(
     r"not found|non-existent|does not provide|does not project|must be a relative path"
 )
+_NO_STAND_IN: Final = re.compile(r'no stand-in for image "([^"]+)"')
 #: A controller makes it a moment after the namespace: it does come.
 _COMES_BY_ITSELF: Final = "kube-root-ca.crt"
 _ROOM: Final = "it waits for room"
@@ -245,10 +246,12 @@ def _certain(reason: str, message: str, next_step: str) -> PodWait:
 
 def start_hint(message: str, folder: str) -> str:
     """What helps against a StartError; `folder` is where commands of this run start."""
+    if (image := _NO_STAND_IN.search(message)) is not None:
+        return f"--image-map {image[1]}=COMMAND says what to run for it"
     program, _, problem = message.removeprefix('exec: "').partition('": ')
     match problem:
         case "no such file or directory":
-            return f"commands start in {folder}: is {program} there?"
+            return f"commands without a workingDir start in {folder}: is {program} there?"
         case "executable file not found in $PATH":
             return f"is {program} installed? A program of your own needs its path: ./{program}"
         case "permission denied":

@@ -60,8 +60,8 @@ that of the only container."""
     "--retries",
     type=click.IntRange(0),
     metavar="N",
-    help="Try again after N failures (of each index, with --indexed), with -- COMMAND. "
-    "[default: 0]",
+    help="How often to try again after a failure (each index by itself, with --indexed), with "
+    "-- COMMAND. [default: 0]",
 )
 @click.option("--deadline", type=duration, metavar="DURATION", help="The Job's, e.g. 10m.")
 @click.option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="With -- COMMAND.")

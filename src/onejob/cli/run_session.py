@@ -388,6 +388,9 @@ class _StopRequest:
     def listen(self) -> None:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                # nohup, or a shell's `&`: whoever started us wants us to go on.
+                continue
             loop.add_signal_handler(number, self._received, signal.Signals(number))
 
     async def wait(self) -> None:
