@@ -139,6 +139,26 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
         assert answer.state == f"job/pi {state}"
 
 
+def test_a_container_that_is_restarted_says_how_it_ended_before() -> None:
+    crashing = pod_document("pi-c")
+    crashing["spec"]["nodeName"] = "here"
+    crashing["status"]["containerStatuses"][0] |= {
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+        "lastState": {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no x"}},
+    }
+    blocked = pod_document("pi-d", "Pending")
+    blocked["spec"]["nodeName"] = "here"
+    blocked["status"]["containerStatuses"][0]["state"] = {
+        "waiting": {"reason": "ErrImageNeverPull", "message": "not here"}
+    }
+    answer = explain(crashing, blocked, status={"active": 2}, spec={"parallelism": 2})
+    assert answer.evidence[1:] == (
+        "pod pi-d cannot start: ErrImageNeverPull: not here",
+        "pod pi-c, container main waits: CrashLoopBackOff: back-off 10s; "
+        "it last ended with 128 (StartError): no x",
+    )
+
+
 def an_end(word: str, cause: str, **run: Any) -> RunEnd:
     return RunEnd(word, after(12), cause, Run("20260101-120000.000-ab", NOON, **run))
 

@@ -207,17 +207,18 @@ def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
         f"pod {name} cannot start: {wait.text}" if wait.lasting else f"pod {name}: {wait.message}"
         for name, wait in activity.waits
     ]
-    waiting = {name for name, _ in activity.waits}
+    shown = {name for name, _ in activity.waits}
     for pod in pods:
         metadata, status = pod["metadata"], pod.get("status", {})
         name = metadata["name"]
-        if status.get("phase") in ("Succeeded", "Failed") or name in waiting:
+        if status.get("phase") in ("Succeeded", "Failed") or name in shown:
             continue
         reports = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
         for report in reports:
             waiting = report.get("state", {}).get("waiting", {})
             if waiting.get("reason", "") not in _ODD_WAITS:
                 text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+                text += _last_end(report)
                 told.append(f"pod {name}, container {report['name']} waits: {text}")
         others = [f for f in metadata.get("finalizers", ()) if f not in TRACKING_NAMES]
         if metadata.get("deletionTimestamp") and others:
@@ -225,6 +226,15 @@ def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
     if len(told) > _SHOWN_PODS:
         told = [*told[:_SHOWN_PODS], f"and {len(told) - _SHOWN_PODS} more like these"]
     return told
+
+
+def _last_end(report: Document) -> str:
+    end = report.get("lastState", {}).get("terminated")
+    if end is None:
+        return ""
+    message = " ".join(end.get("message", "").split())
+    text = f"; it last ended with {end['exitCode']} ({end.get('reason', '')})"
+    return f"{text}: {message}" if message else text
 
 
 def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:

@@ -26,7 +26,7 @@ _LAST_WORDS_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 0.005
 #: Pods that start within this time need no look at what keeps them from it.
 _LOOK_AFTER: Final = timedelta(seconds=0.3)
-_LOOKS_PER_TICK: Final = 200
+_LOOKS_PER_TICK: Final = 50
 #: Of events that the Pod's own status says as well, in `pod_failed` or `pod_waits`.
 _SAID_OTHERWISE: Final = frozenset({"Failed", "FailedMount", "FailedScheduling"})
 _START_FAILURES: Final = ("StartError", "ContainerCannotRun")
