@@ -232,7 +232,7 @@ class TestWithKubectl:
         """kubectl's JSON of an object is the measure for what its protobuf must become."""
         job_type = load_schema().kind("batch/v1", "Job")
         answers = discovery({"v1": {}, "batch/v1": {"jobs": "Job", "cronjobs": "CronJob"}})
-        cronjob: Any = _sample(load_schema().kind("batch/v1", "CronJob"), zero)
+        cronjob: Any = sample(load_schema().kind("batch/v1", "CronJob"), zero)
         cronjob |= {"apiVersion": "batch/v1", "kind": "CronJob"}
         cronjob["metadata"] = {"name": "x", "namespace": "default", "uid": "u"}
         answers["/apis/batch/v1/namespaces/default/cronjobs/x"] = cronjob
@@ -317,15 +317,15 @@ class TestWithKubectl:
         }
 
 
-def _sample(shape: Shape, zero: bool) -> Any:
+def sample(shape: Shape, zero: bool) -> Any:
     """A value with every field there is: all empty, or all set to something."""
     match shape:
         case ObjectShape():
-            return {name: _sample(inner, zero) for name, inner in shape.fields.items()}
+            return {name: sample(inner, zero) for name, inner in shape.fields.items()}
         case ListShape():
-            return [_sample(shape.items, zero)]
+            return [sample(shape.items, zero)]
         case MapShape():
-            return {"k": _sample(shape.values, zero)}
+            return {"k": sample(shape.values, zero)}
         case MicroTimeShape():
             return "2026-11-15T10:00:00.500000Z"
         case TimeShape():

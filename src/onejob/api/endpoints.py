@@ -21,6 +21,7 @@ from onejob.api.pod_streams import (
     require_running,
     session_request,
 )
+from onejob.api.protobuf_encoding import encode_list
 from onejob.api.query import (
     delete_options_from_body,
     delete_options_from_query,
@@ -30,12 +31,14 @@ from onejob.api.query import (
     write_options,
 )
 from onejob.api.representations import (
+    as_protobuf,
     as_yaml,
     by_worker,
     enclosed,
     enclosed_yaml,
     in_turns,
     is_status,
+    list_metadata,
     list_pieces,
     require_form,
 )
@@ -134,8 +137,8 @@ class Endpoints:
     async def _measured(self, request: Request, target: Target) -> Answer:
         """What Pods and nodes use has one form only, as a whole."""
         representation = negotiate(request.header(b"accept"), tables=False)
-        if representation.form:
-            raise NotAcceptable("metrics are served as whole objects only")
+        if representation.form or representation.media == "protobuf":
+            raise NotAcceptable("metrics are served as whole objects, in JSON and YAML only")
         if target.name:
             document = await self._usage.get(target.kind, target.namespace, target.name)
         else:
@@ -193,7 +196,8 @@ class Endpoints:
         # A watch that is refused is refused at once; then the answer is that error. All others
         # get their headers now, not with the first event.
         first_batch = await begun(batches, 0)
-        return Answer(200, watch_lines(batches, first_batch, render), endless=True)
+        lines = watch_lines(batches, first_batch, render)
+        return Answer(200, lines, render.stream_type, endless=True)
 
     # --- writing --------------------------------------------------------------------------
 
@@ -323,6 +327,8 @@ class Endpoints:
             document = Rendering(self._service, kind, representation, request).render(document)
         if representation.media == "yaml":
             document = await as_yaml(document, self._service.worker)
+        elif representation.media == "protobuf":
+            document = await as_protobuf(document, self._service.worker)
         headers = warning_headers((*outcome.warnings, *extra_warnings))
         return Answer(outcome.code, document, representation.content_type.encode(), headers)
 
@@ -344,6 +350,12 @@ class Endpoints:
         require_form(representation, kind, is_list=True)
         pieces: Iterator[bytes]
         outcome = await self._shown(kind, outcome)
+        if representation.media == "protobuf":
+            document = await self._service.worker.run(
+                encode_list, kind, list_metadata(outcome), outcome.documents
+            )
+            content_type = representation.content_type.encode()
+            return Answer(200, document, content_type, warning_headers(warnings))
         enclose = enclosed_yaml if representation.media == "yaml" else enclosed
         if representation.form == "Table":
             pieces = table_pieces(

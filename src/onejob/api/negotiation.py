@@ -1,8 +1,8 @@
 """Which form of an answer a client wants, from its Accept header. Pure.
 
 Objects are served as JSON or YAML; besides, as rows of a Table, as metadata only, and, for
-discovery, as one aggregated document. Protobuf is never served: clients that prefer it also
-accept JSON.
+discovery, as one aggregated document. Protobuf is served to those who accept nothing else: it has
+to be made, while JSON is sent as it is stored, and clients that prefer protobuf read both.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ from typing import Final, Literal
 from onejob.api.errors import NotAcceptable
 from onejob.api.short_cache import short_cache
 
-Media = Literal["json", "yaml"]
+Media = Literal["json", "yaml", "protobuf"]
 Form = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
 
 _JSON_RANGES: Final = frozenset(("application/json", "application/*", "*/*"))
+_PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _OPENAPI_V2_PROTOBUF: Final = (
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
@@ -31,7 +32,7 @@ class Representation:
 
     @property
     def content_type(self) -> str:
-        return f"application/{self.media}"
+        return _PROTOBUF if self.media == "protobuf" else f"application/{self.media}"
 
 
 JSON: Final = Representation()
@@ -43,18 +44,18 @@ def negotiate(accept: str, *, watch: bool = False, tables: bool = True) -> Repre
     review, has no `tables`."""
     if not accept:
         return JSON
-    for media, parameters in _clauses(accept):
+    clauses = _clauses(accept)
+    for media, parameters in clauses:
         wanted = _representation(media, parameters)
         if wanted is None or (wanted.form == "Table" and not tables):
             continue
         # YAML cannot be cut into events, so nobody streams it.
         if not (watch and wanted.media == "yaml"):
             return wanted
-    raise NotAcceptable(
-        "only the following media types are accepted: application/json, application/yaml"
-        if not watch
-        else "only the following media types are accepted: application/json"
-    )
+    if any(media == _PROTOBUF and "as" not in parameters for media, parameters in clauses):
+        return Representation("protobuf")
+    served = ("application/json", *(() if watch else ("application/yaml",)), _PROTOBUF)
+    raise NotAcceptable(f"only the following media types are accepted: {', '.join(served)}")
 
 
 @short_cache(64)

@@ -1,21 +1,18 @@
 """Reads the protobuf bodies that typed Go clients send (`kubectl create job`, `auth can-i`).
 
-Only reading: answers in JSON satisfy those clients. A body becomes the same document that the
-client's JSON would have been, so nothing behind this module knows about protobuf.
+A body becomes the same document that the client's JSON would have been, so nothing behind this
+module knows about protobuf. `protobuf_encoding` writes it.
 """
 
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
-
-import msgspec
 
 from onejob.api.decoding import MAX_VALUES, decode_json
 from onejob.api.errors import BadRequest, RequestTooLarge
-from onejob.api.protobuf_table import TABLE
+from onejob.api.protobuf_fields import MAGIC, Field, field_table, message_name
 from onejob.api.schema import load_schema
 from onejob.api.shapes import (
     ANYTHING,
@@ -37,7 +34,6 @@ from onejob.api.strategy import Document
 #: What is on the wire: a varint or fixed number, or the bytes of text or of a message.
 _Wire: TypeAlias = int | bytes
 
-_MAGIC: Final = b"k8s\x00"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,18 +58,17 @@ def decode_protobuf(body: bytes) -> Document:
     """Raises BadRequest for what is no such body or a kind that is not served, RequestTooLarge
     for more fields than a document may have."""
     _budget.left = 2 * MAX_VALUES
-    if not body.startswith(_MAGIC):
+    if not body.startswith(MAGIC):
         raise BadRequest(
-            "provided data does not appear to be a protobuf message, expected prefix "
-            f"{list(_MAGIC)}"
+            f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}"
         )
     try:
-        api_version, kind, raw = _envelope(body[len(_MAGIC) :])
+        api_version, kind, raw = _envelope(body[len(MAGIC) :])
         if not load_schema().knows(api_version, kind):
             raise BadRequest(f'no kind "{kind}" is registered for version "{api_version}"')
         document: Document = {"apiVersion": api_version, "kind": kind}
         shape = load_schema().kind(api_version, kind)
-        _read_message(raw, _table()[_message_name(shape)], shape, document)
+        _read_message(raw, field_table()[message_name(shape)], shape, document)
     except (_Malformed, UnicodeDecodeError, OverflowError, KeyError) as error:
         raise BadRequest(f"error decoding protobuf: {error}") from None
     return document
@@ -89,14 +84,14 @@ def _envelope(data: bytes) -> tuple[str, str, bytes]:
 
 
 def _read_message(
-    data: bytes, fields: "dict[int, _Field]", shape: ObjectShape, into: Document
+    data: bytes, fields: "dict[int, Field]", shape: ObjectShape, into: Document
 ) -> None:
     for number, wire in _fields(data):
         known = fields.get(number)
         if known is None:
             continue
         if known.inline:
-            _read_message(_as_bytes(wire), _table()[known.inline], shape, into)
+            _read_message(_as_bytes(wire), field_table()[known.inline], shape, into)
             continue
         field_shape = shape.fields.get(known.name)
         if field_shape is None:
@@ -111,7 +106,7 @@ def _read_message(
 
 
 def _put(
-    into: Document, known: "_Field", wire: _Wire, shape: Shape, required: frozenset[str]
+    into: Document, known: "Field", wire: _Wire, shape: Shape, required: frozenset[str]
 ) -> None:
     """Go writes every non-pointer scalar, also when it is empty; in JSON it would leave it out."""
     try:
@@ -167,7 +162,7 @@ def _value(wire: _Wire, shape: Shape) -> Any:
             return _int_or_string(dict(_fields(_as_bytes(wire))))
         case ObjectShape():
             into: Document = {}
-            message = _table().get(_message_name(shape), {})
+            message = field_table().get(message_name(shape), {})
             _read_message(_as_bytes(wire), message, shape, into)
             return into
         case _ if shape is ANYTHING:
@@ -259,33 +254,3 @@ def _as_int(wire: _Wire) -> int:
     if isinstance(wire, bytes):
         raise _Malformed("text or a message where a number was expected")
     return wire
-
-
-class _Field(msgspec.Struct, frozen=True):
-    name: str = ""
-    #: A pointer in Go: present at all means set, also to zero.
-    pointer: bool = False
-    #: The message whose fields are this message's own in JSON.
-    inline: str = ""
-
-
-@lru_cache(maxsize=1)
-def _table() -> dict[str, dict[int, _Field]]:
-    table: dict[str, dict[int, _Field]] = {}
-    fields: dict[int, _Field] = {}
-    for line in TABLE.splitlines():
-        if not line.startswith(" "):
-            fields = table[line] = {}
-            number = 0
-            continue
-        for token in line.split():
-            number += 1
-            if token.startswith("&"):
-                fields[number] = _Field(inline=token[1:])
-            elif token != "-":
-                fields[number] = _Field(token.rstrip("*"), token.endswith("*"))
-    return table
-
-
-def _message_name(shape: ObjectShape) -> str:
-    return shape.name.removeprefix("io.k8s.api.").removeprefix("io.k8s.apimachinery.pkg.apis.")

@@ -1,4 +1,4 @@
-"""The field numbers of the Kubernetes protobuf messages that clients send.
+"""The field numbers of the Kubernetes protobuf messages that clients send and are sent.
 
 One message per block: its name, then its fields in the order of their numbers, counted from 1.
 `-` is a number not in use; `name*` a field that is a pointer in Go, so that an explicit zero
@@ -506,6 +506,8 @@ meta.v1.LabelSelector
   matchLabels matchExpressions
 meta.v1.LabelSelectorRequirement
   key operator values
+meta.v1.ListMeta
+  selfLink resourceVersion continue remainingItemCount*
 meta.v1.ManagedFieldsEntry
   manager operation apiVersion time - fieldsType fieldsV1 subresource
 meta.v1.ObjectMeta
@@ -516,6 +518,12 @@ meta.v1.OwnerReference
   kind - name uid apiVersion controller* blockOwnerDeletion*
 meta.v1.Preconditions
   uid* resourceVersion*
+meta.v1.Status
+  metadata status message reason details code
+meta.v1.StatusCause
+  reason message field
+meta.v1.StatusDetails
+  name group kind causes retryAfterSeconds uid
 policy.v1.Eviction
   metadata deleteOptions
 rbac.v1.AggregationRule

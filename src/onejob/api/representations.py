@@ -13,6 +13,7 @@ import msgspec
 from onejob.api.errors import NotAcceptable
 from onejob.api.kinds import Kind
 from onejob.api.negotiation import Representation
+from onejob.api.protobuf_encoding import encode_object, has_message
 from onejob.api.requests import ListOutcome
 from onejob.api.turns import Worker
 
@@ -22,6 +23,8 @@ _PIECE_BYTES: Final = 128 * 1024
 _PIECE_ITEMS: Final = 64
 #: YAML this long is written on another thread: it takes milliseconds per object.
 _YAML_INLINE_BYTES: Final = 4 * 1024
+#: Protobuf is made on another thread if it is this long.
+_PROTOBUF_INLINE_BYTES: Final = 16 * 1024
 #: A piece of a list: written without a break for others.
 _YAML_PIECE_BYTES: Final = 16 * 1024
 
@@ -151,9 +154,17 @@ async def as_yaml(document: bytes, worker: Worker) -> bytes:
     return await worker.turn(_to_yaml, document)
 
 
+async def as_protobuf(document: bytes, worker: Worker) -> bytes:
+    if len(document) < _PROTOBUF_INLINE_BYTES:
+        return encode_object(document)
+    return await worker.turn(encode_object, document)
+
+
 def require_form(representation: Representation, kind: Kind, *, is_list: bool) -> None:
-    """Lists and objects each have their own metadata-only form."""
+    """Lists and objects each have their own metadata-only form, and few kinds no protobuf."""
     form = representation.form
+    if representation.media == "protobuf" and not has_message(kind):
+        raise NotAcceptable(f"there is no protobuf of {kind.plural}, only JSON and YAML")
     if is_list and form == "PartialObjectMetadata":
         raise NotAcceptable(
             f"you requested PartialObjectMetadata, but the requested object is a list "

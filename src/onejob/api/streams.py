@@ -9,6 +9,7 @@ from onejob.api.errors import ApiError
 from onejob.api.incoming import Request
 from onejob.api.kinds import Kind
 from onejob.api.negotiation import Representation
+from onejob.api.protobuf_encoding import encode_event
 from onejob.api.query import first
 from onejob.api.representations import (
     WATCH_LINE_TAIL,
@@ -25,6 +26,8 @@ T = TypeVar("T")
 
 #: What is sent at once, about: as much waits in memory for each client that does not read.
 _PIECE_BYTES: Final = 16 * 1024
+#: Protobuf has to be made, which takes longer than anything else that is done with an event.
+_PROTOBUF_TURN_BYTES: Final = TURN_BYTES // 4
 
 
 class Rendering:
@@ -36,6 +39,8 @@ class Rendering:
         self._strategy = service.strategies[kind.resource]
         self._clock = service.clock
         self._form = representation.form
+        self._protobuf = representation.media == "protobuf"
+        self.turn_bytes = _PROTOBUF_TURN_BYTES if self._protobuf else TURN_BYTES
         self._include = parse_include_object(first(request.query, "includeObject"))
         self._columns_sent = False
 
@@ -53,6 +58,13 @@ class Rendering:
             )
         return metadata_only(document) if self._form else document
 
+    @property
+    def stream_type(self) -> bytes:
+        """The content type of a watch."""
+        if self._protobuf:
+            return b"application/vnd.kubernetes.protobuf;stream=watch"
+        return b"application/json"
+
     def object(self, event: WatchEvent) -> bytes:
         if event.type == "BOOKMARK" and self._form == "Table":
             return bookmark_table(event.document)
@@ -65,13 +77,13 @@ class Rendering:
         size = 0
         for event in events:
             document = self.object(event)
-            if len(document) > _PIECE_BYTES:
+            if len(document) > _PIECE_BYTES and not self._protobuf:
                 yield b"".join((*joined, watch_line_head(event.type)))
                 for start in range(0, len(document), _PIECE_BYTES):
                     yield document[start : start + _PIECE_BYTES]
                 joined, size = [WATCH_LINE_TAIL], 0
                 continue
-            line = watch_line(event.type, document)
+            line = self.line(event.type, document)
             joined.append(line)
             size += len(line)
             if size >= _PIECE_BYTES:
@@ -79,6 +91,11 @@ class Rendering:
                 joined, size = [], 0
         if joined:
             yield b"".join(joined)
+
+    def line(self, event_type: str, document: bytes) -> bytes:
+        if self._protobuf:
+            return encode_event(event_type, document)
+        return watch_line(event_type, document)
 
 
 async def begun(items: AsyncIterator[T], patience_seconds: float) -> "asyncio.Future[T | None]":
@@ -117,12 +134,14 @@ async def _close(items: AsyncIterator[object]) -> None:
         await items.aclose()
 
 
-def in_slices(events: Sequence[WatchEvent]) -> Iterator[Sequence[WatchEvent]]:
+def in_slices(
+    events: Sequence[WatchEvent], turn_bytes: int = TURN_BYTES
+) -> Iterator[Sequence[WatchEvent]]:
     """As many events as are joined before others get a turn."""
     start = size = 0
     for end, event in enumerate(events, 1):
         size += len(event.document) + DOCUMENT_COST
-        if size >= TURN_BYTES:
+        if size >= turn_bytes:
             yield events[start:end]
             start, size = end, 0
     if start < len(events):
@@ -139,7 +158,7 @@ async def watch_lines(
         try:
             events = await first_batch
             while events is not None:
-                for turn in in_slices(events):
+                for turn in in_slices(events, lines.turn_bytes):
                     for piece in lines.pieces(turn):
                         yield piece
                     if turn[-1] is not events[-1]:
@@ -148,7 +167,7 @@ async def watch_lines(
         except ApiError as error:
             body = error_answer(error).body
             assert isinstance(body, bytes)
-            yield watch_line("ERROR", body)
+            yield lines.line("ERROR", body)
     finally:
         first_batch.cancel()
         await _close(batches)

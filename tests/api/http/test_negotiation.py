@@ -30,6 +30,8 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
             Representation("json", "PartialObjectMetadata"),
         ),
         ("application/json; charset=utf-8", Representation()),
+        ("application/vnd.kubernetes.protobuf", Representation("protobuf")),
+        ("application/vnd.kubernetes.protobuf, */*", Representation()),
     ],
 )
 def test_the_best_form_we_have_is_served(accept: str, expected: Representation) -> None:
@@ -39,7 +41,7 @@ def test_the_best_form_we_have_is_served(accept: str, expected: Representation) 
 @pytest.mark.parametrize(
     "accept",
     [
-        "application/vnd.kubernetes.protobuf",
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
         "text/html",
         "application/json;q=0",
         "application/json;as=Nope;v=v1;g=meta.k8s.io",

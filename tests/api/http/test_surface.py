@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from onejob.api.protobuf import decode_protobuf
 from onejob.client.base import Bind
 from onejob.objects.meta import Key
 from tests.api.http.documents import (
@@ -21,6 +22,8 @@ from tests.api.http.documents import (
     pod,
     with_api,
 )
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 # --- create -------------------------------------------------------------------------------
 
@@ -268,6 +271,33 @@ def test_what_is_never_read_again_has_no_table(
     with_api(tmp_path, test)
 
 
+def test_who_takes_nothing_but_protobuf_gets_it(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        created = await api.call("POST", JOBS, job("a"), accept=PROTOBUF)
+        assert (created.code, created.header("content-type")) == (201, PROTOBUF)
+        shown = await api.ok("GET", f"{JOBS}/a")
+        found = await api.call("GET", f"{JOBS}/a", accept=PROTOBUF)
+        assert decode_protobuf(found.body)["spec"] == shown["spec"]
+        assert decode_protobuf(found.body)["metadata"]["uid"] == shown["metadata"]["uid"]
+        listed = await api.call("GET", JOBS, accept=PROTOBUF)
+        assert listed.header("content-type") == PROTOBUF
+        assert b"JobList" in listed.body
+        assert found.body[-200:-4] in listed.body
+        missing = await api.call("GET", f"{JOBS}/b", accept=PROTOBUF)
+        assert (missing.code, missing.json()["reason"]) == (404, "NotFound")
+
+    with_api(tmp_path, test)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/replicationcontrollers", "/apis/apps/v1/replicasets"])
+def test_kinds_without_objects_have_no_protobuf(tmp_path: Path, path: str) -> None:
+    async def test(api: Api) -> None:
+        for query in ("", "?watch=true"):
+            assert (await api.call("GET", path + query, accept=PROTOBUF)).code == 406
+
+    with_api(tmp_path, test)
+
+
 # --- watches ------------------------------------------------------------------------------
 
 
@@ -307,6 +337,19 @@ def test_the_deprecated_watch_paths_are_watches(
         assert (await watch.next())["type"] == "DELETED"
         await watch.close()
         assert (await api.call("POST", path, config("c"))).code == 405
+
+    with_api(tmp_path, test)
+
+
+def test_a_watch_in_protobuf_has_whole_objects_and_errors_in_frames(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        await api.ok("POST", CONFIGS, config("a", key="value"))
+        reply = await api.call("GET", f"{CONFIGS}?watch=true&timeoutSeconds=1", accept=PROTOBUF)
+        assert reply.header("content-type") == f"{PROTOBUF};stream=watch"
+        assert int.from_bytes(reply.body[:4], "big") == len(reply.body) - 4
+        assert reply.body[4:11] == b"\n\x05ADDED"
+        document = decode_protobuf(reply.body[reply.body.index(b"k8s\0") :])
+        assert (document["kind"], document["data"]) == ("ConfigMap", {"key": "value"})
 
     with_api(tmp_path, test)
 
