@@ -53,7 +53,7 @@ from onejob.api.server_pages import (
     version_document,
 )
 from onejob.api.service import Service
-from onejob.api.upgrades import SESSIONS, Session, Upgrades
+from onejob.api.upgrades import SESSIONS, Session, Upgrades, plain_stream
 from onejob.api.usage import UsageSource
 from onejob.metrics import Metrics
 from onejob.store.base import DamagedDocument
@@ -243,7 +243,7 @@ class ApiApp:
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            session = await self._session(scope)
+            session = await self._session(scope, receive)
         except PageNotFound:
             await _refuse_upgrade(send, text_answer("404 page not found\n", 404))
         except ApiError as error:
@@ -260,16 +260,20 @@ class ApiApp:
             finally:
                 self._metrics.count(*labels, by=-1)
 
-    async def _session(self, scope: Scope) -> Session:
+    async def _session(self, scope: Scope, receive: Receive) -> Session:
         """Raises what a plain request would get as its answer."""
         place = locate(scope["raw_path"].decode("ascii", "replace"))
         headers: dict[bytes, bytes] = dict(scope["headers"])
         user = self._identify(scope, headers, place)
         _require_same_origin(headers)
-        if not isinstance(place, Target) or place.subresource not in SESSIONS:
-            raise BadRequest("only exec, attach and portforward can be upgraded")
+        if not isinstance(place, Target) or place.subresource not in (*SESSIONS, "log"):
+            raise BadRequest("only exec, attach, portforward and log can be upgraded")
         self._authorize(user, place, "get")
         query = parse_query(scope["query_string"])
+        if place.subresource == "log":
+            request = Request("GET", query, headers, user, receive)
+            answer = await self._endpoints.answer(request, place, "get")
+            return plain_stream(answer, scope["subprotocols"])
         return await self._upgrades.open(place, query, scope["subprotocols"])
 
 

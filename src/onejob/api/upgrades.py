@@ -1,12 +1,15 @@
 """WebSockets: which session a request for one opens, and by which protocol."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
+from onejob.api.answers import Answer
 from onejob.api.channels import choose_protocol
 from onejob.api.errors import BadRequest
 from onejob.api.exec_sessions import PROTOCOLS, run_session
@@ -25,8 +28,11 @@ from onejob.api.query import Query
 from onejob.api.routing import Target
 from onejob.api.service import Service
 
-#: Subresources that a WebSocket is opened for.
+#: Subresources that need a WebSocket. The log may also be had in one.
 SESSIONS: Final = ("exec", "attach", "portforward")
+
+_BASE64: Final = "base64.binary.k8s.io"
+_PLAIN_PROTOCOLS: Final = ("binary.k8s.io", _BASE64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +87,45 @@ class Upgrades:
             await run_channels(connect, ports, receive, send, protocol)
 
         return Session(protocol, run)
+
+
+def plain_stream(answer: Answer, offered: Sequence[str]) -> Session:
+    """The body of an answer, piece by piece, in messages without channels: how a log is had in a
+    WebSocket. Raises BadRequest."""
+    protocol = choose_protocol(offered, _PLAIN_PROTOCOLS)
+
+    async def pump(send: Send) -> None:
+        async for piece in _pieces_of(answer):
+            if protocol == _BASE64:
+                await send({"type": "websocket.send", "text": b64encode(piece).decode()})
+            else:
+                await send({"type": "websocket.send", "bytes": piece})
+        await send({"type": "websocket.close", "code": 1000})
+
+    async def gone(receive: Receive) -> None:
+        while (await receive())["type"] == "websocket.receive":
+            pass
+
+    async def run(receive: Receive, send: Send) -> None:
+        tasks = (asyncio.ensure_future(pump(send)), asyncio.ensure_future(gone(receive)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    return Session(protocol, run)
+
+
+async def _pieces_of(answer: Answer) -> AsyncIterator[bytes]:
+    if isinstance(answer.body, bytes):
+        if answer.body:
+            yield answer.body
+        return
+    try:
+        async for piece in answer.body:
+            yield piece
+    finally:
+        if isinstance(answer.body, AsyncGenerator):
+            await answer.body.aclose()

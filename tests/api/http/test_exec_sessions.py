@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from onejob.api.errors import BadRequest, InternalError
 from onejob.api.exec_sessions import run_session
 from onejob.api.pod_streams import ExecRequest, ExecStreams, TerminalSize
+from onejob.api.requests import LogOptions
 from onejob.virtual_time import run_virtual
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import TOKEN, Wire, with_server
@@ -266,6 +267,7 @@ def test_sessions_end_with_the_server(tmp_path: Path) -> None:
         (f"{EXEC}?command=cat&stdout=true&container=x", V5, TOKEN, 400),
         (EXEC.replace("/p/", "/q/") + "?command=cat&stdout=true", V5, TOKEN, 404),
         (EXEC.replace("exec", "log"), V5, TOKEN, 400),
+        (EXEC.replace("exec", "status"), V5, TOKEN, 400),
         ("/apis/batch/v1/nope", V5, TOKEN, 404),
         ("/nope", V5, TOKEN, 404),
     ],
@@ -392,3 +394,58 @@ def test_a_caller_far_ahead_may_wait_for_the_command() -> None:
     assert json.loads(status["bytes"][1:])["status"] == "Success"
     assert close["type"] == "websocket.close"
     assert command.read == 17 * len(_MEGABYTE)
+
+
+class Written:
+    """A log of two pieces, which goes on for ever when followed."""
+
+    def __init__(self) -> None:
+        self.closed = asyncio.Event()
+
+    async def logs(
+        self, namespace: str, name: str, container: str, options: LogOptions
+    ) -> AsyncIterator[bytes]:
+        return self._pieces(options)
+
+    async def _pieces(self, options: LogOptions) -> AsyncIterator[bytes]:
+        try:
+            yield b"container is "
+            yield b"alive\n"
+            if options.follow:
+                await asyncio.get_running_loop().create_future()
+        finally:
+            self.closed.set()
+
+
+LOG = EXEC.replace("exec", "log")
+
+
+@pytest.mark.parametrize("protocol", ["binary.k8s.io", None])
+def test_a_log_may_come_in_a_websocket(tmp_path: Path, protocol: str | None) -> None:
+    async def test(wire: Wire) -> None:
+        async with session(wire, LOG, protocol) as socket:
+            assert [message.data async for message in socket] == [b"container is ", b"alive\n"]
+        assert socket.close_code == 1000
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, logs=Written())
+
+
+def test_a_log_may_come_as_base64(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        async with session(wire, LOG, "base64.binary.k8s.io") as socket:
+            assert b64decode(await socket.receive_str()) == b"container is "
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, logs=Written())
+
+
+def test_a_followed_log_ends_when_its_reader_goes(tmp_path: Path) -> None:
+    written = Written()
+
+    async def test(wire: Wire) -> None:
+        async with session(wire, f"{LOG}?follow=true", "binary.k8s.io") as socket:
+            await socket.receive_bytes()
+            await socket.receive_bytes()
+        async with asyncio.timeout(5):
+            await written.closed.wait()
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, logs=written)
