@@ -1,5 +1,7 @@
 import asyncio
 
+import uvloop
+
 from onejob.informers.workqueue import WorkQueue
 from onejob.virtual_time import run_virtual
 
@@ -96,3 +98,16 @@ def test_nothing_comes_of_a_key_that_was_dropped() -> None:
         return await queue.get(), asyncio.get_running_loop().time()
 
     assert run_virtual(main()) == ("again", 5.0)
+
+
+def test_a_delay_that_is_as_good_as_none_can_be_asked_for_twice() -> None:
+    """uvloop has no timers for those: what it gives instead does not tell when it is due."""
+
+    async def main() -> str:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", 0.0001)
+        queue.add_after("a", 0.0001)
+        return await queue.get()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == "a"

@@ -5,8 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import uvloop
+
 from onejob.client.base import Delete, Op, Patch, Result, Selection
 from onejob.client.local import LocalClient
+from onejob.clock import SystemClock
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.node.unplaced import MOST_AT_ONCE
 from onejob.objects.meta import NODES, PODS, Key
@@ -204,3 +207,20 @@ def test_a_pod_that_vanishes_while_it_waits_is_forgotten(tmp_path: Path) -> None
         assert counting.told == []
 
     play(tmp_path, scene)
+
+
+def test_two_pods_that_can_never_fit_are_told_on_the_servers_own_loop(tmp_path: Path) -> None:
+    """uvloop has no timers for what is due now: what it gives instead does not tell when."""
+
+    async def main() -> None:
+        async with (
+            an_api(tmp_path) as client,
+            a_node(client, SimulatedRuntime(SystemClock()), capacity=ROOM) as node,
+        ):
+            names = ["a", "b", "c"]
+            await asyncio.gather(*(node.create(a_pod(name, cpu="64")) for name in names))
+            for name in names:
+                await node.until(name, lambda pod: condition(pod, "PodScheduled"))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

@@ -21,7 +21,9 @@ class WorkQueue(Generic[K]):
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()
         self._working: set[K] = set()
-        self._timers: dict[K, asyncio.TimerHandle] = {}
+        #: When each is due and what rings then: what uvloop makes of a timer that is due at once
+        #: does not tell.
+        self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
 
@@ -51,15 +53,15 @@ class WorkQueue(Generic[K]):
         due = loop.time() + seconds
         timer = self._timers.get(key)
         if timer is not None:
-            if timer.when() <= due:
+            if timer[0] <= due:
                 return
-            timer.cancel()
-        self._timers[key] = loop.call_at(due, self._ring, key)
+            timer[1].cancel()
+        self._timers[key] = due, loop.call_at(due, self._ring, key)
 
     def make_delayed_due(self) -> None:
         """Work now on all that was to be worked on later: the clock is not what it was."""
         timers, self._timers = self._timers, {}
-        for key, timer in timers.items():
+        for key, (_, timer) in timers.items():
             timer.cancel()
             self.add(key)
 
@@ -78,7 +80,7 @@ class WorkQueue(Generic[K]):
         self.forget(key)
         timer = self._timers.pop(key, None)
         if timer is not None:
-            timer.cancel()
+            timer[1].cancel()
 
     async def get(self) -> K:
         """The next due key; call `done` with it afterwards."""
@@ -104,7 +106,7 @@ class WorkQueue(Generic[K]):
             self._wake_one()
 
     def close(self) -> None:
-        for timer in self._timers.values():
+        for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 

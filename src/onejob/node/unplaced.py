@@ -56,7 +56,9 @@ class UnplacedPods:
         self._waiting: dict[str, dict[str, _Waiting]] = {}
         #: What each was told last, and as what Pod.
         self._told: dict[str, tuple[NodePod, str]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        #: When it rings. What uvloop makes of a timer that is due at once does not tell.
+        self._timer_due = 0.0
         self._next_report = 0.0
         self._next_review = 0.0
 
@@ -119,9 +121,10 @@ class UnplacedPods:
         """Reports are at least a period apart."""
         at = max(due, self._next_report)
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._timer_due <= at:
                 return
             self._timer.cancel()
+        self._timer_due = at
         self._timer = asyncio.get_running_loop().call_at(at, self._report)
 
     def _report(self) -> None:
