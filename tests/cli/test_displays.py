@@ -37,6 +37,15 @@ def test_log_lines_carry_their_pod_and_container() -> None:
     assert stream.getvalue() == "[pi-a] x\n[pi-b/side] y\n"
 
 
+def test_notes_and_hints_show_escape_sequences_instead_of_obeying_them() -> None:
+    stream = io.StringIO()
+    display = PlainDisplay(stream, PIPE)
+    display.notice("\x1b[2J")
+    display.hint("\x1b]0;title\x07")
+    assert "\x1b" not in stream.getvalue()
+    assert stream.getvalue().count("\n") == 2
+
+
 def test_colours_tell_pods_apart_on_a_terminal_only() -> None:
     stream = io.StringIO()
     PlainDisplay(stream, SCREEN).wrote([LogLine("pi-a", "", "x"), LogLine("pi-b", "", "y")])

@@ -123,6 +123,13 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
         pod["status"]["containerStatuses"][0]["state"] = state
         return pod
 
+    def hindered() -> dict[str, Any]:
+        pod = pod_document("pi-h", "Pending")
+        pod["spec"]["nodeName"] = "here"
+        state = {"waiting": {"reason": "DiskPressure", "message": "No space left on device"}}
+        pod["status"]["containerStatuses"][0]["state"] = state
+        return pod
+
     starting = pod_document("pi-s", "Pending")
     starting["spec"]["nodeName"] = "here"
     starting["status"] = {"phase": "Pending"}
@@ -131,6 +138,7 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
         ([pod_document(), *two], "is running: 1 running, 2 waiting for room (memory, pods)."),
         (two, "waits for room on the node: memory and pods are short."),
         ([starting], "is starting its Pods."),
+        ([hindered()], "waits for the node: DiskPressure: No space left on device"),
         ([crashing()], "waits before it restarts a container that failed."),
         ([crashing(), pod_document()], "is running: 1 running, 1 waiting to restart a container."),
         ([], "has no Pods yet."),

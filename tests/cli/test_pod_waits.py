@@ -146,7 +146,11 @@ def test_a_node_that_lacks_something_for_now_is_waited_for() -> None:
     wait = wait_of(node=full)
     assert wait is not None
     assert not wait.lasting
+    assert not wait.for_room
     assert "disk-pressure" in wait.message
+    short = wait_of(waiting={"reason": "DiskPressure", "message": "No space left on device"})
+    assert short is not None
+    assert (short.lasting, short.for_room) == (False, False)
 
 
 def test_names_of_short_resources() -> None:

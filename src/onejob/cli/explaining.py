@@ -204,7 +204,9 @@ def _counts(job: Job, *, over: bool = False) -> str:
 
 def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
     told = [
-        f"pod {name} cannot start: {wait.text}" if wait.lasting else f"pod {name}: {wait.message}"
+        f"pod {name} cannot start: {wait.text}"
+        if wait.lasting
+        else f"pod {name}: {wait.message if wait.for_room else wait.text}"
         for name, wait in activity.waits
     ]
     shown = {name for name, _ in activity.waits}

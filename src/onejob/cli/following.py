@@ -28,7 +28,9 @@ _SETTLE_SECONDS: Final = 0.005
 _LOOK_AFTER: Final = timedelta(seconds=0.3)
 _LOOKS_PER_TICK: Final = 50
 #: Of events that the Pod's own status says as well, in `pod_failed` or `pod_waits`.
-_SAID_OTHERWISE: Final = frozenset({"Failed", "FailedMount", "FailedScheduling"})
+_SAID_OTHERWISE: Final = frozenset(
+    {"Failed", "FailedMount", "FailedScheduling", "NodeUnderPressure"}
+)
 _START_FAILURES: Final = ("StartError", "ContainerCannotRun")
 
 

@@ -104,11 +104,12 @@ class PlainDisplay:
             self.write(f"{self._title(job)}: {what}: {visible(wait.text)}\n")
             self.hint(wait.next_step)
         else:
-            self.write(f"{self._title(job)}: pod {pod}: {visible(wait.message)}\n")
+            text = visible(wait.message if wait.for_room else wait.text)
+            self.write(f"{self._title(job)}: pod {pod}: {text}\n")
 
     def hint(self, text: str) -> None:
         if text:
-            self.write(f"{self._terminal.paint('hint', 'yellow')}: {text}\n")
+            self.write(f"{self._terminal.paint('hint', 'yellow')}: {visible(text)}\n")
 
     def job_ended(self, job: JobProgress, now: datetime) -> None:
         colour = "green" if job.complete else "red"
@@ -124,7 +125,7 @@ class PlainDisplay:
         self.write("".join(f"{self._prefix(line)} {line.text}\n" for line in lines))
 
     def notice(self, text: str) -> None:
-        self.write(f"{self._terminal.paint('note', 'yellow')}: {text}\n")
+        self.write(f"{self._terminal.paint('note', 'yellow')}: {visible(text)}\n")
 
     def tick(self, run: RunProgress, now: datetime) -> None:
         for job in run:

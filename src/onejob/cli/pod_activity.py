@@ -23,7 +23,12 @@ class PodActivity(msgspec.Struct, frozen=True):
 
     @property
     def for_room(self) -> list[PodWait]:
-        return [wait for _, wait in self.waits if not wait.lasting]
+        return [wait for _, wait in self.waits if wait.for_room]
+
+    @property
+    def hindered(self) -> list[PodWait]:
+        """By what the node is short of for now."""
+        return [wait for _, wait in self.waits if not wait.lasting and not wait.for_room]
 
     @property
     def blocked(self) -> list[PodWait]:
@@ -75,6 +80,7 @@ def activity_text(activity: PodActivity) -> str:
                 (activity.starting, "starting"),
                 (activity.restarting, "waiting to restart a container"),
                 (len(room), f"waiting for room{short}"),
+                (len(activity.hindered), "waiting for the node"),
                 (len(blocked), "unable to start"),
                 (activity.ending, "being deleted"),
             )
@@ -85,6 +91,8 @@ def activity_text(activity: PodActivity) -> str:
         return f"cannot start: {blocked[0].text}"
     if room:
         return f"waits for room on the node{_are_short(activity.short)}."
+    if activity.hindered:
+        return f"waits for the node: {activity.hindered[0].text}"
     if activity.restarting:
         return "waits before it restarts a container that failed."
     if activity.starting:
@@ -102,6 +110,8 @@ def next_text(activity: PodActivity) -> str:
         return "the container is started again"
     if activity.for_room:
         return "its Pods start when there is room"
+    if activity.hindered:
+        return "its Pods start when the node has what it is short of"
     if activity.starting:
         return "its Pods start"
     if activity.blocked:

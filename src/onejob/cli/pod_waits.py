@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from onejob.api.quantity import BadQuantity
 from onejob.node.capacity import demand_of, read_amounts, write_amounts
+from onejob.node.supervisor.pressure import PRESSURES
 from onejob.objects.meta import Condition, View
 from onejob.objects.pod_spec import NodePod, read_node_pod
 from onejob.planning.placement import Candidate, NodeView, Taint, misfit
@@ -53,6 +54,11 @@ class PodWait(msgspec.Struct, frozen=True):
     @property
     def lasting(self) -> bool:
         return self.patience_seconds is not None
+
+    @property
+    def for_room(self) -> bool:
+        """It waits for others to leave room on the node."""
+        return not self.lasting and (bool(self.short) or self.message == _ROOM)
 
     @property
     def explained(self) -> bool:
@@ -210,6 +216,8 @@ def _waiting(reason: str, message: str, image: str) -> PodWait | None:
         return None
     if reason in _CERTAIN_REASONS:
         return _certain(reason, message, _next_step(reason, message, image))
+    if reason in PRESSURES:
+        return PodWait(reason, message)
     if reason in _RETRIED_REASONS:
         return PodWait(reason, message, _next_step(reason, message, image), _RETRIED_SECONDS)
     if message.startswith("MountVolume"):

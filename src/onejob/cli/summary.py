@@ -117,7 +117,7 @@ def _blocked(job: JobProgress, terminal: Terminal) -> list[str]:
         return []
     what = terminal.paint("cannot start", "red")
     lines = ["", f"{job.title} {what}: {visible(job.blocked_by.text)}"]
-    return [*lines, f"  {job.blocked_by.next_step}"] if job.blocked_by.next_step else lines
+    return [*lines, f"  {visible(job.blocked_by.next_step)}"] if job.blocked_by.next_step else lines
 
 
 def _failures(
