@@ -34,6 +34,8 @@ class Case:
     headers: dict[str, str] = field(default_factory=dict)
     #: For streams that do not end: how long nothing may come until it counts as read.
     read_seconds: float = 0.0
+    #: Whether a second time would be another request.
+    once: bool = False
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -149,6 +151,17 @@ def env(count: int) -> list[dict[str, str]]:
 def with_env(count: int) -> dict[str, Any]:
     container = {"name": "c", "image": "i", "command": ["true"], "env": env(count)}
     return pod(containers=[container])
+
+
+def scheduled(variables: list[dict[str, str]]) -> dict[str, Any]:
+    """A Pod that is run at once."""
+    container = {"name": "c", "image": "busybox", "command": ["true"], "env": variables}
+    return pod(containers=[container], schedulingGates=[], restartPolicy="Never")
+
+
+def doubled(count: int) -> list[dict[str, str]]:
+    first = {"name": "E0", "value": "x" * 100}
+    return [first, *({"name": f"E{n}", "value": f"$(E{n - 1})" * 2} for n in range(1, count))]
 
 
 def big_pod_patch(count: int) -> bytes:
@@ -416,6 +429,57 @@ def cases() -> Iterator[Case]:
     )
     yield Case(
         "completedIndexes, 130,000 ranges", "PATCH", f"{JOBS}/indexed/status", status_indexes, MERGE
+    )
+    # As large as is accepted.
+    yield Case(
+        "accepted: strategic merge, 8,000 items",
+        "PATCH",
+        f"{PODS}/patched",
+        lambda: encoded({"spec": {"tolerations": [{"key": f"k{n}"} for n in range(8_000)]}}),
+        STRATEGIC,
+    )
+    yield Case(
+        "accepted: apply, 12,000 items",
+        "PATCH",
+        f"{PODS}/applied?fieldManager=a",
+        lambda: applied(12_000),
+        APPLY,
+    )
+    yield Case(
+        "accepted: the same again",
+        "PATCH",
+        f"{PODS}/applied?fieldManager=a",
+        lambda: applied(12_000),
+        APPLY,
+    )
+    yield Case("accepted: 12,000 env vars, run", "POST", PODS, new(lambda: scheduled(env(12_000))))
+    yield Case("accepted: env vars that double", "POST", PODS, new(lambda: scheduled(doubled(40))))
+    yield Case(
+        "accepted: 4,500 containers",
+        "POST",
+        PODS,
+        new(lambda: pod(containers=[{"name": f"c{n}", "image": "i"} for n in range(4_500)])),
+    )
+    yield Case(
+        "accepted: a Job of 10,000 env vars",
+        "POST",
+        JOBS,
+        new(
+            lambda: job(
+                suspend=False,
+                template={
+                    "restartPolicy": "Never",
+                    "containers": scheduled(env(10_000))["spec"]["containers"],
+                },
+            )
+        ),
+    )
+    yield Case(
+        "accepted: a CronJob last run in 1970",
+        "PATCH",
+        f"{CRONJOBS}/every-minute/status",
+        lambda: encoded({"status": {"lastScheduleTime": "1970-01-01T00:00:00Z"}}),
+        MERGE,
     )
     # Validation.
     yield Case(
@@ -740,4 +804,4 @@ def cases() -> Iterator[Case]:
         lambda: in_list(b"[]"),
     )
     yield Case("delete collection, dry run", "DELETE", f"{PODS}?dryRun=All")
-    yield Case("delete collection", "DELETE", PODS)
+    yield Case("delete collection", "DELETE", PODS, once=True)

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 #: What is sent at once, about: as much waits in memory for each client that does not read.
 _PIECE_BYTES: Final = 16 * 1024
-#: Protobuf has to be made, which takes longer than anything else that is done with an event.
-_PROTOBUF_TURN_BYTES: Final = TURN_BYTES // 4
+#: Protobuf and rows of Tables have to be made, which takes longer than to pass documents on.
+_MADE_TURN_BYTES: Final = TURN_BYTES // 4
 
 
 class Rendering:
@@ -40,7 +40,8 @@ class Rendering:
         self._clock = service.clock
         self._form = representation.form
         self._protobuf = representation.media == "protobuf"
-        self.turn_bytes = _PROTOBUF_TURN_BYTES if self._protobuf else TURN_BYTES
+        made = self._protobuf or self._form == "Table"
+        self.turn_bytes = _MADE_TURN_BYTES if made else TURN_BYTES
         self._include = parse_include_object(first(request.query, "includeObject"))
         self._columns_sent = False
 
