@@ -76,6 +76,25 @@ def test_a_server_starts_without_the_job_it_cannot_read(
     assert "revision" in line
 
 
+def test_what_belongs_to_a_damaged_job_is_not_cleared_away(tmp_path: Path) -> None:
+    """Its Pods have an owner, though nobody can read it."""
+
+    async def before() -> None:
+        async with a_plane(tmp_path) as plane:
+            await plane.client.write(a_job("bad", completions=1, parallelism=1))
+            await asyncio.sleep(60)
+
+    async def after() -> None:
+        async with a_plane(tmp_path) as plane:
+            await asyncio.sleep(3600)
+            assert len((await plane.client.list(Selection(PODS))).documents) == 1
+            assert not plane.failed.done()
+
+    run_virtual(before())
+    spoil(tmp_path, "bad")
+    run_virtual(after())
+
+
 def test_it_is_neither_listed_nor_overwritten_but_can_be_deleted(tmp_path: Path) -> None:
     path = "/api/v1/namespaces/default/configmaps"
     with a_server(tmp_path) as api:

@@ -72,6 +72,26 @@ def test_our_own_log_does_not_fill_it(tmp_path: Path) -> None:
     run_virtual(main())
 
 
+def test_where_there_is_room_it_is_rarely_asked_how_much(tmp_path: Path) -> None:
+    """Each time costs about as much as a commit when the loop is busy."""
+    asked = 0
+
+    def free_bytes() -> int:
+        nonlocal asked
+        asked += 1
+        return 10**12
+
+    async def main() -> None:
+        store = await LogStore.open(
+            tmp_path / "db", clock=virtual_clock(), committer=LoopCommitter(), free_bytes=free_bytes
+        )
+        await _churn(store, 1_000)
+        await store.close()
+
+    run_virtual(main())
+    assert asked < 30
+
+
 def test_writes_go_on_as_soon_as_there_is_room(tmp_path: Path) -> None:
     volume = Volume(tmp_path, 4_000 * KIB)
 

@@ -19,6 +19,9 @@ from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
 from onejob.store.database import PAGE_BYTES, FreeBytes, room_for_log, shorten_log
 from onejob.store.limits import Limits
 
+#: How often room is asked for while the log grows.
+_ASKED_PER_CHECKPOINT = 8
+
 #: Free pages are given back this many at a time.
 VACUUM_PAGES = 128
 
@@ -41,6 +44,10 @@ class Writer:
         self._free_bytes = free_bytes
         self._since_checkpoint = 0
         self._checkpoint_bytes = limits.checkpoint_bytes
+        #: How much may be written before it is asked again how much room there is: asking gives
+        #: up Python's lock as often as a commit does.
+        self._written_unasked = 0
+        self._ask_after = 0
         self._since_vacuum = 0
 
     def append(self, changes: Sequence[Change], size: int) -> None:
@@ -58,10 +65,17 @@ class Writer:
         rows = 1 << (len(changes) - 1).bit_length()
         values += repeat(None, (rows - len(changes)) * _COLUMNS)
         self._run(_insertion(rows), values)
-        self._since_checkpoint += size + 4 * PAGE_BYTES
-        self._checkpoint_bytes = min(
-            self._limits.checkpoint_bytes, room_for_log(self._free_bytes())
-        )
+        written = size + 4 * PAGE_BYTES
+        self._since_checkpoint += written
+        self._written_unasked += written
+        if self._written_unasked >= self._ask_after:
+            self._ask_for_room()
+
+    def _ask_for_room(self) -> None:
+        self._written_unasked = 0
+        room = room_for_log(self._free_bytes())
+        self._checkpoint_bytes = min(self._limits.checkpoint_bytes, room)
+        self._ask_after = self._checkpoint_bytes // _ASKED_PER_CHECKPOINT
 
     def compact(self, revision: int, rows: int) -> None:
         """Forget what was superseded up to `revision`, which is at most `rows` further on."""
