@@ -181,3 +181,24 @@ def test_the_written_file_is_a_kubeconfig_for_others_too(tmp_path: Path) -> None
     assert (
         base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]) == b"PEM"
     )
+
+
+def test_a_kubeconfig_that_is_right_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+
+    def write(server: str) -> int:
+        write_kubeconfig(path, server=server, authority=b"PEM", token="secret")
+        return path.stat().st_ino
+
+    first = write("https://a")
+    assert write("https://a") == first
+    # What is open to others, a link, and another text are replaced.
+    path.chmod(0o644)
+    assert write("https://a") != first
+    assert path.stat().st_mode & 0o777 == 0o600
+    moved = path.rename(tmp_path / "moved")
+    path.symlink_to(moved)
+    write("https://a")
+    assert not path.is_symlink()
+    write("https://b")
+    assert b"https://b" in path.read_bytes()

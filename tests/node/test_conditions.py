@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from onejob.api.errors import NotFound
 from onejob.client.base import Selection
 from onejob.client.local import LocalClient
+from onejob.clock import SystemClock
 from onejob.node.conditions import ConditionEvent, NodeCondition, NodeConditions
 from onejob.node.pressure import Pressures, short_of_space
 from onejob.node.supervisor.pressure import DESCRIPTORS, DISK, MEMORY, PROCESSES, pressure_of
 from onejob.objects.meta import EVENTS, NODES, Key
 from onejob.virtual_time import run_virtual
-from tests.node.support import NODE, Document, a_node, an_api, process_runtime
+from tests.client.test_full_disk import a_disk_and_a_client
+from tests.node.support import NODE, Document, a_node, an_api, process_runtime, shell
 
 SHORT = NodeCondition(DISK, True, "NoDiskSpace", "the disk is full")
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,8 +93,11 @@ def test_since_when_things_are_as_they_are_survives_a_restart() -> None:
 async def the_condition(client: LocalClient, kind: str, status: str) -> Document:
     async with asyncio.timeout(20):
         while True:
-            node = json.loads(await client.get(Key(NODES, "", NODE)))
-            for condition in node["status"]["conditions"]:
+            try:
+                node = json.loads(await client.get(Key(NODES, "", NODE)))
+            except NotFound:
+                node = {"status": {}}
+            for condition in node["status"].get("conditions", ()):
                 if condition["type"] == kind and condition["status"] == status:
                     found: Document = condition
                     return found
@@ -110,6 +116,20 @@ def test_the_node_shows_a_condition_at_once_with_an_event(tmp_path: Path) -> Non
             (event,) = (e for e in events if e["reason"] == "NodeHasDiskPressure")
             assert event["involvedObject"]["kind"] == "Node"
             assert event["involvedObject"]["name"] == NODE
+
+    asyncio.run(main())
+
+
+def test_a_node_begins_on_a_full_disk_and_is_registered_once_there_is_room(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_disk_and_a_client(tmp_path, SystemClock()) as (disk, client):
+            disk.full = True
+            async with a_node(client, process_runtime(tmp_path)) as node:
+                with pytest.raises(NotFound):
+                    await client.get(Key(NODES, "", NODE))
+                disk.full = False
+                await the_condition(client, "Ready", "True")
+                assert (await node.run(shell("exit 0")))["status"]["phase"] == "Succeeded"
 
     asyncio.run(main())
 

@@ -1,6 +1,8 @@
 """The admin's kubeconfig: everything kubectl needs to reach this server, in one private file."""
 
 import base64
+import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,8 @@ from onejob.api.private_files import write_private
 
 
 def write_kubeconfig(path: Path, *, server: str, authority: bytes, token: str) -> None:
-    """`server` is the URL, `authority` the CA certificate in PEM. Replaces the file at once."""
+    """`server` is the URL, `authority` the CA certificate in PEM. Replaces the file at once, unless
+    it is right as it is: a server has to start on a full disk, too."""
     cluster = {
         "server": server,
         "certificate-authority-data": base64.b64encode(authority).decode(),
@@ -31,4 +34,15 @@ def write_kubeconfig(path: Path, *, server: str, authority: bytes, token: str) -
     }
     # JSON is YAML, and needs no YAML library to write.
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(path, msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
+    content = msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n"
+    if not _is_right(path, content):
+        write_private(path, content)
+
+
+def _is_right(path: Path, content: bytes) -> bool:
+    try:
+        found = path.lstat()
+        private = stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
+        return private and found.st_uid == os.geteuid() and path.read_bytes() == content
+    except OSError:
+        return False

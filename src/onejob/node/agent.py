@@ -132,7 +132,7 @@ class NodeAgent:
     async def start(self) -> None:
         """Take over what an earlier life left behind, then follow the API."""
         self._inherited = await self.runtime.start(self._happened, self._client.get)
-        await self._node.register()
+        await self._node.begin()
         running = (
             self._writer.run(),
             self._recorder.run(),

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from onejob import __version__
-from onejob.api.errors import AlreadyExists, ApiError, NotFound
+from onejob.api.errors import AlreadyExists, ApiError, InsufficientStorage, NotFound
 from onejob.api.schema import load_schema
 from onejob.client.base import Client, Create, Patch, Selection
 from onejob.client.events import About, EventRecorder
@@ -72,6 +72,7 @@ class NodeObject:
         self.conditions = NodeConditions(clock.now, self._condition_changed)
         self._recorder = recorder
         self._status_due = asyncio.Event()
+        self._registered = True
         self._beat_due = asyncio.Event()
         self._client = client
         self._clock = clock
@@ -97,6 +98,16 @@ class NodeObject:
     def on_change(self, tell: Callable[[], None]) -> None:
         """Labels, taints or schedulability may have changed."""
         self._on_change = tell
+
+    async def begin(self) -> None:
+        """Be there, or as soon as the disk has room for it: what runs on this node already has to
+        be looked after all the same."""
+        try:
+            await self.register()
+        except InsufficientStorage as error:
+            log.warning("the node is not registered yet: %s", error)
+            self._registered = False
+            self._status_due.set()
 
     async def register(self) -> None:
         """Create the Node, or bring an existing one up to date. Labels that people added stay."""
@@ -159,7 +170,11 @@ class NodeObject:
             await self._status_due.wait()
             self._status_due.clear()
             try:
-                await self._write_status()
+                if self._registered:
+                    await self._write_status()
+                else:
+                    await self.register()
+                    self._registered = True
             except (ApiError, OSError) as error:
                 log.warning("the node's conditions are not written yet: %s", error)
                 self._status_due.set()
