@@ -10,7 +10,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from onejob.api.channels import Channels
@@ -75,7 +75,9 @@ async def run_channels(
 
     async def serve(number: int, relay: _Relay) -> None:
         if problem := await relay.run(connect):
-            await channels.write(2 * number + 1, problem.encode())
+            # If the caller is gone, nobody is left to be told.
+            with suppress(OSError):
+                await channels.write(2 * number + 1, problem.encode())
 
     async def read() -> None:
         while (message := await receive())["type"] == "websocket.receive":
@@ -117,14 +119,18 @@ async def run_tunnel(connect: Connect, receive: Receive, send: Send) -> None:
         await tunnel.close()
 
 
-@dataclass(slots=True)
 class _Pair:
-    """The streams of one forwarded connection."""
+    """The streams of one forwarded connection. What the client sends is taken from the first
+    moment on; who it is for is known once there are both."""
 
-    port: int
-    streams: dict[str, int] = field(default_factory=dict)
-    task: "asyncio.Task[None] | None" = None
-    relay: "_Relay | None" = None
+    def __init__(self, port: int, tunnel: "_Tunnel") -> None:
+        self._tunnel = tunnel
+        self.streams: dict[str, int] = {}
+        self.relay = _Relay(port, self._write, tunnel.ahead)
+        self.task: asyncio.Task[None] | None = None
+
+    async def _write(self, data: bytes) -> None:
+        await self._tunnel.write(SpdyWriter.data(self.streams["data"], data))
 
 
 class _Tunnel:
@@ -133,7 +139,7 @@ class _Tunnel:
         self._send = send
         self._reader = SpdyReader()
         self._writer = SpdyWriter()
-        self._ahead = _Ahead()
+        self.ahead = _Ahead()
         self._pairs: dict[str, _Pair] = {}
         #: By the number of each of their streams.
         self._of_stream: dict[int, _Pair] = {}
@@ -148,10 +154,10 @@ class _Tunnel:
                 case StreamReset():
                     self._reset(event.stream)
                 case Pinged():
-                    await self._write(self._writer.ping(event.number))
+                    await self.write(self._writer.ping(event.number))
                 case _:
                     pass
-        await self._ahead.room()
+        await self.ahead.room()
 
     async def close(self) -> None:
         tasks = [pair.task for pair in self._of_stream.values() if pair.task is not None]
@@ -164,45 +170,41 @@ class _Tunnel:
             # Old clients number nothing, but open the stream for errors right before the other.
             number = f"by stream {event.stream if kind == 'error' else event.stream - 2}"
         try:
-            pair = self._pairs.get(number) or _Pair(_port(event.headers.get("port", "")))
+            pair = self._pairs.get(number) or _Pair(_port(event.headers.get("port", "")), self)
         except BadRequest:
             pair = None
-        crowded = len(self._of_stream) >= _MOST_STREAMS
+        crowded = len(self._of_stream) >= _MOST_STREAMS or event.stream in self._of_stream
         if pair is None or kind not in ("data", "error") or kind in pair.streams or crowded:
-            await self._write(self._writer.reset(event.stream))
+            await self.write(self._writer.reset(event.stream))
             return
         pair.streams[kind] = event.stream
         self._of_stream[event.stream] = pair
         self._pairs[number] = pair
-        await self._write(self._writer.accept(event.stream))
+        await self.write(self._writer.accept(event.stream))
         if len(pair.streams) == 2:
             # Complete: whoever uses this number again means another connection.
             del self._pairs[number]
-            data_stream = pair.streams["data"]
+            pair.task = asyncio.create_task(self._serve(pair))
 
-            async def write(data: bytes) -> None:
-                await self._write(self._writer.data(data_stream, data))
-
-            pair.relay = _Relay(pair.port, write, self._ahead)
-            pair.task = asyncio.create_task(self._serve(pair, pair.relay))
-
-    async def _serve(self, pair: _Pair, relay: "_Relay") -> None:
+    async def _serve(self, pair: _Pair) -> None:
         error_stream, data_stream = pair.streams["error"], pair.streams["data"]
         try:
-            if problem := await relay.run(self._connect):
+            if problem := await pair.relay.run(self._connect):
                 text = problem.encode()
-                await self._write(self._writer.data(error_stream, text, ends=True))
-                await self._write(self._writer.reset(data_stream))
+                await self.write(self._writer.data(error_stream, text, ends=True))
+                await self.write(self._writer.reset(data_stream))
             else:
-                await self._write(self._writer.data(data_stream, b"", ends=True))
-                await self._write(self._writer.data(error_stream, b"", ends=True))
+                await self.write(self._writer.data(data_stream, b"", ends=True))
+                await self.write(self._writer.data(error_stream, b"", ends=True))
+        except OSError:
+            log.debug("the client of a tunnel is gone")
         finally:
             for stream in pair.streams.values():
                 self._of_stream.pop(stream, None)
 
     def _deliver(self, event: StreamData) -> None:
         pair = self._of_stream.get(event.stream)
-        if pair is None or pair.relay is None or pair.streams["data"] != event.stream:
+        if pair is None or pair.streams.get("data") != event.stream:
             return
         pair.relay.take(event.data)
         if event.ended:
@@ -210,10 +212,10 @@ class _Tunnel:
 
     def _reset(self, stream: int) -> None:
         pair = self._of_stream.get(stream)
-        if pair is not None and pair.task is not None and pair.streams["data"] == stream:
+        if pair is not None and pair.task is not None and pair.streams.get("data") == stream:
             pair.task.cancel()
 
-    async def _write(self, frame: bytes) -> None:
+    async def write(self, frame: bytes) -> None:
         await self._send({"type": "websocket.send", "bytes": frame})
 
 

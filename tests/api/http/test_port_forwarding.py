@@ -190,6 +190,20 @@ def test_a_tunnel_carries_many_connections(tmp_path: Path, numbered: bool) -> No
     forwarding(tmp_path, test)
 
 
+def test_what_is_sent_before_the_second_stream_is_opened_is_not_lost(tmp_path: Path) -> None:
+    async def test(wire: Wire, ports: Ports) -> None:
+        async with session(wire, FORWARD, TUNNEL_PROTOCOL) as socket:
+            tunnel, writer = Tunnel(socket), SpdyWriter()
+            headers = {"port": str(PORT), "requestid": "0"}
+            await tunnel.send(writer.open(1, headers | {"streamtype": "data"}))
+            await tunnel.send(writer.data(1, b"early", ends=True))
+            await tunnel.send(writer.open(3, headers | {"streamtype": "error"}))
+            await tunnel.until(lambda: {1, 3} <= tunnel.ended)
+            assert tunnel.data[1] == b"EARLY"
+
+    forwarding(tmp_path, test)
+
+
 def test_a_port_that_nobody_listens_on_is_an_error_of_its_connection_only(tmp_path: Path) -> None:
     async def test(wire: Wire, ports: Ports) -> None:
         async with session(wire, FORWARD, TUNNEL_PROTOCOL) as socket:
