@@ -1,7 +1,7 @@
 """Whatever goes wrong ends as one line and an exit code."""
 
 import errno
-import sys
+import io
 from collections.abc import Callable
 
 import click
@@ -76,13 +76,28 @@ def test_elsewhere_than_on_linux_one_line_says_so(
     )
 
 
+class GoneTerminal(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO])
 def test_output_that_nobody_reads_is_no_error(
     failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     left = []
     monkeypatch.setattr("onejob.cli.terminal.leave_unread", lambda: left.append(True))
-    monkeypatch.setattr("sys.stdout", sys.stdout)
-    monkeypatch.setattr("sys.stderr", sys.stderr)
+    monkeypatch.setattr("sys.stdout", GoneTerminal())
+    monkeypatch.setattr("sys.stderr", GoneTerminal())
     assert failing(OSError(number, "no reader")) == 1
     assert left == [True]
+
+
+def test_a_disk_that_fails_is_told(
+    failing: Callable[[BaseException], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failing(OSError(errno.EIO, "Input/output error")) == 2
+    assert failing(OSError(errno.EIO, "Input/output error", "/some/file")) == 2
+    assert capsys.readouterr().err == (
+        "error: Input/output error\nerror: /some/file: Input/output error\n"
+    )

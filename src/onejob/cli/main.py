@@ -141,11 +141,15 @@ def _unexpected(error: Exception) -> int:
 
     if isinstance(error, ApiError):
         return _complain(CommandError(error.message, exit_code=EXIT_FAILED))
-    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO) and _is_output(error):
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return _unread()
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        return _complain(CommandError(f"{place}{error.strerror}"))
+        try:
+            return _complain(CommandError(f"{place}{error.strerror}"))
+        except OSError:
+            # A terminal that is gone answers as a broken disk does.
+            return _unread()
     if os.environ.get("ONEJOB_DEBUG"):
         raise error
     return _complain(
@@ -155,11 +159,6 @@ def _unexpected(error: Exception) -> int:
             exit_code=EXIT_FAILED,
         )
     )
-
-
-def _is_output(error: OSError) -> bool:
-    """A terminal that is gone answers as a broken disk does; but a file has a name."""
-    return error.filename is None
 
 
 def _unread() -> int:
