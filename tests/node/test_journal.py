@@ -479,3 +479,18 @@ def test_lines_of_earlier_versions_wait_for_room_to_be_written_anew(
         assert contents(tmp_path).startswith(b'["boot"')
     assert journal.flush()
     assert found(tmp_path).outcome == EXITED
+
+
+def test_an_init_and_its_command_are_both_remembered(tmp_path: Path) -> None:
+    journal = a_journal(tmp_path)
+    attempt = journal.claim(CLAIM, 0)
+    attempt.pid = 42
+    journal.began(attempt)
+    journal.command_began(attempt, 43)
+    journal.flush()
+    # The first reading is of single records, the second of a file written anew.
+    for _ in range(2):
+        again = a_journal(tmp_path).find(CLAIM)
+        assert again is not None
+        assert (again.pid, again.start_ticks) == (42, attempt.start_ticks)
+        assert (again.command, again.command_ticks) == (43, attempt.command_ticks)

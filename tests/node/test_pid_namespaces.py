@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 
 from onejob.node.runtime import AttemptRef
+from onejob.node.supervisor.journal import Identity, Journal
 from tests.node.support import (
     Document,
     Node,
@@ -298,6 +299,14 @@ def test_a_terminal_belongs_to_the_command(tmp_path: Path) -> None:
     on_a_node(tmp_path, play)
 
 
+def recorded(path: Path) -> tuple[int, int]:
+    """Init and command of the only attempt in the journal, read from a copy."""
+    copy = path / "claims"
+    shutil.copy(path / "supervisor" / "claims", copy)
+    (attempt,) = Journal(str(copy), Identity("another")).each()
+    return attempt.pid, attempt.command
+
+
 def test_if_the_supervisor_is_killed_its_namespaces_are_ended(tmp_path: Path) -> None:
     async def play(node: Node) -> None:
         marker = f"workload-{uuid4()}"
@@ -306,6 +315,7 @@ def test_if_the_supervisor_is_killed_its_namespaces_are_ended(tmp_path: Path) ->
         (command,) = found(marker)
         first = parent_of(command)
         supervisor = parent_of(first)
+        assert recorded(tmp_path) == (first, command)
         os.kill(supervisor, signal.SIGKILL)
         await until_dead(command)
         await until_dead(first)

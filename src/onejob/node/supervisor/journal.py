@@ -45,8 +45,8 @@ class Identity(NamedTuple):
 class Attempt:
     """One claim and what became of it. `outcome` is None while it runs or may run."""
 
-    __slots__ = ("claim", "folder", "foreign", "mark", "number", "outcome", "pid", "slot",
-                 "start_ticks", "started_at")  # fmt: skip
+    __slots__ = ("claim", "command", "command_ticks", "folder", "foreign", "mark", "number",
+                 "outcome", "pid", "slot", "start_ticks", "started_at")  # fmt: skip
 
     def __init__(self, claim: Claim, number: int, mark: int = 0, folder: str = "") -> None:
         self.claim = claim
@@ -59,6 +59,9 @@ class Attempt:
         self.pid = 0
         #: The kernel's start time of the process: with the pid, it names it for good.
         self.start_ticks = 0
+        #: The same of the command, where the process is the init of its PID namespace.
+        self.command = 0
+        self.command_ticks = 0
         self.started_at = 0.0
         self.outcome: Outcome | None = None
         #: Claimed by somebody whose processes are none of ours.
@@ -144,6 +147,11 @@ class Journal:
     def began(self, attempt: Attempt) -> None:
         """Its process, which does not record its own start, has `pid` and `started_at`."""
         attempt.start_ticks = linux.ticks_now()
+        self._append(frame(_start_payload(attempt)))
+
+    def command_began(self, attempt: Attempt, pid: int) -> None:
+        """The init that was recorded before has started its command."""
+        attempt.command, attempt.command_ticks = pid, linux.ticks_now()
         self._append(frame(_start_payload(attempt)))
 
     def record_own_start(self, claim: Claim, pid: int, at: float) -> None:
@@ -392,6 +400,7 @@ def identity_of(folder: str) -> Identity:
 def _apply_start(attempt: Attempt, fields: dict[str, Any]) -> None:
     attempt.pid, attempt.start_ticks = fields["pid"], fields["ticks"]
     attempt.started_at = fields["at"]
+    attempt.command, attempt.command_ticks = fields.get("command", 0), fields.get("cticks", 0)
 
 
 def _cut(outcome: Outcome) -> Outcome:
@@ -415,7 +424,11 @@ def _claim_record(attempt: Attempt, slot_bytes: int) -> bytes:
 
 def _start_payload(attempt: Attempt) -> bytes:
     pid, ticks, at = attempt.pid, attempt.start_ticks, attempt.started_at
-    return f'{{"k":"start","n":{attempt.number},"pid":{pid},"ticks":{ticks},"at":{at!r}}}'.encode()
+    command = ""
+    if attempt.command:
+        command = f',"command":{attempt.command},"cticks":{attempt.command_ticks}'
+    start = f'"pid":{pid},"ticks":{ticks},"at":{at!r}{command}'
+    return f'{{"k":"start","n":{attempt.number},{start}}}'.encode()
 
 
 def _end_record(number: int, outcome: Outcome) -> bytes:

@@ -248,12 +248,13 @@ def session_of(pid: int) -> int:
         return 0
 
 
-def children() -> list[int] | None:
-    """The children of this single-threaded process; None where the kernel does not tell."""
-    mine = os.getpid()
+def children(pid: int = 0) -> list[int] | None:
+    """The children of a process with a single thread, or of this one; None where the kernel does
+    not tell."""
+    pid = pid or os.getpid()
     try:
         # Not `open`: asked at the end of every container, and its comforts cost more than this.
-        fd = os.open(f"/proc/{mine}/task/{mine}/children", os.O_RDONLY)
+        fd = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY)
     except OSError:
         return None
     try:

@@ -353,6 +353,8 @@ class Supervisor:
         self._journal.child_settled(child.attempt)
         if not problem:
             self._began(child)
+            if child.pids == "container" and (started := linux.children(child.pid)):
+                self._journal.command_began(child.attempt, started[0])
             return True
         reason, message, pressure = json.loads(problem)
         self._release(child)

@@ -32,8 +32,15 @@ def survivor(attempt: Attempt) -> int:
     """The living process of an attempt that another supervisor began; 0 if there is none."""
     if attempt.foreign:
         return 0
+    for pid, ticks in (
+        (attempt.pid, attempt.start_ticks),
+        # Of a namespace whose init is gone the kernel ends the rest: this is only to be sure.
+        (attempt.command, attempt.command_ticks),
+    ):
+        if pid and linux.began_at(pid, ticks):
+            return pid
     if attempt.pid:
-        return attempt.pid if linux.began_at(attempt.pid, attempt.start_ticks) else 0
+        return 0
     # Killed between starting the process and writing down its pid.
     return spawn.find_marked(attempt.mark) if attempt.mark else 0
 
