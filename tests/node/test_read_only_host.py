@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,6 +157,23 @@ def test_what_is_named_writable_is(data: Path, outside: Path) -> None:
     scripts = [f"echo x > {outside}/new", f"echo x > {outside.parent}/new"]
     assert attempts(data, *scripts, writable=(str(outside),)) == "yn"
     assert sorted(os.listdir(outside)) == ["file", "new"]
+
+
+@needs_root
+def test_even_what_is_made_anew_can_be_excepted(data: Path) -> None:
+    folder = Path(f"/dev/shm/onejob-test-{uuid4()}")
+    folder.mkdir()
+    try:
+        assert attempts(data, f"echo x > {folder}/new", writable=(str(folder),)) == "y"
+        assert os.listdir(folder) == ["new"]
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_containers_that_share_processes_are_kept_from_it_too(data: Path, outside: Path) -> None:
+    pod = with_spec(shell(""), shareProcessNamespace=True)
+    scripts = [f"cat {outside}/file", f"echo x > {outside}/new", "mount -o remount,rw,bind /"]
+    assert attempts(data, *scripts, pod=pod) == "ynn"
 
 
 def test_nothing_gives_back_what_was_taken(data: Path, outside: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onejob.node.supervisor_client import SupervisorClient
+from onejob.node.supervisor_client import OLD_SUPERVISOR, SupervisorClient
 
 GREETING = {"known": [], "rebooted": False, "isolates": True}
 
@@ -86,5 +86,21 @@ def test_a_supervisor_that_does_not_end_is_left_in_the_end(tmp_path: Path) -> No
 
         await impostor.meet(scene)
         assert impostor.asked == ["hello", "end"]
+
+    asyncio.run(main())
+
+
+def test_a_supervisor_of_an_earlier_version_is_not_trusted_with_what_it_does_not_know(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        impostor = Impostor(tmp_path, lines(GREETING))
+
+        async def scene(client: SupervisorClient) -> None:
+            assert client.pid_namespace_problem == OLD_SUPERVISOR
+            assert not client.limits_rights
+            await client.close(end=False)
+
+        await impostor.meet(scene)
 
     asyncio.run(main())

@@ -89,8 +89,8 @@ def node_options(function: F) -> F:
             click.option(
                 "--writable",
                 multiple=True,
-                metavar="FOLDER",
-                help="With --host-fs ro: may be changed all the same.",
+                metavar="PATH",
+                help="With --host-fs ro: a folder, file or device that is excepted.",
             ),
             click.option(
                 "--pid-namespace",
@@ -115,18 +115,18 @@ def node_options(function: F) -> F:
     return function
 
 
-def parse_writable(folders: Sequence[str], host_fs: str, pid_namespace: str) -> tuple[str, ...]:
-    """Folders that `--host-fs ro` excepts, by their real paths."""
-    if folders and host_fs != "ro":
-        raise CommandError("--writable excepts a folder from --host-fs ro", "give both")
+def parse_writable(paths: Sequence[str], host_fs: str, pid_namespace: str) -> tuple[str, ...]:
+    """What `--host-fs ro` excepts, by real paths."""
+    if paths and host_fs != "ro":
+        raise CommandError("--writable is an exception from --host-fs ro", "give both")
     if host_fs == "ro" and pid_namespace == "off":
         raise CommandError(
             "--host-fs ro cannot be kept without PID namespaces", "leave out --pid-namespace off"
         )
-    for folder in folders:
-        if not os.path.isdir(folder):
-            raise CommandError(f"--writable {folder}: there is no such folder")
-    return tuple(os.path.realpath(folder) for folder in folders)
+    for path in paths:
+        if not os.path.exists(path):
+            raise CommandError(f"--writable {path}: there is no such file or folder")
+    return tuple(os.path.realpath(path) for path in paths)
 
 
 def parse_engine(text: str, runtime: str) -> tuple[str, ...]:

@@ -95,7 +95,11 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
     steps.extend(_kernel_trees(root) if view.sealed else _host_trees(root, opened, late))
     if view.own_proc and not view.sealed:
         steps.append(("proc", "", root + "/proc", False))
-    steps.extend(("bind", path, root + path, False) for path in view.writable)
+    for path in view.writable:
+        if tree := _within(path, late):
+            kind: Literal["directory", "file"] = "directory" if os.path.isdir(path) else "file"
+            steps.append((kind, root + tree, root + path, False))
+        steps.append(("bind", path, root + path, False))
     steps.extend(_hide(root, view))
     for mount in resolved:
         tree = _within(mount.target, late)

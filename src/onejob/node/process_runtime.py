@@ -43,7 +43,7 @@ from onejob.node.runtime import (
 )
 from onejob.node.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.supervisor.pressure import DISK, pressure_of
-from onejob.node.supervisor_client import SupervisorClient, SupervisorGone
+from onejob.node.supervisor_client import OLD_SUPERVISOR, SupervisorClient, SupervisorGone
 from onejob.node.volumes import VolumeProblem, settings_in_volumes
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod_lifecycle import Exit
@@ -114,6 +114,9 @@ class ProcessRuntime:
 
     async def _try_read_only(self) -> None:
         """Raises RuntimeUnavailable if containers could change files of this host."""
+        if not self._supervisor.limits_rights:
+            await self._supervisor.close(end=False)
+            raise RuntimeUnavailable(f"--host-fs ro cannot be kept now: {OLD_SUPERVISOR}")
         request = self._furnishing.empty_request()
         rights = rights_of(NodePod(), Container(), host_read_only=True)
         assert isinstance(rights, Rights), "a container that asks for nothing is not refused"
@@ -384,6 +387,8 @@ class ProcessRuntime:
         rights = refused or rights_of(pod, container, host_read_only=read_only)
         if isinstance(rights, Refused):
             raise ConfigProblem(rights.message, rights.reason)
+        if rights != Rights() and not self._supervisor.limits_rights:
+            raise ConfigProblem(f"the securityContext cannot be enforced now: {OLD_SUPERVISOR}")
         if rights.capabilities is not None:
             request["capabilities"] = rights.capabilities
         if self._settings.host_read_only:

@@ -35,6 +35,10 @@ class SupervisorGone(Exception):
     """The supervisor died or could not be started."""
 
 
+#: One that outlives an upgrade, because its Pods do, does not know what it was never taught.
+OLD_SUPERVISOR = "the supervisor is of an earlier version, and stays until its last Pod has ended"
+
+
 class Greeting(msgspec.Struct):
     #: All attempts, as events.
     known: list[list[Any]]
@@ -43,7 +47,9 @@ class Greeting(msgspec.Struct):
     #: Whether the machine was started anew since the first of the attempts.
     rebooted: bool
     #: Why there are no PID namespaces; empty if there are, or if nobody asked.
-    pid_namespace_problem: str = ""
+    pid_namespace_problem: str = OLD_SUPERVISOR
+    #: Whether it can take rights away from processes.
+    limits_rights: bool = False
     #: Where the processes of each Pod were started, by uid.
     folders: dict[str, str] = {}
 
@@ -127,6 +133,7 @@ class SupervisorClient:
         self.isolates = False
         #: As the greeting has it.
         self.pid_namespace_problem = ""
+        self.limits_rights = False
 
     async def connect(self) -> Greeting:
         """Find or start the supervisor, and hear what it knows."""
@@ -158,6 +165,7 @@ class SupervisorClient:
         greeting = msgspec.json.decode(line, type=Greeting)
         self.isolates = greeting.isolates
         self.pid_namespace_problem = greeting.pid_namespace_problem
+        self.limits_rights = greeting.limits_rights
         # Not before whoever called us has heard the greeting.
         loop.call_soon(conversation.listen, self._hear)
         conversation.ended.add_done_callback(lambda _: self._lost(conversation))

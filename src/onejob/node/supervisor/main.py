@@ -174,6 +174,7 @@ class Supervisor:
                 "pid_namespace_problem": (
                     pid_namespaces.problem() if message.get("pid_namespaces") else ""
                 ),
+                "limits_rights": True,
             }
         except OSError as error:
             # No process to be had: what this machine can do is not known, and to be asked again.
