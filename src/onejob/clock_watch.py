@@ -29,13 +29,20 @@ _NEVER = 2**33
 
 
 class ClockWatch:
-    def __init__(self, clock: Clock, open_alarm: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        open_alarm: Callable[[], int] | None = None,
+        *,
+        look_every_seconds: float = LOOK_EVERY_SECONDS,
+    ) -> None:
         """`open_alarm` opens a descriptor that is readable once the clock was set; by default
         that of the kernel, if it is the system's clock that is watched."""
         self._clock = clock
         if open_alarm is None and isinstance(clock, SystemClock):
             open_alarm = open_clock_alarm
         self._open_alarm = open_alarm
+        self._look_every_seconds = look_every_seconds
         self._listeners: list[Callable[[], None]] = []
         self._distance = self._measure()
 
@@ -45,16 +52,10 @@ class ClockWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        alarmed = asyncio.Event()
-        with self._alarm(alarmed.set):
+        with self._alarm():
             while True:
-                alarmed.clear()
                 self._look()
-                try:
-                    async with asyncio.timeout(LOOK_EVERY_SECONDS):
-                        await alarmed.wait()
-                except TimeoutError:
-                    continue
+                await asyncio.sleep(self._look_every_seconds)
 
     def _look(self) -> None:
         distance = self._measure()
@@ -71,7 +72,7 @@ class ClockWatch:
         return self._clock.now().timestamp() - self._clock.monotonic()
 
     @contextmanager
-    def _alarm(self, ring: Callable[[], None]) -> Iterator[None]:
+    def _alarm(self) -> Iterator[None]:
         if self._open_alarm is None:
             yield
             return
@@ -91,7 +92,7 @@ class ClockWatch:
                 if error.errno != errno.ECANCELED:
                     log.warning("the kernel no longer tells when the clock is set: %s", error)
                     loop.remove_reader(alarm)
-            ring()
+            self._look()
 
         loop.add_reader(alarm, rang)
         try:

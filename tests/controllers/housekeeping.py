@@ -204,7 +204,8 @@ async def a_house(
         recorder = EventRecorder(client, "test", clock)
         house = House(cluster, cluster.client, clock, metrics, informers)
         around = Surroundings(client, informers, recorder, clock, metrics)
-        watch = ClockWatch(clock)
+        # Some tests live through weeks.
+        watch = ClockWatch(clock, look_every_seconds=60)
         runs = [recorder.run, watch.run]
         if "cronjobs" in which:
             house.cronjobs = CronJobController(around)
