@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -456,6 +457,37 @@ def test_a_kubeconfig_of_the_user_is_never_touched(onejob: CommandLine) -> None:
     assert onejob.run("delete", "job/x", KUBECONFIG=other).returncode == 2
     assert (folder / "config").read_text() == poison
     assert (onejob.home / "other").read_text() == poison
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "small"
+    path.mkdir()
+    options = "size=2m,mode=700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "onejob-test", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_full_disk_is_told_and_waited_out(onejob: CommandLine, small_disk: Path) -> None:
+    script = "cat /dev/zero > small/fill 2>/dev/null; sleep 2; rm small/fill; echo there is room"
+    done = onejob.run("run", "--data-dir", "small/d", "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stdout
+    assert "note: No space left on device: " in done.stdout
+    assert "all waits until there is room again" in done.stdout
+    assert done.stderr == ""
+    full = "echo up; cat /dev/zero > small/fill 2>/dev/null; sleep 60"
+    process = onejob.start("run", "--data-dir", "small/d", "--", "sh", "-c", full)
+    await_line(process, "all waits until there is room again")
+    process.send_signal(signal.SIGINT)
+    await_line(process, "stopping all Pods")
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert "sh    Stopped" in output
 
 
 def test_a_data_dir_that_cannot_be_written_is_named(onejob: CommandLine) -> None:

@@ -35,6 +35,7 @@ from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
 from onejob.node.logs import log_path
+from onejob.node.pressure import short_of_space
 from onejob.node.process_settings import PidNamespace
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.objects.job import read_job
@@ -44,6 +45,7 @@ from onejob.store.base import CannotOpen
 from onejob.trusted_paths import NotTrusted
 
 _BROKEN_STOP_SECONDS: Final = 3.0
+_DISK_LOOK_SECONDS: Final = 1.0
 #: What they mean to people.
 _SIGNALS: Final = {
     signal.SIGINT: "Ctrl-C",
@@ -96,6 +98,9 @@ class _Session:
         self._display = _display(options, self._stream, self._terminal)
         self._progress = RunProgress()
         self._stop = _StopRequest()
+        self._hurried = False
+        #: Of the end of the control plane, once that has begun.
+        self._stop_limit: asyncio.Timeout | None = None
         started = self._clock.now()
         self._run = Run(
             new_run_id(started, secrets.token_hex(2)), started, arguments=options.arguments
@@ -149,13 +154,14 @@ class _Session:
             folder=str(Path.cwd()),
             keep_waiting=self._options.keep_waiting,
         )
+        disk = asyncio.create_task(self._watch_disk(path))
         try:
             self._warn()
             # Before they exist, so that they are found by name whenever we are killed.
             self._record(folder, jobs=_named_jobs(self._plan))
             revision = await self._create(plane)
             self._record(folder, jobs=self._ran_jobs())
-            self._stop.on_second(plane.node.kill_pods)
+            self._stop.on_second(lambda: self._hurry(plane))
             exit_code, outcome = await self._follow(plane, follower, revision)
             if not self._progress.done:
                 self._record(
@@ -168,11 +174,13 @@ class _Session:
         finally:
             try:
                 # A broken plane may not be able to stop: the supervisor ends Pods without us.
-                limit = _BROKEN_STOP_SECONDS if plane.failed.done() else None
+                hopeless = plane.failed.done() or self._hurried
+                limit = _BROKEN_STOP_SECONDS if hopeless else None
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(limit):
+                    async with asyncio.timeout(limit) as self._stop_limit:
                         await plane.stop()
             finally:
+                disk.cancel()
                 # Pods that were stopped just now may still have something to say.
                 await follower.close()
                 self._display.close()
@@ -273,6 +281,25 @@ class _Session:
             stopping.cancel()
             await asyncio.gather(following, stopping, return_exceptions=True)
 
+    async def _watch_disk(self, path: Path) -> None:
+        """Nothing can be written to a full disk, an event that says so included."""
+        told = ""
+        while True:
+            short = short_of_space(path)
+            if short and not told:
+                self._display.notice(f"{short}: all waits until there is room again")
+            told = short
+            await asyncio.sleep(_DISK_LOOK_SECONDS)
+
+    def _hurry(self, plane: ControlPlane) -> None:
+        """Somebody has asked twice. Pods are killed; that their ends cannot be written, to a full
+        disk, is not waited for."""
+        self._hurried = True
+        plane.node.kill_pods()
+        if self._stop_limit is not None and not self._stop_limit.expired():
+            now = asyncio.get_running_loop().time()
+            self._stop_limit.reschedule(now + _BROKEN_STOP_SECONDS)
+
     def _failed_exit_code(self) -> int:
         if self._options.container_exit_code:
             (job,) = self._progress
@@ -347,9 +374,14 @@ class _Session:
         return f"onejob why {name}, onejob logs {name}, onejob describe {name}"
 
     def _record(self, folder: RunFolder | None, **changes: object) -> None:
-        if folder is not None:
-            self._run = msgspec.structs.replace(self._run, **changes)
+        if folder is None:
+            return
+        self._run = msgspec.structs.replace(self._run, **changes)
+        try:
             folder.record(self._run)
+        except OSError as error:
+            # What the Jobs came to stands nevertheless.
+            self._display.notice(f"the record of this run is out of date: {error.strerror}")
 
 
 class _RuntimeLogs:
@@ -409,10 +441,16 @@ class _StopRequest:
         self._asked.set()
 
 
+class _LogFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Its disk is full, most likely: the run goes on, and the screen stays the user's. That
+        the disk is full is told by `_watch_disk`."""
+
+
 def _log_to(path: Path) -> None:
     """What goes wrong inside is for a file: a user's screen shows the run. The file is made
     when there is something to write."""
-    handler = logging.FileHandler(path, delay=True)
+    handler = _LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().handlers = [handler]
 
