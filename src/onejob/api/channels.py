@@ -6,7 +6,7 @@ In base64 protocols the number is a digit and the data are text.
 import binascii
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from onejob.api.errors import BadRequest
@@ -43,15 +43,18 @@ class Channels:
     async def close(self) -> None:
         await self._send({"type": "websocket.close", "code": 1000})
 
-    def read(self, message: Mapping[str, Any]) -> tuple[int, bytes] | None:
-        """Channel and data; None for a message that is empty or no base64."""
+    async def answer(self) -> None:
+        """There is nothing to be answered: WebSockets do that by themselves."""
+
+    def read(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
+        """Channel and data; nothing of a message that is empty or no base64."""
         data: bytes = message.get("bytes") or (message.get("text") or "").encode()
         if not data:
-            return None
+            return
         if not self._base64:
-            return data[0], data[1:]
+            yield data[0], data[1:]
+            return
         try:
-            return data[0] - ord("0"), b64decode(data[1:], validate=True)
+            yield data[0] - ord("0"), b64decode(data[1:], validate=True)
         except binascii.Error:
             log.debug("a session sent what is no base64: %r", data[:100])
-            return None

@@ -17,6 +17,7 @@ from onejob.api.channels import UNNAMED, Channels
 from onejob.api.errors import ApiError, InternalError
 from onejob.api.incoming import Receive, Send
 from onejob.api.pod_streams import ExecRequest, ExecSource, TerminalSize
+from onejob.api.spdy_channels import ClientLeft, SpdyChannels
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ PROTOCOLS: Final = (
     "channel.k8s.io",
     "base64.channel.k8s.io",
 )
+#: A connection or a tunnel that speaks SPDY.
+SPDY_PROTOCOL: Final = "SPDY/3.1+v4.channel.k8s.io"
 _WITHOUT_STATUS: Final = ("channel.k8s.io", "base64.channel.k8s.io", UNNAMED)
 
 
@@ -46,6 +49,8 @@ _MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
 #: behind what was typed, of which there is at most as much as a connection delivers at once.
 _STALLED_SECONDS: Final = 60.0
 _DELIVERED_AT_ONCE: Final = 1024 * 1024
+#: How long a client of SPDY may take to open its streams.
+_STREAMS_SECONDS: Final = 30.0
 #: Between the handshake and the command's first words.
 _SETTLING_SECONDS: Final = 0.05
 
@@ -58,10 +63,19 @@ async def run_session(
     protocol: str = PROTOCOLS[0],
 ) -> None:
     """Carry an accepted WebSocket until the command ends or the caller goes away."""
-    streams = _Streams(send, protocol)
-    # kubectl reads from the moment it is connected, but makes its streams a little later, and
-    # throws away what comes for a stream it has not made yet.
-    await asyncio.sleep(_SETTLING_SECONDS)
+    channels: Channels | SpdyChannels
+    if protocol == SPDY_PROTOCOL:
+        try:
+            async with asyncio.timeout(_STREAMS_SECONDS):
+                channels = await SpdyChannels.opened(request, receive, send)
+        except (ClientLeft, TimeoutError):
+            return
+    else:
+        channels = Channels(send, protocol)
+        # kubectl reads from the moment it is connected, but makes its streams a little later,
+        # and throws away what comes for a stream it has not made yet.
+        await asyncio.sleep(_SETTLING_SECONDS)
+    streams = _Streams(channels, has_status=protocol not in _WITHOUT_STATUS)
     running = asyncio.ensure_future(source.exec(request, streams))
     reading = asyncio.ensure_future(streams.read_messages(receive))
     try:
@@ -99,9 +113,9 @@ def _exit_status(code: int) -> dict[str, Any]:
 class _Streams:
     """Implements `ExecStreams` on the channels of a WebSocket."""
 
-    def __init__(self, send: Send, protocol: str) -> None:
-        self._channels = Channels(send, protocol)
-        self._has_status = protocol not in _WITHOUT_STATUS
+    def __init__(self, channels: Channels | SpdyChannels, *, has_status: bool) -> None:
+        self._channels = channels
+        self._has_status = has_status
         self._typed: deque[bytes] = deque()
         self._typed_bytes = 0
         self._stdin_ended = False
@@ -144,15 +158,21 @@ class _Streams:
     async def read_messages(self, receive: Receive) -> None:
         """Sort what arrives into its channels, until the caller is gone."""
         limit = _MAX_AHEAD_BYTES
+        message: Any = {}
         while True:
-            message = await receive()
-            if message["type"] != "websocket.receive":
+            # The first round is for what came before the session began.
+            try:
+                for channel, data in self._channels.read(message):
+                    self._take(channel, data)
+            except ClientLeft:
                 return
-            if (found := self._channels.read(message)) is not None:
-                self._take(*found)
+            await self._channels.answer()
             while self._typed_bytes > limit:
                 if not await self._room_within(_STALLED_SECONDS):
                     limit = self._typed_bytes + _DELIVERED_AT_ONCE
+            message = await receive()
+            if message["type"] != "websocket.receive":
+                return
 
     async def _room_within(self, seconds: float) -> bool:
         self._room.clear()

@@ -268,7 +268,7 @@ class ApiApp:
         _require_same_origin(headers)
         if not isinstance(place, Target) or place.subresource not in (*SESSIONS, "log"):
             raise BadRequest("only exec, attach, portforward and log can be upgraded")
-        self._authorize(user, place, "get")
+        self._authorize(user, place, "create" if scope.get("method") == "POST" else "get")
         query = parse_query(scope["query_string"])
         if place.subresource == "log":
             request = Request("GET", query, headers, user, receive)

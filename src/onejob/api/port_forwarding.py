@@ -81,9 +81,9 @@ async def run_channels(
 
     async def read() -> None:
         while (message := await receive())["type"] == "websocket.receive":
-            found = channels.read(message)
-            if found is not None and found[0] % 2 == 0 and found[0] // 2 < len(relays):
-                relays[found[0] // 2].take(found[1])
+            for channel, data in channels.read(message):
+                if channel % 2 == 0 and channel // 2 < len(relays):
+                    relays[channel // 2].take(data)
             await ahead.room()
 
     serving = asyncio.ensure_future(

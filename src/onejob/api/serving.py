@@ -24,6 +24,7 @@ from websockets.exceptions import InvalidState
 from onejob.api.accepting import Acceptor
 from onejob.api.authentication import peer_subject
 from onejob.api.http import ApiApp
+from onejob.api.spdy_transport import SpdyConnection, offered_protocols
 from onejob.clock import Clock
 
 if TYPE_CHECKING:
@@ -272,6 +273,29 @@ class _Connection(HttpToolsProtocol):
         self._in_message = self._in_headers = True
         self._header_bytes = 0
         self._raw_bytes, self._new_bytes = self._new_bytes, 0
+
+    def _should_upgrade(self) -> bool:
+        return self._get_upgrade() == b"spdy/3.1" or super()._should_upgrade()
+
+    def handle_websocket_upgrade(self) -> None:
+        if self._get_upgrade() != b"spdy/3.1":
+            super().handle_websocket_upgrade()
+            return
+        self.connections.discard(self)
+        path, _, query = self.url.partition(b"?")
+        scope = {
+            "type": "websocket",
+            "method": self.scope["method"],
+            "raw_path": path,
+            "query_string": query,
+            "headers": self.scope["headers"],
+            "subprotocols": offered_protocols(self.scope["headers"]),
+            "state": self.app_state.copy(),
+        }
+        connection = SpdyConnection(
+            self.app, scope, self.connections, self.tasks, self.server_state.on_closed
+        )
+        connection.begin(self.transport)
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))

@@ -12,7 +12,7 @@ import msgspec
 from onejob.api.answers import Answer
 from onejob.api.channels import choose_protocol
 from onejob.api.errors import BadRequest
-from onejob.api.exec_sessions import PROTOCOLS, run_session
+from onejob.api.exec_sessions import PROTOCOLS, SPDY_PROTOCOL, run_session
 from onejob.api.incoming import Receive, Send
 from onejob.api.pod_streams import ExecSource, require_running, session_request
 from onejob.api.port_forwarding import (
@@ -57,7 +57,7 @@ class Upgrades:
         pod: dict[str, Any] = msgspec.json.decode(document)
         if target.subresource == "portforward":
             return self._forwarding(target, pod, query, offered)
-        protocol = choose_protocol(offered, PROTOCOLS)
+        protocol = choose_protocol(offered, (*PROTOCOLS, SPDY_PROTOCOL))
         attach = target.subresource == "attach"
         request = session_request(pod, query, target.namespace, target.name, attach=attach)
         if self._sessions is None:
