@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from onejob.api.errors import TooManyRequests
 from onejob.api.service import Service
@@ -67,6 +70,24 @@ def test_pods_of_a_node_that_is_gone_fail_and_go_after_a_quarantine(tmp_path: Pa
             (condition,) = [c for c in status["conditions"] if c["type"] == "DisruptionTarget"]
             assert condition["reason"] == "DeletionByPodGC"
             assert removed(house, "orphaned") == 3
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=1), timedelta(hours=-1)])
+def test_the_quarantine_is_as_long_when_the_clock_is_set(tmp_path: Path, jump: timedelta) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "pod_gc") as house:
+            node = await a_node(house, "node")
+            await a_bound_pod(house, "running", "node")
+            await asyncio.sleep(100)
+            await house.delete(node)
+            await asyncio.sleep(5)
+            house.clock.set_by(jump)
+            await asyncio.sleep(25)
+            assert await house.names(PODS) == ["running"]
+            await asyncio.sleep(40)
+            assert await house.names(PODS) == []
 
     run_virtual(main())
 

@@ -45,6 +45,22 @@ def test_the_earlier_of_two_delays_wins() -> None:
     assert run_virtual(main()) == 3
 
 
+def test_what_is_delayed_can_be_made_due_at_once_and_only_once() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", 10)
+        queue.add_after("b", 20)
+        queue.add("b")
+        queue.make_delayed_due()
+        assert sorted([await queue.get(), await queue.get()]) == ["a", "b"]
+        queue.done("a")
+        queue.done("b")
+        await asyncio.sleep(60)
+        assert queue.idle, "no timer is left"
+
+    run_virtual(main())
+
+
 def test_retries_back_off_exponentially_and_start_anew_after_success() -> None:
     async def main() -> list[float]:
         queue: WorkQueue[str] = WorkQueue(first_delay=1, longest_delay=4)

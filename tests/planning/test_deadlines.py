@@ -25,6 +25,16 @@ def test_what_is_due_comes_out_in_order_and_only_once() -> None:
     assert deadlines.next_due == after(10)
 
 
+def test_all_that_are_later_can_be_brought_forward() -> None:
+    deadlines = Deadlines[str]()
+    for key, seconds in (("soon", 1), ("late", 100), ("later", 200)):
+        deadlines.set(key, after(seconds))
+    deadlines.bring_forward(after(10))
+    assert deadlines.take_due(after(9), limit=9) == ["soon"]
+    assert deadlines.take_due(after(10), limit=9) == ["late", "later"]
+    assert len(deadlines) == 0
+
+
 def test_a_deadline_can_be_moved_both_ways_and_dropped() -> None:
     deadlines = Deadlines[str]()
     deadlines.set("sooner", after(10))
