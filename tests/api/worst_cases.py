@@ -226,9 +226,9 @@ def index_policy(text: str) -> bytes:
     return encoded(job(**spec, successPolicy={"rules": rules}))
 
 
-def status_indexes() -> bytes:
-    text = ",".join(f"{n}-{n + 1}" for n in range(0, 400_000, 3))
-    return encoded({"status": {"completedIndexes": text, "succeeded": 10}})
+def status_indexes(top: int) -> bytes:
+    text = ",".join(f"{n}-{n + 2}" for n in range(0, top, 4))
+    return encoded({"status": {"completedIndexes": text, "succeeded": top // 4 * 3}})
 
 
 def selector(count: int) -> str:
@@ -428,7 +428,11 @@ def cases() -> Iterator[Case]:
         "5,000 managers", "PATCH", f"{CONFIGMAPS}/patched", lambda: many_managers(5_000), MERGE
     )
     yield Case(
-        "completedIndexes, 130,000 ranges", "PATCH", f"{JOBS}/indexed/status", status_indexes, MERGE
+        "completedIndexes, 130,000 ranges",
+        "PATCH",
+        f"{JOBS}/indexed/status",
+        partial(status_indexes, 520_000),
+        MERGE,
     )
     # As large as is accepted.
     yield Case(
@@ -480,6 +484,14 @@ def cases() -> Iterator[Case]:
         f"{CRONJOBS}/every-minute/status",
         lambda: encoded({"status": {"lastScheduleTime": "1970-01-01T00:00:00Z"}}),
         MERGE,
+    )
+    yield Case(
+        "accepted: completedIndexes, 60,000 ranges",
+        "PATCH",
+        f"{JOBS}/indexed/status",
+        partial(status_indexes, 240_000),
+        MERGE,
+        once=True,
     )
     # Validation.
     yield Case(
@@ -797,6 +809,22 @@ def cases() -> Iterator[Case]:
         headers={"Accept-Encoding": "gzip"},
     )
     yield Case("OpenAPI", "GET", "/openapi/v3/apis/batch/v1")
+    yield Case("OpenAPI v2", "GET", "/openapi/v2")
+    yield Case(
+        "OpenAPI v2 as protobuf",
+        "GET",
+        "/openapi/v2",
+        headers={"Accept": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"},
+    )
+    yield Case("list as protobuf", "GET", PODS, headers={"Accept": PROTOBUF})
+    yield Case(
+        "watch as protobuf", "GET", f"{PODS}?watch=1", headers={"Accept": PROTOBUF}, read_seconds=1
+    )
+    yield Case(
+        "get a large object as protobuf", "GET", f"{CONFIGMAPS}/large", headers={"Accept": PROTOBUF}
+    )
+    yield Case("metrics of Pods", "GET", "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods")
+    yield Case("metrics of the server", "GET", "/metrics")
     yield Case(
         "delete collection, large options",
         "DELETE",
