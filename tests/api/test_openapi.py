@@ -46,6 +46,18 @@ def test_documents_are_the_same_every_time() -> None:
     assert OpenApiDocuments(load_schema()).root() == DOCUMENTS.root()
 
 
+def test_once_prepared_nothing_is_left_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = OpenApiDocuments(load_schema())
+
+    async def ask() -> None:
+        await asyncio.gather(documents.prepare(), documents.prepare())
+
+    asyncio.run(ask())
+    monkeypatch.setattr(documents, "_group_document", None)
+    assert documents.root() == DOCUMENTS.root()
+    assert documents.document(BATCH) == DOCUMENTS.document(BATCH)
+
+
 def test_there_is_no_document_for_other_groups() -> None:
     assert DOCUMENTS.document("apis/nope/v1") is None
 

@@ -61,7 +61,14 @@ class OpenApiDocuments:
         #: Groups share most definitions (Pods are everywhere), so each is encoded once.
         self._encoded: dict[str, msgspec.Raw] = {}
         self._made_v2: dict[bool, tuple[bytes, str]] = {}
-        self._making_v2 = asyncio.Lock()
+        self._making = asyncio.Lock()
+
+    async def prepare(self) -> None:
+        """Make all v3 documents, on another thread: others would wait for a tenth of a second.
+        After this, `root` and `document` have nothing left to make."""
+        async with self._making:
+            if len(self._made) < len(self._kinds_by_path):
+                await asyncio.to_thread(self.root)
 
     def root(self) -> bytes:
         """`/openapi/v3`: where each group version's document is, with its hash."""
@@ -88,7 +95,7 @@ class OpenApiDocuments:
     async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
         """The v2 document of everything and its hash. Made on another thread: it takes a tenth
         of a second, and few clients ask for it."""
-        async with self._making_v2:
+        async with self._making:
             if protobuf not in self._made_v2:
                 from onejob.api.openapi_v2 import version_2_document
 

@@ -37,6 +37,9 @@ _IMMUTABLE: Final = (b"cache-control", b"public, immutable")
 class OpenApi(Protocol):
     """The OpenAPI documents."""
 
+    async def prepare(self) -> None:
+        """To be awaited before the v3 documents are asked for."""
+
     def root(self) -> bytes: ...
 
     def document(self, path: str) -> tuple[bytes, str] | None:
@@ -107,6 +110,8 @@ async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenA
         body, tag = await openapi.version_2(protobuf=protobuf)
         content_type = _OPENAPI_V2_PROTOBUF if protobuf else b"application/json"
         return _cacheable(request, body, tag, content_type)
+    if rest[:1] == ("v3",):
+        await openapi.prepare()
     if rest == ("v3",):
         root = openapi.root()
         return _cacheable(request, root, _tag(root), b"application/json")

@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 
 class NoOpenApi:
+    async def prepare(self) -> None:
+        """There is nothing to be made."""
+
     def root(self) -> bytes:
         return b'{"paths":{}}'
 
