@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import CommandLine, job_yaml
+from tests.cli.command_line import CommandLine, QuickCommandLine, job_yaml
 
 
 def write(onejob: CommandLine, name: str, text: str) -> str:
@@ -250,6 +250,7 @@ def test_interrupting_stops_the_pods_gracefully(onejob: CommandLine) -> None:
 
 
 def test_interrupting_several_pods_is_no_failure_of_the_job(onejob: CommandLine) -> None:
+    quick = QuickCommandLine(onejob.home)
     spec = "parallelism: 4\ncompletions: 4\nbackoffLimit: 0"
     file = write(onejob, "job.yaml", job_yaml("four", "echo up; exec sleep 60", spec=spec))
     process = onejob.start("run", "-o", "json", file)
@@ -265,12 +266,12 @@ def test_interrupting_several_pods_is_no_failure_of_the_job(onejob: CommandLine)
     assert result["outcome"] == "Interrupted"
     (job,) = result["jobs"]
     assert (job["outcome"], job["pods"], job["failed"]) == ("Stopped", 4, 0)
-    kept = json.loads(onejob.run("get", "job", "four", "-o", "json").stdout)
+    kept = json.loads(quick.run("get", "job", "four", "-o", "json").stdout)
     assert "conditions" not in kept["status"]
-    assert onejob.run("get", "jobs", "--no-headers").stdout.split()[1] == "Stopped"
-    pods = onejob.run("get", "pods", "--no-headers").stdout.splitlines()
+    assert quick.run("get", "jobs", "--no-headers").stdout.split()[1] == "Stopped"
+    pods = quick.run("get", "pods", "--no-headers").stdout.splitlines()
     assert [line.split()[2] for line in pods] == ["Stopped"] * 4
-    assert "was stopped" in onejob.run("why", "job/four").stdout.splitlines()[0]
+    assert "was stopped" in quick.run("why", "job/four").stdout.splitlines()[0]
 
 
 def test_interrupting_twice_kills_pods_that_do_not_listen(onejob: CommandLine) -> None:
@@ -325,6 +326,7 @@ def test_a_run_that_is_told_to_ignore_its_terminals_end_goes_on(onejob: CommandL
 
 
 def test_a_killed_run_takes_its_pods_along(onejob: CommandLine) -> None:
+    quick = QuickCommandLine(onejob.home)
     word = f"4{os.getpid() % 10000:04}.25"
     file = write(onejob, "job.yaml", job_yaml("long", f"echo up; exec sleep {word}"))
     process = onejob.start("run", file)
@@ -332,9 +334,9 @@ def test_a_killed_run_takes_its_pods_along(onejob: CommandLine) -> None:
     process.kill()
     process.communicate(timeout=60)
     assert gone_soon(word)
-    assert onejob.run("get", "jobs", "--no-headers").stdout.split()[1] == "Lost"
-    assert "is lost" in onejob.run("why", "job/long").stdout.splitlines()[0]
-    waited = onejob.run("wait", "job/long")
+    assert quick.run("get", "jobs", "--no-headers").stdout.split()[1] == "Lost"
+    assert "is lost" in quick.run("why", "job/long").stdout.splitlines()[0]
+    waited = quick.run("wait", "job/long")
     assert (waited.returncode, "ended before" in waited.stderr) == (1, True)
 
 
@@ -398,6 +400,7 @@ def needs_config(name: str) -> str:
 
 
 def test_a_run_ends_with_the_reason_when_its_pods_can_never_start(onejob: CommandLine) -> None:
+    quick = QuickCommandLine(onejob.home)
     write(onejob, "stuck.yaml", needs_config("stuck"))
     write(onejob, "other.yaml", job_yaml("other", "sleep 3; echo other is done"))
     done = onejob.run("run", "-o", "json", "stuck.yaml", "other.yaml")
@@ -412,7 +415,7 @@ def test_a_run_ends_with_the_reason_when_its_pods_can_never_start(onejob: Comman
         "Blocked", "CreateContainerConfigError", 1
     )  # fmt: skip
     assert other["outcome"] == "Complete"
-    kept = json.loads(onejob.run("get", "job", "stuck", "-o", "json").stdout)
+    kept = json.loads(quick.run("get", "job", "stuck", "-o", "json").stdout)
     assert "conditions" not in kept["status"]
 
 
@@ -427,10 +430,10 @@ def test_what_a_file_brings_along_is_waited_for(onejob: CommandLine) -> None:
 
 def test_a_run_waits_on_if_asked_to(onejob: CommandLine) -> None:
     write(onejob, "stuck.yaml", needs_config("stuck"))
-    done = onejob.run("run", "--keep-waiting", "--timeout", "4s", "stuck.yaml")
+    done = onejob.run("run", "--keep-waiting", "--timeout", "3s", "stuck.yaml")
     assert done.returncode == 1
     assert "cannot start" in done.stdout
-    assert "timed out after 4s" in done.stdout
+    assert "timed out after 3s" in done.stdout
 
 
 def test_a_container_that_is_restarted_in_vain_says_why_at_once(onejob: CommandLine) -> None:
