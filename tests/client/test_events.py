@@ -68,6 +68,22 @@ def reporting(folder: Path, test: Callable[[Reporter], Coroutine[Any, Any, None]
     run_virtual(main())
 
 
+def test_what_is_told_while_others_are_written_does_not_wait(tmp_path: Path) -> None:
+    async def test(reporter: Reporter) -> None:
+        running = asyncio.create_task(reporter.recorder.run())
+        reporter.tell("first")
+        # The first is about to be written.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        reporter.tell("second", OTHER)
+        await asyncio.sleep(1)
+        listing = await reporter.client.list(Selection(EVENTS))
+        assert len(listing.documents) == 2
+        running.cancel()
+
+    reporting(tmp_path, test)
+
+
 def test_an_event_says_who_told_what_about_whom(tmp_path: Path) -> None:
     async def test(reporter: Reporter) -> None:
         reporter.tell("Job completed", reason="Completed")

@@ -138,6 +138,8 @@ class EventRecorder:
         self._written: _Recent[_Identity, _Written] = _Recent()
         self._due: dict[_Identity, _Due] = {}
         self._wake = asyncio.Event()
+        #: Events were put back, because there was no room for them.
+        self._held_up = False
         self._sequence = 0
 
     def record(self, what: About, type_: str, reason: str, message: str) -> None:
@@ -164,8 +166,9 @@ class EventRecorder:
         while True:
             await self._wake.wait()
             await self.flush()
-            if self._due:
-                # Put back: what hinders them may take a while to pass.
+            if self._held_up:
+                # What hinders them may take a while to pass.
+                self._held_up = False
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def flush(self) -> None:
@@ -208,6 +211,7 @@ class EventRecorder:
             self._due[same] = entry
         while len(self._due) > _REMEMBERED:
             del self._due[next(iter(self._due))]
+        self._held_up = True
         self._wake.set()
 
     def _op(self, same: _Identity, due: _Due) -> Op:
