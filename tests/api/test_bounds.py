@@ -14,6 +14,8 @@ from onejob.api import names, quantity, timestamps, turns
 from onejob.api.decoding import MAX_VALUES, decode_body, decode_patch, weight
 from onejob.api.errors import MAX_CAUSES, ApiError, BadRequest, Conflict, Invalid, RequestTooLarge
 from onejob.api.field_sets import in_order
+from onejob.api.incoming import Request
+from onejob.api.negotiation import Form, Media, Representation
 from onejob.api.rehearsal import rehearsed
 from onejob.api.representations import enclosed_yaml, list_pieces
 from onejob.api.requests import (
@@ -27,7 +29,7 @@ from onejob.api.requests import (
     WriteOptions,
 )
 from onejob.api.service import Service
-from onejob.api.streams import in_slices
+from onejob.api.streams import Rendering, in_slices
 from onejob.api.turns import INLINE_BYTES, Turns, Worker
 from onejob.api.writes import MAX_OBJECT_BYTES, Writes
 from onejob.objects.meta import Key
@@ -416,6 +418,31 @@ def test_events_are_sent_in_slices_of_bytes() -> None:
         assert all(turn for turn in slices)
     assert [len(turn) for turn in in_slices(large)] == [1, 1, 1]
     assert max(len(turn) for turn in in_slices(small)) < 260
+
+
+@pytest.mark.parametrize(
+    ("media", "form", "runs"), [("json", "", 0), ("json", "Table", 1), ("protobuf", "", 1)]
+)
+def test_large_documents_are_made_for_watchers_by_the_worker(
+    tmp_path: Path, media: Media, form: Form, runs: int
+) -> None:
+    async def test(service: Service) -> None:
+        async def receive() -> dict[str, Any]:
+            raise AssertionError("nobody reads a body here")
+
+        request = Request("GET", {}, {}, PERSON.user, receive)
+        large = a_pod("large")
+        large["spec"]["containers"][0]["args"] = ["x" * 1000] * 100
+        for document, expected in ((a_pod(), 0), (large, runs)):
+            created = await create(service, document, POD)
+            lines = Rendering(service, POD, Representation(media, form), request)
+            event = WatchEvent("ADDED", NOWHERE, 1, msgspec.json.encode(created))
+            pieces = list(await lines.made([event]))
+            again = Rendering(service, POD, Representation(media, form), request)
+            assert b"".join(pieces) == b"".join(again.pieces([event]))
+            assert service.worker.runs == expected
+
+    served(tmp_path, test)
 
 
 @pytest.mark.parametrize("count", [0, 1, 300])

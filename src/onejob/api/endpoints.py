@@ -49,7 +49,7 @@ from onejob.api.service import Service
 from onejob.api.strategy import Document
 from onejob.api.streams import Rendering, begun, resumed, watch_lines
 from onejob.api.tables import parse_include_object, table_pieces
-from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns
+from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, LARGE_BYTES, Turns
 from onejob.api.upgrades import SESSIONS
 from onejob.api.usage import UsageReader, UsageSource
 from onejob.objects.job import read_job
@@ -368,7 +368,8 @@ class Endpoints:
         else:
             pieces = list_pieces(outcome, kind, representation.form, enclose)
         headers: tuple[Header, ...] = warning_headers(warnings)
-        if enclose is enclosed_yaml:
+        large = any(len(document) > LARGE_BYTES for document in outcome.documents)
+        if enclose is enclosed_yaml or (large and representation.form == "Table"):
             stream = by_worker(pieces, self._service.worker)
             return Answer(200, stream, representation.content_type.encode(), headers)
         start = next(pieces)

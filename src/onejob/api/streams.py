@@ -1,7 +1,7 @@
 """Streams that are answers: when they may start, what their lines are, how they end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from onejob.api.answers import error_answer
@@ -20,7 +20,7 @@ from onejob.api.representations import (
 from onejob.api.requests import WatchEvent
 from onejob.api.service import Service
 from onejob.api.tables import bookmark_table, object_table, parse_include_object
-from onejob.api.turns import DOCUMENT_COST, TURN_BYTES
+from onejob.api.turns import DOCUMENT_COST, LARGE_BYTES, TURN_BYTES
 
 T = TypeVar("T")
 
@@ -40,8 +40,9 @@ class Rendering:
         self._clock = service.clock
         self._form = representation.form
         self._protobuf = representation.media == "protobuf"
-        made = self._protobuf or self._form == "Table"
-        self.turn_bytes = _MADE_TURN_BYTES if made else TURN_BYTES
+        self._made = self._protobuf or self._form == "Table"
+        self.turn_bytes = _MADE_TURN_BYTES if self._made else TURN_BYTES
+        self._worker = service.worker
         self._include = parse_include_object(first(request.query, "includeObject"))
         self._columns_sent = False
 
@@ -70,6 +71,13 @@ class Rendering:
         if event.type == "BOOKMARK" and self._form == "Table":
             return bookmark_table(event.document)
         return self.render(event.document)
+
+    async def made(self, events: Sequence[WatchEvent]) -> Iterable[bytes]:
+        """The pieces; of large documents they are made by the worker."""
+        pieces = self.pieces(events)
+        if self._made and any(len(event.document) > LARGE_BYTES for event in events):
+            return await self._worker.turn(list, pieces)
+        return pieces
 
     def pieces(self, events: Sequence[WatchEvent]) -> Iterator[bytes]:
         """The lines of events, small ones joined. A large document is the store's own until the
@@ -160,7 +168,7 @@ async def watch_lines(
             events = await first_batch
             while events is not None:
                 for turn in in_slices(events, lines.turn_bytes):
-                    for piece in lines.pieces(turn):
+                    for piece in await lines.made(turn):
                         yield piece
                     if turn[-1] is not events[-1]:
                         await asyncio.sleep(0)

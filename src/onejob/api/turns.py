@@ -20,6 +20,8 @@ DOCUMENT_COST: Final = 2048
 
 #: A request of more bytes, body and stored object together, is worked on by the worker.
 INLINE_BYTES: Final = 16 * 1024
+#: A single document of more bytes is printed or encoded by the worker, too.
+LARGE_BYTES: Final = 64 * 1024
 _MOST_WAITING: Final = 64
 
 

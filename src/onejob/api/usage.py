@@ -16,6 +16,7 @@ from onejob.api.metadata import timestamp
 from onejob.api.requests import ListOptions
 from onejob.api.service import Service
 from onejob.api.strategy import Document
+from onejob.api.turns import DOCUMENT_COST, Turns
 from onejob.objects.meta import NODES, PODS
 
 
@@ -82,11 +83,14 @@ class UsageReader:
             measured, key = (dict.fromkeys(node.usage, node) if node else {}), "name"
         else:
             measured, key = dict(await self._source.pods()), "uid"
-        return [
-            _document(kind, metadata, measured[metadata[key]])
-            for metadata in (_read_metadata(document).metadata for document in documents)
-            if metadata[key] in measured
-        ]
+        shown: list[Document] = []
+        turns = Turns()
+        for document in documents:
+            await turns.spend(len(document) + DOCUMENT_COST)
+            metadata = _read_metadata(document).metadata
+            if metadata[key] in measured:
+                shown.append(_document(kind, metadata, measured[metadata[key]]))
+        return shown
 
 
 class _MetadataOnly(msgspec.Struct):
