@@ -189,6 +189,12 @@ def test_large_secrets_are_refused() -> None:
     assert create(SECRET, secret)[1] == ["data: Too long: may not be more than 1048576 bytes"]
 
 
+@pytest.mark.parametrize("resource", ["nodes", "leases.coordination.k8s.io"])
+def test_a_spec_that_nobody_gave_is_empty_but_there(resource: str) -> None:
+    namespace = "default" if resource.startswith("leases") else ""
+    assert created(strategy(resource), a_doc(namespace=namespace))["spec"] == {}
+
+
 def test_leases_last() -> None:
     lease = strategy("leases.coordination.k8s.io")
     assert create(lease, a_doc(spec={"leaseDurationSeconds": 15}))[1] == []

@@ -172,6 +172,9 @@ class ServiceStrategy(SelectableStrategy):
 class NodeStrategy(SelectableStrategy):
     selectable = frozenset({"spec.unschedulable"})
 
+    def default(self, doc: Document) -> None:
+        doc.setdefault("spec", {})
+
     def prepare_create(self, doc: Document) -> None:
         """A node tells its whole state at once, when it registers."""
 
@@ -194,6 +197,9 @@ class NodeStrategy(SelectableStrategy):
 
 class LeaseStrategy(BaseStrategy):
     unconditional_update = False
+
+    def default(self, doc: Document) -> None:
+        doc.setdefault("spec", {})
 
     def validate_create(self, doc: Document) -> list[FieldError]:
         return super().validate_create(doc) + _validate_lease(doc.get("spec", {}))
