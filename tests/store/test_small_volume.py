@@ -15,7 +15,7 @@ from tests.store.faulty_disk import Entry, FaultyDisk
 from tests.store.support import pod, put
 
 KIB = 1024
-LIMITS = Limits(history_changes=200, recent_changes=100)
+LIMITS = Limits(recent_changes=100)
 
 
 class Volume:
@@ -59,7 +59,7 @@ async def _churn(store: LogStore, changes: int) -> None:
 
 
 def test_our_own_log_does_not_fill_it(tmp_path: Path) -> None:
-    """220 versions of 2 kB are half a megabyte; what was written is 3 MB, and in pages 40."""
+    """20 versions of 2 kB are all that must be kept; what was written is 3 MB, and in pages 40."""
     volume = Volume(tmp_path, 4_000 * KIB)
 
     async def main() -> None:

@@ -118,6 +118,8 @@ def shorten_log(connection: apsw.Connection) -> bool:
         frames, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (apsw.FullError, apsw.BusyError):
         return False
+    except apsw.Error as error:
+        raise StoreFailed(f"checkpoint: {error}") from error
     return copied >= frames
 
 

@@ -42,10 +42,11 @@ class History:
         mark.dead += dead
         mark.dead_bytes += dead_bytes
 
-    def forget(self, now: float) -> int:
-        """Drop what is too old or too much; the revision up to which it goes, 0 for nothing."""
+    def forget(self, now: float, room: int) -> int:
+        """Drop what is too old or too much, or more than there is `room` for in bytes; the
+        revision up to which it goes, 0 for nothing."""
         target = 0
-        while self._marks and self._is_over(self._marks[0], now):
+        while self._marks and (self._is_over(self._marks[0], now) or self._dead_bytes > room):
             mark = self._marks.popleft()
             self._dead -= mark.dead
             self._dead_bytes -= mark.dead_bytes

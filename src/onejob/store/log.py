@@ -377,10 +377,10 @@ class LogStore:
 
     def _roll_back(self, error: StoreError) -> None:
         """Everything staged rests on what was not written: all of it fails."""
-        self._upkeep.not_committed()
         if isinstance(error, StoreFailed):
             self._fail(error)
             return
+        self._upkeep.not_committed()
         first = self._groups[0].changes[0].revision
         if self._rolled_back and self._rolled_back[-1][1] == first - 1:
             first, _ = self._rolled_back.pop()

@@ -58,7 +58,10 @@ class Upkeep:
             self._committer.submit(self._writer.checkpoint, self._on_done)
 
     def not_committed(self) -> None:
+        """If there is no room, some may be found in history."""
         self._writers_busy = False
+        self._plan()
+        self._compact_a_slice(0)
 
     def stop(self) -> None:
         self._stopped = True
@@ -68,7 +71,7 @@ class Upkeep:
     def _plan(self) -> None:
         """Decide how far to forget, and look again when age alone will change the answer."""
         now = self._clock.monotonic()
-        self._forget_upto = max(self._forget_upto, self._history.forget(now))
+        self._forget_upto = max(self._forget_upto, self._history.forget(now, self._writer.room))
         due_at = self._history.next_forgetting_at()
         if self._timer is None and due_at is not None and not self._stopped:
             self._timer = self._loop.call_later(due_at - now, self._on_timer)

@@ -48,6 +48,9 @@ class Writer:
         #: up Python's lock as often as a commit does.
         self._written_unasked = 0
         self._ask_after = 0
+        #: How much the log may take, and history as well. May be read from any thread.
+        self.room = 0
+        self._ask_for_room()
         self._since_vacuum = 0
 
     def append(self, changes: Sequence[Change], size: int) -> None:
@@ -73,8 +76,8 @@ class Writer:
 
     def _ask_for_room(self) -> None:
         self._written_unasked = 0
-        room = room_for_log(self._free_bytes())
-        self._checkpoint_bytes = min(self._limits.checkpoint_bytes, room)
+        self.room = room_for_log(self._free_bytes())
+        self._checkpoint_bytes = min(self._limits.checkpoint_bytes, self.room)
         self._ask_after = self._checkpoint_bytes // _ASKED_PER_CHECKPOINT
 
     def compact(self, revision: int, rows: int) -> None:
@@ -90,6 +93,11 @@ class Writer:
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the database, so that the log can begin anew."""
+        if self._checkpoint_bytes < self._limits.checkpoint_bytes:
+            # What the log was allowed when there was more room, it gives back.
+            if shorten_log(self._connection):
+                self._since_checkpoint = 0
+            return
         try:
             frames, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.FullError, apsw.BusyError):
@@ -122,7 +130,9 @@ class Writer:
             self._connection.execute(statement, values).fetchall()
         except apsw.FullError as error:
             # What others left of the disk may do once the log has given back what it took.
-            if not shorten_log(self._connection):
+            shortened = shorten_log(self._connection)
+            self._ask_for_room()
+            if not shortened:
                 raise CommitFailed(f"not written: {error}") from error
             self._since_checkpoint = 0
             self._run_once(statement, values)
