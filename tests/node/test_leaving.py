@@ -14,6 +14,7 @@ from onejob.node.process_runtime import ProcessRuntime
 from onejob.node.runtime import AttemptRef
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import PODS, Key
+from onejob.objects.pod_spec import read_node_pod
 from onejob.virtual_time import run_virtual, virtual_clock
 from tests.node.support import (
     NODE,
@@ -126,3 +127,22 @@ def test_what_is_over_only_after_the_node_has_left_is_cleared_away_in_its_next_l
 
     asyncio.run(main())
     assert not list(tmp_path.glob("pods/scratch/*"))
+
+
+def test_what_was_last_said_of_a_pod_is_written_before_the_node_leaves(tmp_path: Path) -> None:
+    async def main() -> list[tuple[str, str]]:
+        clock = virtual_clock()
+
+        class Complaining(SimulatedRuntime):
+            async def close(self, *, end_pods: bool) -> None:
+                pod = read_node_pod(await node.client.get(Key(PODS, "default", "p")))
+                node.agent.warn(pod, "Failed", "Error: too late")
+                await super().close(end_pods=end_pods)
+
+        async with an_api(tmp_path, clock, in_this_thread=True) as client:
+            async with a_node(client, Complaining(clock), clock=clock) as node:
+                await node.create(a_long_pod())
+                await node.until("p", lambda pod: pod["status"]["phase"] == "Running")
+            return await node.events("p")
+
+    assert ("Failed", "Error: too late") in run_virtual(main())

@@ -163,6 +163,8 @@ class NodeAgent:
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await self._writer.settled()
+                await self._recorder.flush()
+                await self._scheduler_recorder.flush()
         except TimeoutError:
             log.warning("leaving without the last word: the API does not answer")
         if self._timer is not None:
