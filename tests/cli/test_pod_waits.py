@@ -36,6 +36,7 @@ def asks(**requests: str) -> dict[str, Any]:
     [
         ("CreateContainerConfigError", 'configmap "x" not found', "give onejob run the file"),
         ("CreateContainerConfigError", "couldn't find key c in Secret a/b", "add the key"),
+        ("CreateContainerConfigError", "container has runAsNonRoot and", "runAsUser"),
         ("ErrImageNeverPull", "not present", "imagePullPolicy: Never"),
         ("InvalidImageName", "invalid reference format", "correct the container's image"),
     ],

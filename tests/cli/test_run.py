@@ -419,6 +419,14 @@ def test_a_run_ends_with_the_reason_when_its_pods_can_never_start(onejob: Comman
     assert "conditions" not in kept["status"]
 
 
+def test_pods_that_cannot_start_for_one_reason_are_told_once(onejob: CommandLine) -> None:
+    spec = "parallelism: 5\ncompletions: 5"
+    write(onejob, "many.yaml", job_yaml("many", "true", spec=spec) + f"        {_NEEDS_CONFIG}\n")
+    done = onejob.run("run", "many.yaml")
+    assert done.returncode == 1
+    assert done.stdout.count("pod many-") == done.stdout.count("hint: ") == 1
+
+
 def test_what_a_file_brings_along_is_waited_for(onejob: CommandLine) -> None:
     config = "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {x: word}\n"
     write(onejob, "job.yaml", needs_config("fine") + config)

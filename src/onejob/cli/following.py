@@ -184,7 +184,7 @@ class Follower:
             if wait is None or not wait.explained:
                 continue
             # Pods of one Job mostly wait for the same.
-            told = (job.job.metadata.uid, wait.text.replace(pod.name, ""))
+            told = (job.job.metadata.uid, wait.text.replace(pod.name, "").replace(uid, ""))
             if told not in self._told_waits:
                 self._told_waits.add(told)
                 self._display.pod_waits(job, pod.name, wait)

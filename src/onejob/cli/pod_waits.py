@@ -238,6 +238,8 @@ def _next_step(reason: str, message: str, image: str) -> str:
         return "check the image's name and your network"
     if "key" in message and ("find" in message or "non-existent" in message):
         return "add the key, or mark the reference optional: true"
+    if "runAsNonRoot" in message:
+        return "set securityContext.runAsUser, or run onejob as another user than root"
     if "not found" in message:
         return "give onejob run the file that has it too, or mark the reference optional: true"
     if "does not provide" in message:
