@@ -288,3 +288,35 @@ def test_logs_can_be_followed_and_keep_the_time_of_each_line(place: Path) -> Non
             assert await node.output("p", tail_lines=1) == "three"
 
     asyncio.run(main())
+
+
+def test_the_engine_enforces_the_security_context(place: Path) -> None:
+    context = {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["CHOWN"]},
+        "seccompProfile": {"type": "Unconfined"},
+    }
+    text = (
+        "(echo x > /new) 2>/dev/null || echo kept; "
+        "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'"
+    )
+
+    async def main() -> None:
+        async with a_podman_node(place) as node:
+            await node.run(script(text, securityContext=context))
+            assert (await node.output("p")).splitlines() == [
+                "kept",
+                "CapEff:0000000000000001",
+                "NoNewPrivs:1",
+                "Seccomp:0",
+            ]
+            await node.create(script("true", name="q", securityContext={"runAsNonRoot": True}))
+            pod = await node.until("q", lambda p: p["status"].get("containerStatuses"))
+            waiting = the_container(pod)["state"]["waiting"]
+            assert waiting["reason"] == "CreateContainerConfigError"
+            assert waiting["message"].startswith(
+                "container has runAsNonRoot and image will run as root"
+            )
+
+    asyncio.run(main())
