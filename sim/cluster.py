@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError, Conflict, InternalError, NotFound
+from onejob.api.errors import ApiError, Conflict, InsufficientStorage, InternalError, NotFound
 from onejob.api.service import Service
 from onejob.client.ahead import LocalAhead
 from onejob.client.base import (
@@ -194,7 +194,7 @@ class ScriptedNode:
         while True:
             try:
                 (result,) = await self.client.write_many([op])
-            except InternalError:
+            except (InsufficientStorage, InternalError):
                 # The store could not keep it: a node has patience.
                 await asyncio.sleep(0.1)
                 continue
