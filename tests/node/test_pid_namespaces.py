@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 
 from onejob.node.runtime import AttemptRef
+from onejob.node.supervisor import init, linux
 from onejob.node.supervisor.journal import Identity, Journal
 from onejob.node.supervisor.pid_namespaces import spacing
 from tests.node.support import (
@@ -353,3 +354,18 @@ def test_where_there_are_none_it_is_said_and_on_is_refused(tmp_path: Path) -> No
     assert said["phase"] == "Succeeded"
     warnings = [line for line in ran.stderr.splitlines() if "no PID namespaces" in line]
     assert len(warnings) == 1
+
+
+def test_an_init_ends_with_its_command_also_when_its_supervisor_was_killed() -> None:
+    """Nobody is left to be told how the command ended."""
+    read, write = os.pipe()
+    os.close(read)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            linux.block_signals()
+            init.serve(os.posix_spawn("/bin/true", ["true"], {}), write)
+        finally:
+            os._exit(99)
+    os.close(write)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -33,7 +33,9 @@ def serve(command: int, status: int) -> NoReturn:
             continue
         while (ended := _reap())[0]:
             if ended[0] == command:
-                os.write(status, ended[1].to_bytes(_STATUS_BYTES, "little"))
+                # There is nobody to be told if the supervisor was killed.
+                with contextlib.suppress(OSError):
+                    os.write(status, ended[1].to_bytes(_STATUS_BYTES, "little"))
                 os._exit(0)
 
 

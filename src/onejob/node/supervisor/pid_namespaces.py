@@ -34,8 +34,7 @@ def fork_beside(pid: int) -> int:
         namespace = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         middle = fork_here()
         if middle == 0:
-            if _fork_for_parent(namespace, write):
-                os._exit(0)
+            _fork_for_parent(namespace, write)
             return 0
     except OSError:
         os.close(read)
@@ -57,17 +56,20 @@ def fork_here() -> int:
     return _quietly(os.fork)
 
 
-def _fork_for_parent(namespace: int, report: int) -> int:
-    """Fork a child of our parent into a namespace. Who has entered one for its children cannot
-    always go back, so this is done by a process that ends after it."""
+def _fork_for_parent(namespace: int, report: int) -> None:
+    """Fork a child of our parent into a namespace; only that one returns. Who has entered one for
+    its children cannot always go back, so this is done by a process that ends after it."""
+    code, pid = 1, -1
     try:
         linux.setns(namespace, linux.CLONE_NEWPID)
         pid = linux.clone(linux.CLONE_PARENT)
+        if pid:
+            os.write(report, b"%d" % pid)
     except OSError as error:
-        os._exit(error.errno or 1)
-    if pid:
-        os.write(report, b"%d" % pid)
-    return pid
+        code = error.errno or 1
+    finally:
+        if pid:
+            os._exit(code)
 
 
 def _quietly(fork: Callable[[], int]) -> int:

@@ -111,7 +111,11 @@ def fork(request: Request, streams: Streams, journal: Journal | None, *, pids_of
     namespace of that process."""
     pid = pid_namespaces.fork_beside(pids_of) if pids_of else pid_namespaces.fork_here()
     if pid == 0:
-        _become(request, streams, journal)
+        try:
+            _become(request, streams, journal)
+        finally:
+            # Whatever happens, there is only one supervisor.
+            os._exit(NOT_BEGUN)
     return pid
 
 
@@ -123,8 +127,11 @@ def fork_init(request: Request, streams: Streams, journal: Journal, status: int)
     arguments = linux.argument_area()
     pid = pid_namespaces.fork_first()
     if pid == 0:
-        linux.call_process(init.NAME, arguments)
-        _become_init(request, streams, journal, status)
+        try:
+            linux.call_process(init.NAME, arguments)
+            _become_init(request, streams, journal, status)
+        finally:
+            os._exit(NOT_BEGUN)
     return pid
 
 
