@@ -25,7 +25,7 @@ $(STAMP): $(READY)
 	@touch $@
 
 # Without the tools of development, the build hook does the same in an environment of its own.
-$(SCHEMA): build_schema.py src/onejob/api/kinds.py | $(READY)
+$(SCHEMA): build_schema.py src/onejob/wire/kinds.py | $(READY)
 	@if $(BIN)/python -c 'import hatchling, kubernetes_validate' 2> /dev/null; \
 	then $(BIN)/python build_schema.py; \
 	else $(BIN)/pip install --quiet --disable-pip-version-check --editable .; fi

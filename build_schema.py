@@ -137,8 +137,8 @@ def newest_definitions() -> tuple[str, dict[str, Any]]:
 
 
 def load_kinds(root: Path) -> ModuleType:
-    """`onejob.api.kinds` by its path: the package itself need not be importable in a build."""
-    path = root / "src" / "onejob" / "api" / "kinds.py"
+    """`onejob.wire.kinds` by its path: the package itself need not be importable in a build."""
+    path = root / "src" / "onejob" / "wire" / "kinds.py"
     spec = importlib.util.spec_from_file_location("_onejob_kinds", path)
     assert spec is not None
     assert spec.loader is not None

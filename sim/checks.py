@@ -11,9 +11,9 @@ from onejob.client.base import Client, Selection
 from onejob.objects.job import Job, UncountedPods, read_job
 from onejob.objects.meta import JOBS
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.failure_policy import judge_failed_pod
-from onejob.planning.indexes import parse_indexes
-from onejob.planning.pod_facts import completion_index, is_tracked
+from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.indexes import parse_indexes
+from onejob.planning.job.pod_facts import completion_index, is_tracked
 
 
 @dataclass(frozen=True)

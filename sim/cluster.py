@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError, Conflict, InsufficientStorage, InternalError, NotFound
 from onejob.api.service import Service
 from onejob.client.ahead import LocalAhead
 from onejob.client.base import (
@@ -43,10 +42,11 @@ from onejob.metrics import Metrics
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.settings import Settings
+from onejob.planning.job.settings import Settings
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import virtual_clock
+from onejob.wire.errors import ApiError, Conflict, InsufficientStorage, InternalError, NotFound
 
 #: What becomes of a Pod that the node runs: an exit code, or None to let it run for ever.
 Script = Callable[[Pod], int | None]

@@ -6,9 +6,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
 
-from onejob.api.errors import Expired, InternalError
 from onejob.client.base import Client, Listing, Op, Result, Selection, WatchEvent, Written
 from onejob.objects.meta import Key
+from onejob.wire.errors import Expired, InternalError
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError
 from onejob.client.base import Delete, Patch
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import ApiError
 from sim.checks import History
 from sim.cluster import Cluster, RunningController, Script, ScriptedNode, a_cluster
 from sim.faults import Faults, FaultyClient

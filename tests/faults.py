@@ -20,7 +20,7 @@ _SHORT = "short"
 @contextmanager
 def faulty_supervisors(folder: Path) -> Iterator["Faults"]:
     """Supervisors that are started meanwhile by this process do as the folder says."""
-    from onejob.node import supervisor_client
+    from onejob.node.process import supervisor_client
 
     folder.mkdir(parents=True, exist_ok=True)
     plain = supervisor_client._BOOTSTRAP

@@ -15,17 +15,16 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.authentication import ADMIN, TokenAuthenticator, admin_token
-from onejob.api.authorization import AllowAuthenticated
-from onejob.api.certificates import Certificates, ensure_certificates, server_names
+from onejob.api.access.authentication import ADMIN, TokenAuthenticator, admin_token
+from onejob.api.access.authorization import AllowAuthenticated
+from onejob.api.access.certificates import Certificates, ensure_certificates, server_names
+from onejob.api.access.kubeconfig_writer import write_kubeconfig
 from onejob.api.damage import is_readable
-from onejob.api.http import ApiApp
-from onejob.api.kubeconfig_writer import write_kubeconfig
-from onejob.api.openapi import OpenApiDocuments
-from onejob.api.requests import WriteOptions
-from onejob.api.schema import load_schema
+from onejob.api.http.app import ApiApp
+from onejob.api.http.serving import ApiServer
+from onejob.api.schema.openapi import OpenApiDocuments
+from onejob.api.schema.schema import load_schema
 from onejob.api.service import Service
-from onejob.api.serving import ApiServer
 from onejob.client.base import Client, Create
 from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import load_kubeconfig
@@ -35,6 +34,7 @@ from onejob.gates import FeatureGates
 from onejob.metrics import Metrics
 from onejob.store.limits import Limits
 from onejob.store.log import LogStore
+from onejob.wire.requests import WriteOptions
 
 NAMESPACE = "default"
 

@@ -9,7 +9,7 @@ import pytest
 from build_schema import TARGET, digest, write_schema
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = Path("src/onejob/api/kinds.py")
+KINDS = Path("src/onejob/wire/kinds.py")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 from onejob.client.base import Create, Delete, Selection
 from onejob.clock_watch import LOOK_EVERY_SECONDS
 from onejob.gates import parse_gates
-from onejob.node.node_object import LEASES
+from onejob.node.agent.node_object import LEASES
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS, Key
 from onejob.planning.names import INDEX_ANNOTATION

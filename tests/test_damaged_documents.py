@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from onejob.api.damage import StorageReadError, is_readable
-from onejob.api.errors import ApiError, NotFound
-from onejob.api.query import DESPITE_DAMAGE
+from onejob.api.input.query import DESPITE_DAMAGE
 from onejob.benchmarks.plane import a_job
-from onejob.cli.api import Api, Ask
-from onejob.cli.http_api import open_http_api
+from onejob.cli.clients.base import Api, Ask
+from onejob.cli.clients.http_api import open_http_api
 from onejob.client.base import Selection
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.testing import OnejobServer
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import ApiError, NotFound
 from tests.test_server import a_plane
 
 BAD = Key(JOBS, "default", "bad")

@@ -4,26 +4,26 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from random import SystemRandom
 
-from onejob.api.authentication import (
+from onejob.api.access.authentication import (
     ADMIN,
     AnyOf,
     CertificateAuthenticator,
     TokenAuthenticator,
     admin_token,
 )
-from onejob.api.authorization import AllowAuthenticated
-from onejob.api.certificates import ensure_certificates, server_names
-from onejob.api.http import ApiApp
-from onejob.api.kubeconfig_writer import write_kubeconfig
-from onejob.api.openapi import OpenApiDocuments
-from onejob.api.requests import LogOptions
-from onejob.api.schema import load_schema
-from onejob.api.serving import ApiServer
-from onejob.node.agent import NodeAgent
-from onejob.node.pod_ports import PodPorts
-from onejob.node.pod_sessions import PodSessions
-from onejob.node.usage_meter import UsageMeter
+from onejob.api.access.authorization import AllowAuthenticated
+from onejob.api.access.certificates import ensure_certificates, server_names
+from onejob.api.access.kubeconfig_writer import write_kubeconfig
+from onejob.api.http.app import ApiApp
+from onejob.api.http.serving import ApiServer
+from onejob.api.schema.openapi import OpenApiDocuments
+from onejob.api.schema.schema import load_schema
+from onejob.node.agent.agent import NodeAgent
+from onejob.node.process.usage_meter import UsageMeter
+from onejob.node.sessions.pod_ports import PodPorts
+from onejob.node.sessions.pod_sessions import PodSessions
 from onejob.server import ControlPlane, Settings, World, prepare_data_dir
+from onejob.wire.requests import LogOptions
 
 
 class HttpsServer:

@@ -14,7 +14,6 @@ from random import Random
 from typing import Any, Literal, Self
 
 from onejob.api.damage import is_readable
-from onejob.api.requests import WriteOptions
 from onejob.api.service import Service
 from onejob.client.ahead import LocalAhead
 from onejob.client.events import EventRecorder
@@ -33,21 +32,22 @@ from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
-from onejob.node.agent import NodeAgent
-from onejob.node.capacity import BOUNDLESS, machine_capacity, read_amounts
-from onejob.node.environment import CONFIG_MAPS, SECRETS, NodeContext
+from onejob.node.agent.agent import NodeAgent
+from onejob.node.agent.capacity import BOUNDLESS, machine_capacity, read_amounts
 from onejob.node.images import Images
-from onejob.node.process_runtime import ProcessRuntime
-from onejob.node.process_settings import PidNamespace, ProcessSettings
+from onejob.node.process.runtime import ProcessRuntime
+from onejob.node.process.settings import PidNamespace, ProcessSettings
 from onejob.node.runtime import Runtime, RuntimeUnavailable
+from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, NodeContext
 from onejob.node.simulated import SimulatedRuntime
+from onejob.planning.job.settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
-from onejob.planning.placement import Amounts
-from onejob.planning.security import Means
-from onejob.planning.settings import Settings as JobSettings
+from onejob.planning.pod.placement import Amounts
+from onejob.planning.pod.security import Means
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
 from onejob.trusted_paths import make_trusted_folder, require_own_files
+from onejob.wire.requests import WriteOptions
 
 #: What Pods get of the server's environment; the manifest's own variables come on top.
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")
@@ -296,7 +296,7 @@ def _runtime(settings: Settings, clock: Clock, node: NodeContext) -> Runtime:
         return SimulatedRuntime(clock)
     if settings.runtime == "podman":
         # Few have it, and all others would wait for its import.
-        from onejob.node.podman_runtime import PodmanRuntime, PodmanSettings
+        from onejob.node.podman.runtime import PodmanRuntime, PodmanSettings
 
         return PodmanRuntime(
             settings.data_dir,

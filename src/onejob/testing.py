@@ -12,18 +12,18 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from onejob.api.decoding import MAX_DEPTH
-from onejob.api.kinds import BY_KIND, BY_RESOURCE
-from onejob.api.yaml_reading import read_yaml
-from onejob.cli.api import Ask, get, list_all, path_of
-from onejob.cli.awaiting import Condition, await_on_server
-from onejob.cli.http_api import open_http_api
-from onejob.cli.log_reading import LogQuery, containers_of
-from onejob.cli.nouns import Noun, kind_named
+from onejob.api.input.decoding import MAX_DEPTH
+from onejob.api.input.yaml_reading import read_yaml
+from onejob.cli.clients.awaiting import Condition, await_on_server
+from onejob.cli.clients.base import Ask, get, list_all, path_of
+from onejob.cli.clients.http_api import open_http_api
+from onejob.cli.clients.log_reading import LogQuery, containers_of
+from onejob.cli.clients.nouns import Noun, kind_named
 from onejob.clock import SystemClock
 from onejob.https_server import HttpsServer
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.server import Settings
+from onejob.wire.kinds import BY_KIND, BY_RESOURCE
 
 _START_SECONDS: Final = 30.0
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.apply import LAST_APPLIED, apply
-from onejob.api.errors import BadRequest, Conflict
-from onejob.api.managed_fields import track_update
-from onejob.api.schema import load_schema
+from onejob.api.schema.schema import load_schema
+from onejob.api.writing.apply import LAST_APPLIED, apply
+from onejob.api.writing.managed_fields import track_update
+from onejob.wire.errors import BadRequest, Conflict
 
 JOB = load_schema().kind("batch/v1", "Job")
 POD = load_schema().kind("v1", "Pod")

@@ -10,15 +10,23 @@ import msgspec
 import pytest
 import yaml
 
-from onejob.api import names, quantity, timestamps, turns
-from onejob.api.decoding import MAX_VALUES, decode_body, decode_patch, weight
-from onejob.api.errors import MAX_CAUSES, ApiError, BadRequest, Conflict, Invalid, RequestTooLarge
-from onejob.api.field_sets import in_order
-from onejob.api.incoming import Request
-from onejob.api.negotiation import Form, Media, Representation
-from onejob.api.rehearsal import rehearsed
-from onejob.api.representations import enclosed_yaml, list_pieces
-from onejob.api.requests import (
+from onejob.api import turns
+from onejob.api.http.incoming import Request
+from onejob.api.http.negotiation import Form, Media, Representation
+from onejob.api.http.representations import enclosed_yaml, list_pieces
+from onejob.api.http.streams import Rendering, in_slices
+from onejob.api.input.decoding import MAX_VALUES, decode_body, decode_patch, weight
+from onejob.api.service import Service
+from onejob.api.turns import INLINE_BYTES, Turns, Worker
+from onejob.api.writing.field_sets import in_order
+from onejob.api.writing.rehearsal import rehearsed
+from onejob.api.writing.writes import MAX_OBJECT_BYTES, Writes
+from onejob.objects.meta import Key
+from onejob.planning.cronjob import schedule
+from onejob.planning.cronjob.schedule import LONGEST_SCHEDULE, ScheduleError, parse_schedule
+from onejob.wire import names, quantity, timestamps
+from onejob.wire.errors import MAX_CAUSES, ApiError, BadRequest, Conflict, Invalid, RequestTooLarge
+from onejob.wire.requests import (
     NOWHERE,
     DeleteOptions,
     ListOptions,
@@ -28,13 +36,6 @@ from onejob.api.requests import (
     WatchEvent,
     WriteOptions,
 )
-from onejob.api.service import Service
-from onejob.api.streams import Rendering, in_slices
-from onejob.api.turns import INLINE_BYTES, Turns, Worker
-from onejob.api.writes import MAX_OBJECT_BYTES, Writes
-from onejob.objects.meta import Key
-from onejob.planning import schedule
-from onejob.planning.schedule import LONGEST_SCHEDULE, ScheduleError, parse_schedule
 from tests.api import worst_cases
 from tests.api.test_service import (
     CONFIGMAP,

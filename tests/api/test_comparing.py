@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from onejob.api.comparing import semantically_equal
-from onejob.api.schema import load_schema
+from onejob.api.schema.comparing import semantically_equal
+from onejob.api.schema.schema import load_schema
 
 POD = load_schema().kind("v1", "Pod")
 

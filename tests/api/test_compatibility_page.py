@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.api.kinds import SERVED_KINDS
+from onejob.wire.kinds import SERVED_KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/compatibility.md").read_text()

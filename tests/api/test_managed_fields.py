@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.field_sets import (
+from onejob.api.schema.schema import load_schema
+from onejob.api.writing.field_sets import (
     add_fields,
     check_encoding,
     decode_fields,
@@ -14,8 +15,7 @@ from onejob.api.field_sets import (
     remove_fields,
     render_field,
 )
-from onejob.api.managed_fields import MAX_UPDATE_ENTRIES, track_update
-from onejob.api.schema import load_schema
+from onejob.api.writing.managed_fields import MAX_UPDATE_ENTRIES, track_update
 from tests.api.counting import Counted
 
 JOB = load_schema().kind("batch/v1", "Job")

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from onejob.api.field_errors import FieldError
-from onejob.api.labels import validate_annotations, validate_label_selector, validate_labels
-from onejob.api.metadata import new_uid
-from onejob.api.names import (
+from onejob.api.writing.metadata import new_uid
+from onejob.wire.field_errors import FieldError
+from onejob.wire.labels import validate_annotations, validate_label_selector, validate_labels
+from onejob.wire.names import (
     as_prefix,
     config_key_errors,
     label_errors,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.schema import WrongShape, load_schema, normalise
+from onejob.api.schema.schema import WrongShape, load_schema, normalise
 from tests.conformance import loader as conformance
 
 JOB = load_schema().kind("batch/v1", "Job")

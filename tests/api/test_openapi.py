@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from onejob.api.kinds import KINDS
-from onejob.api.openapi import OpenApiDocuments
-from onejob.api.schema import load_schema
+from onejob.api.schema.openapi import OpenApiDocuments
+from onejob.api.schema.schema import load_schema
+from onejob.wire.kinds import KINDS
 from tests.api.recording_server import Raw, Recorder, discovery, needs_kubectl
 
 DOCUMENTS = OpenApiDocuments(load_schema())

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.errors import BadRequest
-from onejob.api.patching import MAX_OPERATIONS, PatchFailed, json_patch, merge_patch
+from onejob.api.writing.patching import MAX_OPERATIONS, PatchFailed, json_patch, merge_patch
+from onejob.wire.errors import BadRequest
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.printing import human_duration, selector_text
+from onejob.api.strategies.printing import human_duration, selector_text
 from onejob.virtual_time import NOON
 from tests.api.strategies.build import strategy
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from onejob.api.private_files import write_private
+from onejob.api.access.private_files import write_private
 
 
 def test_a_link_in_the_way_is_replaced_not_followed(tmp_path: Path) -> None:

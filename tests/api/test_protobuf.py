@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.decoding import decode_body
-from onejob.api.errors import BadRequest
-from onejob.api.protobuf import decode_protobuf
-from onejob.api.schema import load_schema, normalise
-from onejob.api.shapes import (
+from onejob.api.input.decoding import decode_body
+from onejob.api.input.protobuf import decode_protobuf
+from onejob.api.schema.schema import load_schema, normalise
+from onejob.api.schema.shapes import (
     BooleanShape,
     BytesShape,
     IntegerShape,
@@ -26,6 +25,7 @@ from onejob.api.shapes import (
     StringShape,
     TimeShape,
 )
+from onejob.wire.errors import BadRequest
 from tests.api.recording_server import Recorder, discovery, needs_kubectl
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
-from onejob.api.kinds import BY_RESOURCE, KINDS
-from onejob.api.protobuf import decode_protobuf
-from onejob.api.protobuf_encoding import encode_event, encode_list, encode_object, has_message
-from onejob.api.schema import load_schema
-from onejob.api.shapes import ObjectShape
+from onejob.api.input.protobuf import decode_protobuf
+from onejob.api.schema.protobuf_encoding import (
+    encode_event,
+    encode_list,
+    encode_object,
+    has_message,
+)
+from onejob.api.schema.schema import load_schema
+from onejob.api.schema.shapes import ObjectShape
+from onejob.wire.kinds import BY_RESOURCE, KINDS
 from tests.api.recording_server import Raw, Recorder, discovery, needs_kubectl
 from tests.api.test_protobuf import PROTOBUF, body, message, sample
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.quantity import (
+from onejob.wire.quantity import (
     BadQuantity,
     Quantity,
     canonical_quantity,

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.errors import ApiError
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.quick_jobs import QuickJobs
-from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
 from onejob.api.service import Service
+from onejob.api.writing.quick_jobs import QuickJobs
 from onejob.objects.meta import JOBS, Key
+from onejob.wire.errors import ApiError
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import DeleteOptions, Outcome, Target, WriteOptions
 from tests.api.two_services import TRUSTED, with_two_services
 
 JOB = BY_RESOURCE[JOBS]

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onejob.api.errors import ApiError, NotFound
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.pod_subresources import bind
-from onejob.api.quick_writes import QuickWrites
-from onejob.api.requests import DeleteOptions, Outcome, Target, WriteOptions
 from onejob.api.service import Service
+from onejob.api.writing.pod_subresources import bind
+from onejob.api.writing.quick_writes import QuickWrites
 from onejob.objects.meta import PODS, Key
-from onejob.planning.claiming import REMOVE_TRACKING_PATCH
+from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
+from onejob.wire.errors import ApiError, NotFound
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import DeleteOptions, Outcome, Target, WriteOptions
 from tests.api.two_services import TRUSTED, with_two_services
 
 POD = BY_RESOURCE[PODS]

@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 
-from onejob.api.kinds import KINDS
-from onejob.api.schema import (
+from onejob.api.schema.schema import (
     WrongShape,
     all_problems,
     load_schema,
     normalise,
 )
-from onejob.api.shapes import ListShape, ObjectShape
+from onejob.api.schema.shapes import ListShape, ObjectShape
+from onejob.wire.kinds import KINDS
 
 SCHEMA = load_schema()
 JOB = SCHEMA.kind("batch/v1", "Job")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.requests import User, WriteOptions
 from onejob.api.service import Service
 from onejob.client.local import LocalClient
 from onejob.clock import SystemClock
 from onejob.controllers.bootstrap import bootstrap
 from onejob.gates import FeatureGates
-from onejob.planning.security import Means
+from onejob.planning.pod.security import Means
 from onejob.store.log import LogStore
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import User, WriteOptions
 
 CONTEXT = {"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 7}
 TEMPLATE = {

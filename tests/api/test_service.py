@@ -11,7 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.errors import (
+from onejob.api.service import Service
+from onejob.gates import FeatureGates
+from onejob.store.limits import Limits
+from onejob.store.log import LogStore
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import (
     AlreadyExists,
     ApiError,
     BadRequest,
@@ -23,8 +29,8 @@ from onejob.api.errors import (
     NotFound,
     Timeout,
 )
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.requests import (
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import (
     DeleteOptions,
     ListOptions,
     User,
@@ -32,12 +38,6 @@ from onejob.api.requests import (
     WatchOptions,
     WriteOptions,
 )
-from onejob.api.service import Service
-from onejob.gates import FeatureGates
-from onejob.store.limits import Limits
-from onejob.store.log import LogStore
-from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
 
 JOB = BY_RESOURCE["jobs.batch"]
 POD = BY_RESOURCE["pods"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import ApiError
-from onejob.api.names import qualified_name_errors
-from onejob.api.negotiation import negotiate
-from onejob.api.routing import locate
+from onejob.api.http.negotiation import negotiate
+from onejob.api.http.routing import locate
 from onejob.api.short_cache import short_cache
+from onejob.wire.errors import ApiError
+from onejob.wire.names import qualified_name_errors
 
 
 def test_short_texts_are_worked_out_once_and_long_ones_each_time() -> None:

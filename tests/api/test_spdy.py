@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from onejob.api.spdy import (
+from onejob.api.sessions.spdy import (
     DICTIONARY,
     GoingAway,
     Pinged,

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.api.errors import BadRequest
-from onejob.api.schema import load_schema
-from onejob.api.strategic_merge import strategic_merge
+from onejob.api.schema.schema import load_schema
+from onejob.api.writing.strategic_merge import strategic_merge
+from onejob.wire.errors import BadRequest
 from tests.api.counting import Counted
 
 POD = load_schema().kind("v1", "Pod")

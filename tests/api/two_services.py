@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.requests import WriteOptions
 from onejob.api.service import Service
 from onejob.gates import FeatureGates
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import WriteOptions
 
 TRUSTED = WriteOptions(trusted=True)
 

@@ -11,9 +11,9 @@ import pytest
 from onejob.benchmarks.plot import cost_plot
 from onejob.benchmarks.recording import append, as_line, this_occasion
 from onejob.benchmarks.results import Measurement, Outcome, Peer, Target
-from onejob.cli.bench_report import render_outcome, render_targets
+from onejob.cli.display.bench_report import render_outcome, render_targets
+from onejob.cli.display.terminal import Terminal
 from onejob.cli.main import run_command
-from onejob.cli.terminal import Terminal
 
 NARROW = Terminal(interactive=False, colour=False, width=80)
 

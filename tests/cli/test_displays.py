@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from onejob.cli.live_display import LiveDisplay, draw_jobs
-from onejob.cli.plain_display import LogLine, PlainDisplay, what_is_asked
-from onejob.cli.progress import RunProgress
-from onejob.cli.summary import render_summary, result_document
-from onejob.cli.tables import render_table
-from onejob.cli.terminal import Terminal
+from onejob.cli.display.live import LiveDisplay, draw_jobs
+from onejob.cli.display.plain import LogLine, PlainDisplay, what_is_asked
+from onejob.cli.display.tables import render_table
+from onejob.cli.display.terminal import Terminal
+from onejob.cli.run.progress import RunProgress
+from onejob.cli.run.summary import render_summary, result_document
 from tests.cli.build import NOON, a_job, a_pod, after, finished
 
 PIPE = Terminal(interactive=False, colour=False, width=1_000_000)

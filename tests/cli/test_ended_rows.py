@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.describing import describe
-from onejob.cli.ended_rows import ended_cells
-from onejob.cli.runs import RanJob, Run, RunEnd
+from onejob.cli.display.describing import describe
+from onejob.cli.display.ended_rows import ended_cells
+from onejob.cli.run.runs import RanJob, Run, RunEnd
 from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp
 
 END = RunEnd(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.explaining import Explanation, explain_job
-from onejob.cli.runs import RanJob, Run, RunEnd
-from onejob.planning.placement import NodeView
+from onejob.cli.display.explaining import Explanation, explain_job
+from onejob.cli.run.runs import RanJob, Run, RunEnd
+from onejob.planning.pod.placement import NodeView
 from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from onejob.cli.tables import render_table
-from onejob.cli.terminal import visible
+from onejob.cli.display.tables import render_table
+from onejob.cli.display.terminal import visible
 from tests.cli.command_line import CommandLine, job_yaml
 
 CLEAR = "\x1b[2J\x1b]0;title\x07\x9b31m\x7f"

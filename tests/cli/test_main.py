@@ -7,9 +7,9 @@ from collections.abc import Callable
 import click
 import pytest
 
-from onejob.api.errors import not_found
 from onejob.cli import main
 from onejob.cli.errors import CommandError
+from onejob.wire.errors import not_found
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -86,7 +86,7 @@ def test_output_that_nobody_reads_is_no_error(
     failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     left = []
-    monkeypatch.setattr("onejob.cli.terminal.leave_unread", lambda: left.append(True))
+    monkeypatch.setattr("onejob.cli.display.terminal.leave_unread", lambda: left.append(True))
     monkeypatch.setattr("sys.stdout", GoneTerminal())
     monkeypatch.setattr("sys.stderr", GoneTerminal())
     assert failing(OSError(number, "no reader")) == 1

@@ -7,8 +7,8 @@ from textwrap import dedent
 import pytest
 
 from onejob.cli.errors import CommandError
-from onejob.cli.manifests import BadManifests, read_manifests, yaml_of
-from onejob.cli.run_plan import plan_run
+from onejob.cli.run.manifests import BadManifests, read_manifests, yaml_of
+from onejob.cli.run.plan import plan_run
 from onejob.gates import FeatureGates
 from tests.cli.build import NOON
 

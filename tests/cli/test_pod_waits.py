@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.cli.pod_waits import PodWait, find_wait, short_resources, start_hint
-from onejob.planning.placement import NodeView, Taint
+from onejob.cli.run.pod_waits import PodWait, find_wait, short_resources, start_hint
+from onejob.planning.pod.placement import NodeView, Taint
 from tests.cli.build import pod_document
 
 NODE = NodeView("here", allocatable={"cpu": 2000, "memory": 2**30, "pods": 110})

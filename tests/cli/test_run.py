@@ -527,7 +527,7 @@ def test_the_simulated_runtime_starts_no_process(onejob: CommandLine) -> None:
 
 _SABOTAGE = """
 from onejob.cli.main import main
-from onejob.node.process_runtime import ProcessRuntime
+from onejob.node.process.runtime import ProcessRuntime
 
 def broken(self):
     raise ZeroDivisionError("sabotage")

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from onejob.cli.clients.sources import sources
 from onejob.cli.errors import CommandError
 from onejob.cli.places import data_dir
-from onejob.cli.runs import (
+from onejob.cli.run.runs import (
     RanJob,
     Run,
     create_folder,
@@ -22,7 +23,6 @@ from onejob.cli.runs import (
     run_end,
     runs_of,
 )
-from onejob.cli.sources import sources
 from tests.cli.build import NOON
 
 

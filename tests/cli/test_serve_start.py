@@ -42,7 +42,7 @@ def test_a_start_that_hangs_can_be_stopped(
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("module", ["onejob.store.database", "onejob.api.private_files"])
+@pytest.mark.parametrize("module", ["onejob.store.database", "onejob.api.access.private_files"])
 def test_a_disk_that_fails_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -39,8 +39,8 @@ def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
         *("uvicorn", "httptools", "websockets", "cryptography", "prometheus_client"),
         *("rich", "aiohttp", "http", "uvloop"),
     }
-    assert "onejob.api.http" not in own
-    assert "onejob.cli.live_display" not in own
+    assert "onejob.api.http.app" not in own
+    assert "onejob.cli.display.live" not in own
 
 
 @pytest.mark.parametrize("words", [("--help",), ("completion", "bash")])

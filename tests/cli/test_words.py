@@ -5,13 +5,13 @@ from typing import Any
 import click
 import pytest
 
-from onejob.cli.awaiting import Condition
-from onejob.cli.durations import duration, short_seconds
+from onejob.cli.clients.awaiting import Condition
+from onejob.cli.clients.nouns import parse_nouns
+from onejob.cli.display.durations import duration, short_seconds
 from onejob.cli.errors import CommandError
-from onejob.cli.job_from_command import CommandJob, job_document, name_for
 from onejob.cli.main import COMMANDS, cli
-from onejob.cli.nouns import parse_nouns
 from onejob.cli.options import parse_image_map, parse_listen
+from onejob.cli.run.job_from_command import CommandJob, job_document, name_for
 from tests.cli.build import finished
 from tests.cli.build import job_document as a_job_document
 

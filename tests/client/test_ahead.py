@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onejob.api.errors import Conflict, InternalError
 from onejob.client.ahead import InStep, LocalAhead
 from onejob.client.base import Create, Op, Patch, Selection, Written
 from onejob.objects.meta import Key
 from onejob.store.base import CommitFailed
 from onejob.store.writer import Done, Job, LoopCommitter
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import Conflict, InternalError
 from sim.cluster import Cluster, a_cluster
 
 CONFIGMAPS = "configmaps"

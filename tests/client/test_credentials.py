@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import Unauthorized
 from onejob.client.credentials import Credential, ExecPlugin, PluginCommand, TokenFile
+from onejob.wire.errors import Unauthorized
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 V1 = "client.authentication.k8s.io/v1"

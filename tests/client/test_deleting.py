@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.errors import Conflict, NotFound
-from onejob.api.requests import WriteOptions
 from onejob.client.base import Create, Delete, Patch, Written
 from onejob.client.local import LocalClient
 from onejob.objects.meta import PODS, Key
 from onejob.store.database import Reader
+from onejob.wire.errors import Conflict, NotFound
+from onejob.wire.requests import WriteOptions
 from tests.harness import NAMESPACE, Plane, running
 
 

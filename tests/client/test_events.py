@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.errors import InternalError
 from onejob.api.service import Service
 from onejob.client.base import Delete, Op, Result, Selection
 from onejob.client.events import About, EventRecorder
@@ -21,6 +20,7 @@ from onejob.objects.meta import EVENTS, Key
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import InternalError
 
 JOB = About("batch/v1", "Job", "default", "job", "uid-1", "7")
 OTHER = About("batch/v1", "Job", "default", "other", "uid-2", "8")

@@ -10,7 +10,6 @@ import apsw
 import msgspec
 import pytest
 
-from onejob.api.errors import InsufficientStorage
 from onejob.api.service import Service
 from onejob.client.base import Create, Selection
 from onejob.client.events import About, EventRecorder
@@ -22,6 +21,7 @@ from onejob.objects.meta import EVENTS
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import InsufficientStorage
 from tests.store.faulty_disk import Entry, FaultyDisk
 
 JOB = About("batch/v1", "Job", "default", "job", "uid-1", "7")

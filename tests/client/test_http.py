@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from onejob.api.errors import ApiError, Expired, Unauthorized
 from onejob.client.base import Delete, Patch, Selection, WatchEvent, Written
 from onejob.client.credentials import Credential, CredentialSource, FixedCredential
 from onejob.client.http import HttpClient, Unreachable
 from onejob.client.kubeconfig import Connection
 from onejob.objects.meta import Key
+from onejob.wire.errors import ApiError, Expired, Unauthorized
 
 JOB = Key("jobs.batch", "ns", "a")
 ANYONE = FixedCredential(Credential("Bearer t"))

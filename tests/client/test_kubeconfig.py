@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.api.kubeconfig_writer import write_kubeconfig
+from onejob.api.access.kubeconfig_writer import write_kubeconfig
 from onejob.client.credentials import Credential, ExecPlugin, TokenFile
 from onejob.client.kubeconfig import BadKubeconfig, Connection, in_cluster, load_kubeconfig
 from onejob.clock import SystemClock

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from onejob.api.errors import Unauthorized
 from onejob.client.credentials import Credential, CredentialSource, FixedCredential
 from onejob.client.http import HttpClient, Unreachable
 from onejob.client.kubeconfig import Connection
 from onejob.objects.meta import Key
+from onejob.wire.errors import Unauthorized
 from tests.api.http.client_certificate import make_client_certificate
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import TOKEN, Wire, with_server

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from onejob.api.field_errors import FieldError
+from onejob.wire.field_errors import FieldError
 from tests.conformance.loader import with_value
 from tests.conformance.verdict import Case, Verdict, compare
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from onejob.planning.backoff import NO_FAILURES, BackoffPolicy, BackoffRecord
-from onejob.planning.per_index import remaining_for_index
-from onejob.planning.pod_facts import finish_time
+from onejob.planning.job.backoff import NO_FAILURES, BackoffPolicy, BackoffRecord
+from onejob.planning.job.per_index import remaining_for_index
+from onejob.planning.job.pod_facts import finish_time
 from tests.conformance.planner_cases import as_pod, spoil_expected
 from tests.conformance.verdict import Case, Verdict, compare
 

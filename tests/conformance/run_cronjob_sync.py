@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError, from_status, not_found
 from onejob.client.base import (
     Create,
     Delete,
@@ -23,11 +22,12 @@ from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, Key
-from onejob.planning.cronjob import by_start_time, plan_start, reschedule, take_stock
-from onejob.planning.cronjob_documents import job_document
-from onejob.planning.cronjob_slots import due_slot, look_again_seconds, most_recent_slot
-from onejob.planning.plan import Event
-from onejob.planning.schedule import parse_schedule
+from onejob.planning.cronjob.documents import job_document
+from onejob.planning.cronjob.planner import by_start_time, plan_start, reschedule, take_stock
+from onejob.planning.cronjob.schedule import parse_schedule
+from onejob.planning.cronjob.slots import due_slot, look_again_seconds, most_recent_slot
+from onejob.planning.job.plan import Event
+from onejob.wire.errors import ApiError, from_status, not_found
 from tests.conformance.loader import with_value
 from tests.conformance.verdict import Case, Failed, Passed, Verdict, compare
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from onejob.api.field_errors import FieldError
-from onejob.api.kinds import BY_RESOURCE
 from onejob.api.strategies import strategy_for
 from onejob.api.strategies.cronjob import (
     validate_cronjob,
@@ -11,6 +9,8 @@ from onejob.api.strategies.cronjob import (
     validate_schedule,
     validate_time_zone,
 )
+from onejob.wire.field_errors import FieldError
+from onejob.wire.kinds import BY_RESOURCE
 from tests.conformance.comparing_errors import compare_errors, error_corruptions
 from tests.conformance.loader import gates_of, with_value
 from tests.conformance.verdict import Case, Verdict

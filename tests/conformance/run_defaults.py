@@ -3,9 +3,9 @@
 import copy
 from collections.abc import Iterator
 
-from onejob.api.kinds import BY_KIND
 from onejob.api.strategies import strategy_for
 from onejob.gates import FeatureGates
+from onejob.wire.kinds import BY_KIND
 from tests.conformance.loader import with_value
 from tests.conformance.verdict import Case, Verdict, compare
 

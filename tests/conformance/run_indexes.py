@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from onejob.objects.pod import Pod
-from onejob.planning.counting import completed_indexes
-from onejob.planning.indexes import (
+from onejob.planning.job.counting import completed_indexes
+from onejob.planning.job.indexes import (
     IndexFormatError,
     IndexSet,
     check_no_overlap,
@@ -13,17 +13,17 @@ from onejob.planning.indexes import (
     parse_indexes,
     validate_indexes,
 )
-from onejob.planning.names import INDEX_ANNOTATION
-from onejob.planning.per_index import (
+from onejob.planning.job.per_index import (
     failed_indexes,
     fails_its_index,
     failure_count,
     next_failure_counts,
     retained_pods,
 )
-from onejob.planning.pod_facts import completion_index
-from onejob.planning.pod_template import generate_name_with_index
-from onejob.planning.scaling import split_by_index
+from onejob.planning.job.pod_facts import completion_index
+from onejob.planning.job.pod_template import generate_name_with_index
+from onejob.planning.job.scaling import split_by_index
+from onejob.planning.names import INDEX_ANNOTATION
 from tests.conformance.planner_cases import as_indexed_job, as_pod, as_pods, spoil_expected
 from tests.conformance.verdict import Case, Verdict, compare
 

@@ -8,22 +8,22 @@ import msgspec
 
 from onejob.objects.job import Job
 from onejob.objects.meta import Condition, Key
-from onejob.objects.selectors import parse_label_selector
-from onejob.planning.backoff import BackoffPolicy
-from onejob.planning.claiming import (
+from onejob.planning.job.backoff import BackoffPolicy
+from onejob.planning.job.claiming import (
     adoption_patch,
     may_adopt,
     plan_claims,
     release_patch,
 )
-from onejob.planning.conditions import ensure_condition, new_condition
-from onejob.planning.counting import new_finished_pods
+from onejob.planning.job.conditions import ensure_condition, new_condition
+from onejob.planning.job.counting import new_finished_pods
+from onejob.planning.job.per_index import due_indexes
+from onejob.planning.job.pod_facts import is_tracked
+from onejob.planning.job.routing import jobs_wanting, may_free, route_job_update
+from onejob.planning.job.scaling import removal_rank
+from onejob.planning.job.settings import Settings
 from onejob.planning.names import TRACKING_AS_PROPOSED
-from onejob.planning.per_index import due_indexes
-from onejob.planning.pod_facts import is_tracked
-from onejob.planning.routing import jobs_wanting, may_free, route_job_update
-from onejob.planning.scaling import removal_rank
-from onejob.planning.settings import Settings
+from onejob.wire.selectors import parse_label_selector
 from tests.conformance.planner_cases import as_adopted, as_job, as_pod, as_pods, spoil_expected
 from tests.conformance.verdict import Case, Verdict, compare
 

@@ -15,14 +15,12 @@ import msgspec
 from onejob.objects.job import Job, JobStatus, read_job
 from onejob.objects.meta import Condition
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.backoff import NO_FAILURES, BackoffRecord
-from onejob.planning.bookkeeping import Draft
-from onejob.planning.claiming import plan_claims
-from onejob.planning.counting import Census, Tally, completed_indexes
-from onejob.planning.indexes import parse_indexes
-from onejob.planning.job import account, plan_job, settle
-from onejob.planning.names import INDEX_ANNOTATION
-from onejob.planning.plan import (
+from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
+from onejob.planning.job.bookkeeping import Draft
+from onejob.planning.job.claiming import plan_claims
+from onejob.planning.job.counting import Census, Tally, completed_indexes
+from onejob.planning.job.indexes import parse_indexes
+from onejob.planning.job.plan import (
     Accounting,
     Event,
     Fate,
@@ -34,11 +32,13 @@ from onejob.planning.plan import (
     RemovalOutcomes,
     StatusWrite,
 )
-from onejob.planning.pod_facts import is_tracked
-from onejob.planning.pod_template import PodStamp
-from onejob.planning.settings import Settings
-from onejob.planning.status import status_document
-from onejob.planning.tracking import account_for_held
+from onejob.planning.job.planner import account, plan_job, settle
+from onejob.planning.job.pod_facts import is_tracked
+from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.settings import Settings
+from onejob.planning.job.status import status_document
+from onejob.planning.job.tracking import account_for_held
+from onejob.planning.names import INDEX_ANNOTATION
 from tests.conformance.loader import gates_of, with_value
 from tests.conformance.planner_cases import as_adopted, spoiled
 from tests.conformance.verdict import Case, Failed, Passed, Skipped, Verdict

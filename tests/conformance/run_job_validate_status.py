@@ -7,15 +7,15 @@ compared as well.
 import re
 from collections.abc import Iterator
 
-from onejob.api.kinds import BY_RESOURCE
 from onejob.api.strategies import strategy_for
-from onejob.api.strategies.job_status_validation import (
+from onejob.api.strategies.job.status_validation import (
     CHANGE_RULES,
     STATE_RULES,
     Rule,
     applicable_rules,
     validate_job_status_update,
 )
+from onejob.wire.kinds import BY_RESOURCE
 from tests.conformance.comparing_errors import compare_errors, error_corruptions
 from tests.conformance.loader import gates_of, with_value
 from tests.conformance.verdict import Case, Failed, Passed, Verdict, compare

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from onejob.objects.job import PodFailurePolicy
-from onejob.planning.failure_policy import judge_failed_pod
+from onejob.planning.job.failure_policy import judge_failed_pod
 from tests.conformance.planner_cases import as_pod, spoil_expected
 from tests.conformance.verdict import Case, Verdict, compare
 

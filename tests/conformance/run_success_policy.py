@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import msgspec
 
 from onejob.objects.job import SuccessPolicy
-from onejob.planning.indexes import IndexSet
-from onejob.planning.success_policy import matching_success_rule, success_message
+from onejob.planning.job.indexes import IndexSet
+from onejob.planning.job.success_policy import matching_success_rule, success_message
 from tests.conformance.planner_cases import spoil_expected
 from tests.conformance.verdict import Case, Verdict, compare
 

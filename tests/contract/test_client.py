@@ -9,15 +9,6 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import (
-    AlreadyExists,
-    ApiError,
-    BadRequest,
-    Conflict,
-    Expired,
-    Invalid,
-    NotFound,
-)
 from onejob.client.base import (
     Bind,
     Client,
@@ -33,6 +24,15 @@ from onejob.client.base import (
 )
 from onejob.objects.meta import Key
 from onejob.store.limits import Limits
+from onejob.wire.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Expired,
+    Invalid,
+    NotFound,
+)
 from tests.harness import checked, ensure_namespace, running, running_http
 
 Test = Callable[[Client], Coroutine[Any, Any, None]]

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from onejob.api.errors import ApiError
 from onejob.benchmarks.usage import peak_rss_mb
 from onejob.client.base import Bind, Client, Create, Op, Patch, Selection, WatchEvent
 from onejob.clock import Clock
@@ -27,6 +26,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS
 from onejob.objects.pod import Pod, read_pod
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import ApiError
 from tests.controllers.housekeeping import TEMPLATE, House, a_house
 from tests.holdings import Holdings, holdings
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError, NotFound
 from onejob.api.service import Service
 from onejob.client.base import Create, Delete, Patch, Propagation, Selection, WatchEvent
 from onejob.client.events import EventRecorder
@@ -30,6 +29,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.virtual_time import NOON
+from onejob.wire.errors import ApiError, NotFound
 from sim.cluster import Cluster, Script, a_cluster
 
 ROOT_CA = "-----BEGIN CERTIFICATE-----\nof this server\n-----END CERTIFICATE-----\n"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import ApiError
 from onejob.api.service import Service
 from onejob.client.base import Op, Written
 from onejob.objects.meta import CRONJOBS, JOBS, Key
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import ApiError
 from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
 
 NOON_MINUTES = 29454480  # of 2026-01-01T12:00Z since 1970

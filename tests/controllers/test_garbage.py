@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.errors import TooManyRequests
 from onejob.api.service import Service
 from onejob.client.base import Delete, Op, Patch, Propagation, Written
 from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import TooManyRequests
 from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
 
 CONFIG_MAPS = "configmaps"

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError, NotFound
 from onejob.client.base import Client, Create, Delete
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import ApiError, NotFound
 from tests.holdings import Holdings, holdings
 from tests.node.support import until_true
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from onejob.api.errors import Forbidden
 from onejob.client.base import Delete, Op, Result
 from onejob.client.local import LocalClient
 from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import Forbidden
 from tests.controllers.housekeeping import ROOT_CA, TEMPLATE, House, a_house
 
 ACCOUNT = Key("serviceaccounts", "team", "default")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import TooManyRequests
 from onejob.api.service import Service
 from onejob.client.base import Bind, Op, Patch, Result
 from onejob.client.local import LocalClient
 from onejob.objects.meta import NODES, PODS, Key
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import TooManyRequests
 from tests.controllers.housekeeping import House, a_house
 
 

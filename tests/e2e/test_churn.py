@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from onejob.api.errors import NotFound
+from onejob.wire.errors import NotFound
 from tests.e2e.serving import Server, a_server
 from tests.e2e.specs.api import JOBS, NAMESPACES, PODS, Api, Document, until
 from tests.e2e.specs.job import (

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from onejob.informers.slim_jobs import read_slim_job
 from onejob.objects.job import read_job
-from onejob.planning.restart_policy import restart_policy_of
+from onejob.planning.pod.restart_policy import restart_policy_of
 
 POD_SPEC = {"restartPolicy": "OnFailure", "containers": [{"name": "c", "image": "x" * 10_000}]}
 

@@ -11,7 +11,7 @@ from onejob.client.base import Create, Delete, Patch
 from onejob.metrics import Metrics
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod
-from onejob.planning import claiming
+from onejob.planning.job import claiming
 from onejob.virtual_time import run_virtual
 from tests.job.terms import Term, a_term, settled, template
 

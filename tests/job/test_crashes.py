@@ -16,7 +16,7 @@ from onejob.client.base import Delete, Patch
 from onejob.objects.job import Job
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
-from onejob.planning.pod_facts import completion_index
+from onejob.planning.job.pod_facts import completion_index
 from onejob.virtual_time import run_virtual
 from sim.cluster import Cluster, CountingClient, Script, a_cluster
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.printing import job_cells
+from onejob.api.strategies.printing import job_cells
 from onejob.client.base import Create, Delete, Patch, Selection
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
-from onejob.planning.schedule import ScheduleError, parse_schedule
+from onejob.planning.cronjob.schedule import ScheduleError, parse_schedule
 from onejob.server import ControlPlane
 from onejob.virtual_time import NOON, run_virtual
 from tests.job.clients import Interceptor

@@ -13,8 +13,8 @@ import pytest
 from onejob.client.base import Create, Delete, Patch
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
+from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.names import TRACKING, TRACKING_NAMES
-from onejob.planning.pod_facts import is_tracked
 from onejob.virtual_time import run_virtual
 from tests.job.terms import Term, a_term, settled
 

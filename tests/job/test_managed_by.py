@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.errors import ApiError, Invalid
 from onejob.client.base import Client, Create, Patch, Selection, WatchEvent, Written
 from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import load_kubeconfig
@@ -26,6 +25,7 @@ from onejob.objects.pod import read_pod
 from onejob.planning.names import TRACKING
 from onejob.server import Settings
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import ApiError, Invalid
 from tests.job.terms import a_plane, create, names, template
 
 MANAGER = "example.com/outside"

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.errors import Forbidden
 from onejob.client.base import Create, Delete, Op, Patch, Result
 from onejob.metrics import METRICS
 from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.objects.pod import Pod
-from onejob.planning.pod_facts import completion_index
+from onejob.planning.job.pod_facts import completion_index
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import Forbidden
 from tests.job.clients import Interceptor
 from tests.job.terms import a_plane, a_term, create, create_job, settled, template
 

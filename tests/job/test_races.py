@@ -7,14 +7,14 @@ from typing import Any, TypeGuard
 import msgspec
 import pytest
 
-from onejob.api.errors import ApiError, Conflict, Forbidden, InternalError, TooManyRequests
 from onejob.client.base import Bind, Create, Delete, Op, Patch, Result, Written
 from onejob.gates import FeatureGates
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod
-from onejob.planning.claiming import REMOVE_TRACKING_PATCH
+from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
 from onejob.planning.names import TRACKING
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import ApiError, Conflict, Forbidden, InternalError, TooManyRequests
 from sim.cluster import Cluster, a_cluster
 from tests.job.clients import Interceptor
 

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import (
+from onejob.client.base import Create, Delete, Op, Patch, Result
+from onejob.objects.meta import JOBS, PODS
+from onejob.objects.pod import Pod
+from onejob.virtual_time import run_virtual
+from onejob.wire.errors import (
     ApiError,
     Conflict,
     Forbidden,
@@ -17,10 +21,6 @@ from onejob.api.errors import (
     Timeout,
     TooManyRequests,
 )
-from onejob.client.base import Create, Delete, Op, Patch, Result
-from onejob.objects.meta import JOBS, PODS
-from onejob.objects.pod import Pod
-from onejob.virtual_time import run_virtual
 from sim.cluster import Script, a_cluster
 from tests.job.clients import Interceptor
 from tests.job.test_memory import start_with_collector

@@ -12,8 +12,8 @@ import pytest
 from onejob.client.base import Delete, Patch, Selection
 from onejob.objects.meta import PODS
 from onejob.objects.pod import Pod, read_pod
+from onejob.planning.job.pod_facts import finish_time
 from onejob.planning.names import INDEX_ANNOTATION
-from onejob.planning.pod_facts import finish_time
 from onejob.virtual_time import run_virtual
 from tests.job.terms import a_plane, a_term, create_job, template
 

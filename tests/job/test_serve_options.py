@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from onejob.cli import serve
+from onejob.cli.commands import serve
 from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
 from onejob.server import Settings
 

@@ -12,8 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.errors import NotFound
-from onejob.api.requests import LogOptions
 from onejob.api.service import Service
 from onejob.client.base import Create, Selection
 from onejob.client.local import LocalClient
@@ -21,18 +19,20 @@ from onejob.clock import Clock, SystemClock
 from onejob.controllers.bootstrap import bootstrap
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
-from onejob.node.agent import NodeAgent
-from onejob.node.environment import NodeContext
+from onejob.node.agent.agent import NodeAgent
 from onejob.node.images import Images
-from onejob.node.process_runtime import ProcessRuntime
-from onejob.node.process_settings import ProcessSettings
+from onejob.node.process.runtime import ProcessRuntime
+from onejob.node.process.settings import ProcessSettings
 from onejob.node.runtime import Runtime
+from onejob.node.setup.environment import NodeContext
 from onejob.node.supervisor import pid_namespaces
 from onejob.node.supervisor.spawn import can_isolate
 from onejob.objects.meta import PODS, Key
-from onejob.planning.placement import Amounts
+from onejob.planning.pod.placement import Amounts
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
+from onejob.wire.errors import NotFound
+from onejob.wire.requests import LogOptions
 
 NODE = "here"
 ROOM: Amounts = {"cpu": 4000, "memory": 2**33, "pods": 110}

@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from onejob.api.errors import InternalError, NotFound
 from onejob.client.base import Bind, Delete, Op, Result
 from onejob.client.local import LocalClient
 from onejob.node.simulated import SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import InternalError, NotFound
 from tests.node.support import NODE, Document, Node, a_node, a_pod, an_api, with_spec
 
 THE_POD = Key(PODS, "default", "p")

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import NotFound
 from onejob.client.base import Selection
 from onejob.client.local import LocalClient
 from onejob.clock import SystemClock
-from onejob.node.conditions import ConditionEvent, NodeCondition, NodeConditions
-from onejob.node.pressure import Pressures, short_of_space
+from onejob.node.agent.conditions import ConditionEvent, NodeCondition, NodeConditions
+from onejob.node.agent.pressure import Pressures, short_of_space
 from onejob.node.supervisor.pressure import DESCRIPTORS, DISK, MEMORY, PROCESSES, pressure_of
 from onejob.objects.meta import EVENTS, NODES, Key
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import NotFound
 from tests.client.test_full_disk import a_disk_and_a_client
 from tests.node.support import NODE, Document, a_node, an_api, process_runtime, shell
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.node.environment import (
+from onejob.node.setup.environment import (
     ConfigProblem,
     NodeContext,
     environment,

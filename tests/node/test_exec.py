@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from onejob.api.errors import BadRequest
-from onejob.node.descriptors import Source
-from onejob.node.exec_session import ExecSession
+from onejob.node.process.descriptors import Source
+from onejob.node.sessions.exec_session import ExecSession
+from onejob.wire.errors import BadRequest
 from tests.node.support import DATA, Node, a_process_node, alive, shell, until_dead, with_spec
 
 Open = Callable[..., Awaitable[ExecSession]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onejob.node.process_runtime import ProcessRuntime
+from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.runtime import AttemptRef, Ended, RuntimeEvent
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import NodePod, read_node_pod

@@ -7,15 +7,15 @@ from typing import cast
 
 import pytest
 
-from onejob.api.errors import InternalError
 from onejob.client.base import Delete, Op, Result
 from onejob.client.local import LocalClient
-from onejob.node.process_runtime import ProcessRuntime
+from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.runtime import AttemptRef
 from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import read_node_pod
 from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import InternalError
 from tests.node.support import (
     NODE,
     Document,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from onejob.api.requests import LogOptions
-from onejob.node import logs
-from onejob.node.logs import last_words, read_logs
+from onejob.node.logs import reading as logs
+from onejob.node.logs.reading import last_words, read_logs
 from onejob.node.supervisor.capture import LogFile, timestamp
 from onejob.virtual_time import NOON, run_virtual
+from onejob.wire.requests import LogOptions
 
 START_NS = int(NOON.timestamp()) * 1_000_000_000
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from onejob.node.environment import NodeContext
-from onejob.node.volumes import _memory_size
+from onejob.node.setup.environment import NodeContext
+from onejob.node.setup.volumes import _memory_size
 from onejob.objects.pod_spec import Container as ContainerView
 from onejob.objects.pod_spec import EmptyDirVolume, NodePod, NodePodSpec, Resources
 from tests.node.support import (

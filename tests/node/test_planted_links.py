@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.last_message import last_message
-from onejob.node.links import LinkRefused, Links
-from onejob.node.logs import last_words
-from onejob.node.removal import remove_trees
+from onejob.node.logs.reading import last_words
+from onejob.node.process.links import LinkRefused, Links
 from onejob.node.runtime import AttemptRef
+from onejob.node.setup.last_message import last_message
+from onejob.node.setup.removal import remove_trees
 from onejob.node.supervisor import linux
 from onejob.node.supervisor.capture import LogFile
 from onejob.node.supervisor.paths import (
@@ -437,7 +437,7 @@ def test_a_log_that_goes_away_while_its_end_is_read_leaves_no_message(
 
     assert told() == "hello\n"
     # Between the look at it and the opening.
-    monkeypatch.setattr("onejob.node.logs._is_regular", lambda file: True)
+    monkeypatch.setattr("onejob.node.logs.reading._is_regular", lambda file: True)
     log.unlink()
     assert told() == ""
 

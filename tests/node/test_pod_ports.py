@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from onejob.api.errors import BadRequest
 from onejob.clock import SystemClock
-from onejob.node.pod_ports import PodPorts
+from onejob.node.sessions.pod_ports import PodPorts
 from onejob.node.simulated import SimulatedRuntime
+from onejob.wire.errors import BadRequest
 from tests.node.support import Node, a_process_node, an_api, shell
 
 #: Listens where it is told, says which port it got, and greets everybody.

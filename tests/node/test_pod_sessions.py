@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import BadRequest
-from onejob.api.pod_streams import ExecRequest, TerminalSize
+from onejob.api.sessions.pod_streams import ExecRequest, TerminalSize
 from onejob.clock import SystemClock
-from onejob.node.pod_sessions import PodSessions
+from onejob.node.sessions.pod_sessions import PodSessions
 from onejob.node.simulated import DURATION, SimulatedRuntime
+from onejob.wire.errors import BadRequest
 from tests.node.support import (
     Document,
     Node,

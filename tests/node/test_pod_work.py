@@ -7,16 +7,16 @@ from typing import cast
 import msgspec
 import pytest
 
-from onejob.api.errors import InternalError
 from onejob.client.base import Delete, Op, Patch, Result, Written
-from onejob.node.pod_work import PodWork
+from onejob.node.agent.pod_work import PodWork
+from onejob.node.agent.sighting import Sighting
 from onejob.node.runtime import AttemptRef, Ended, Runtime, Started
-from onejob.node.sighting import Sighting
 from onejob.objects.meta import Meta
 from onejob.objects.pod import read_pod
 from onejob.objects.pod_spec import Container, NodePod, read_node_pod
-from onejob.planning.pod_lifecycle import Exit
-from onejob.planning.pod_status import NodeFacts
+from onejob.planning.pod.lifecycle import Exit
+from onejob.planning.pod.status import NodeFacts
+from onejob.wire.errors import InternalError
 from tests.node.support import Document, a_pod
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

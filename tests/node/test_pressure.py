@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from onejob.node.process.supervisor_client import SupervisorClient
 from onejob.node.supervisor.spawn import can_isolate
-from onejob.node.supervisor_client import SupervisorClient
 from tests.faults import Faults, faulty_supervisors
 from tests.node.support import Node, a_process_node, condition, shell, the_container
 from tests.node.test_conditions import the_condition

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onejob.node.podman_engine import CLIENT_FAILED, Engine
+from onejob.node.podman.engine import CLIENT_FAILED, Engine
 from onejob.node.supervisor.pressure import PROCESSES
 from tests.node.support import Document, a_pod, a_process_node, shell, the_container
 

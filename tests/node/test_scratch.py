@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.scratch import ScratchFolders
+from onejob.node.process.scratch import ScratchFolders
 
 
 class Removals:

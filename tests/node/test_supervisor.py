@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from onejob.node.supervisor_client import _PACKAGES
+from onejob.node.process.supervisor_client import _PACKAGES
 
 
 def test_it_loads_nothing_but_the_standard_library() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onejob.node.supervisor_client import OLD_SUPERVISOR, SupervisorClient
+from onejob.node.process.supervisor_client import OLD_SUPERVISOR, SupervisorClient
 
 GREETING = {"known": [], "rebooted": False, "isolates": True}
 

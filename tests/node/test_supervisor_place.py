@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from onejob.node.process.supervisor_client import SupervisorClient
 from onejob.node.runtime import RuntimeUnavailable
 from onejob.node.supervisor.journal import Claim, Journal, identity_of
-from onejob.node.supervisor_client import SupervisorClient
 from tests.node.support import (
     a_node,
     a_process_node,
@@ -157,7 +157,7 @@ def test_a_supervisor_that_cannot_be_started_is_told_of_in_one_line(
 
     async def main() -> None:
         async with an_api(tmp_path) as client:
-            monkeypatch.setattr("onejob.node.supervisor_client._PATIENCE_SECONDS", (0.0,))
+            monkeypatch.setattr("onejob.node.process.supervisor_client._PATIENCE_SECONDS", (0.0,))
             monkeypatch.setattr("subprocess.Popen", no_process)
             with pytest.raises(RuntimeUnavailable, match=r"no supervisor in .*temporarily"):
                 async with a_node(client, process_runtime(tmp_path)):

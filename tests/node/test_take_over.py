@@ -10,7 +10,7 @@ from onejob.clock import SystemClock
 from onejob.node.runtime import AttemptRef, Deliver, Ended, Fetch, Inheritance
 from onejob.node.simulated import SimulatedRuntime
 from onejob.objects.meta import PODS, Key
-from onejob.planning.pod_lifecycle import Exit
+from onejob.planning.pod.lifecycle import Exit
 from tests.node.support import NODE, a_node, a_pod, an_api
 
 

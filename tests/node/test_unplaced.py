@@ -10,8 +10,8 @@ import uvloop
 from onejob.client.base import Delete, Op, Patch, Result, Selection
 from onejob.client.local import LocalClient
 from onejob.clock import SystemClock
+from onejob.node.agent.unplaced import MOST_AT_ONCE
 from onejob.node.simulated import DURATION, SimulatedRuntime
-from onejob.node.unplaced import MOST_AT_ONCE
 from onejob.objects.meta import NODES, PODS, Key
 from onejob.virtual_time import run_virtual, virtual_clock
 from tests.node.support import NODE, Document, Node, a_node, an_api, condition

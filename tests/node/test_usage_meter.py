@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from onejob.clock import SystemClock
-from onejob.node.process_table import TICKS_PER_SECOND, Process, ProcessTable
+from onejob.node.process.process_table import TICKS_PER_SECOND, Process, ProcessTable
+from onejob.node.process.usage_meter import UsageMeter, _Sample, _usage
 from onejob.node.runtime import AttemptRef
 from onejob.node.simulated import SimulatedRuntime
-from onejob.node.usage_meter import UsageMeter, _Sample, _usage
 from tests.node.support import NODE, a_process_node, shell
 
 SECOND = TICKS_PER_SECOND

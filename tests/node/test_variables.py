@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.api.requests import LogOptions
 from onejob.client.base import Create
 from onejob.node.images import Shell, find_shell
-from onejob.node.service_variables import service_variables
+from onejob.node.setup.service_variables import service_variables
 from onejob.objects.meta import PODS, SERVICES, Key
 from onejob.objects.service import read_service
 from onejob.server import ControlPlane, Settings
+from onejob.wire.requests import LogOptions
 from tests.node.support import Document, a_pod, a_process_node, needs_namespaces, with_spec
 
 

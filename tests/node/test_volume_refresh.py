@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from onejob.client.base import Delete, Patch
-from onejob.node.atomic_files import File, write_files
+from onejob.node.setup.atomic_files import File, write_files
 from onejob.objects.meta import PODS, Key
 from tests.node.support import (
     Document,

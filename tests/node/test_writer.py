@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from onejob.api.errors import InternalError
 from onejob.client.base import Bind, Client, Op, Patch, Result, Written
-from onejob.node.writer import Writer
+from onejob.node.agent.writer import Writer
 from onejob.objects.meta import PODS, Key, Meta, OwnerReference
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import InternalError
 
 
 class SlowApi:

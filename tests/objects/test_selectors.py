@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onejob.objects.meta import LabelSelector, LabelSelectorRequirement
-from onejob.objects.selectors import (
+from onejob.wire.selectors import (
     SelectorError,
     matcher_of,
     parse_field_selector,

@@ -7,10 +7,8 @@ import msgspec
 
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.counting import Census
-from onejob.planning.job import account, plan_job, settle
-from onejob.planning.names import INDEX_ANNOTATION, TRACKING
-from onejob.planning.plan import (
+from onejob.planning.job.counting import Census
+from onejob.planning.job.plan import (
     Accounting,
     Observed,
     Plan,
@@ -18,7 +16,9 @@ from onejob.planning.plan import (
     RemovalOutcomes,
     Settlement,
 )
-from onejob.planning.settings import Settings
+from onejob.planning.job.planner import account, plan_job, settle
+from onejob.planning.job.settings import Settings
+from onejob.planning.names import INDEX_ANNOTATION, TRACKING
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JOB_UID = "job-uid"

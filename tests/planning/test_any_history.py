@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from onejob.planning.indexes import parse_indexes
-from onejob.planning.job import account
+from onejob.planning.job.indexes import parse_indexes
+from onejob.planning.job.plan import PodOutcomes
+from onejob.planning.job.planner import account
 from onejob.planning.names import INDEX_ANNOTATION
-from onejob.planning.plan import PodOutcomes
 from tests.planning.build import job_document
 from tests.planning.toy_cluster import Crash, Driver, Server, pass_time
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from onejob.planning.backoff import NO_FAILURES, BackoffRecord, backoff_policy
+from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord, backoff_policy
+from onejob.planning.job.plan import Observed, PodSeed
+from onejob.planning.job.pod_facts import finish_time
+from onejob.planning.job.settings import Settings
 from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION, FAILURE_COUNT_ANNOTATION
-from onejob.planning.plan import Observed, PodSeed
-from onejob.planning.pod_facts import finish_time
-from onejob.planning.settings import Settings
 from tests.planning.build import NOON, a_job, a_pod, an_indexed_job, carried_out, plan, stamp
 
 STARTED = {"startTime": stamp(NOON)}

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.planning.claiming import (
+from onejob.planning.job.claiming import (
     REMOVE_TRACKING_PATCH,
     adoption_patch,
     claim_of,
@@ -14,9 +14,9 @@ from onejob.planning.claiming import (
     plan_claims,
     release_patch,
 )
+from onejob.planning.job.pod_facts import is_tracked
+from onejob.planning.job.settings import Settings
 from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
-from onejob.planning.pod_facts import is_tracked
-from onejob.planning.settings import Settings
 from tests.planning.build import JOB_UID, NOON, OWNER, a_job, a_pod, stamp
 
 DELETING = {"deletionTimestamp": stamp(NOON)}

@@ -8,7 +8,8 @@ import pytest
 
 from onejob.objects.cronjob import CronJob, ObjectReference, read_cronjob
 from onejob.objects.job import Job, read_job
-from onejob.planning.cronjob import (
+from onejob.planning.cronjob.documents import job_document, status_patch
+from onejob.planning.cronjob.planner import (
     Created,
     Deleted,
     Existed,
@@ -22,9 +23,8 @@ from onejob.planning.cronjob import (
     settle,
     take_stock,
 )
-from onejob.planning.cronjob_documents import job_document, status_patch
-from onejob.planning.cronjob_slots import is_too_late
-from onejob.planning.plan import Event
+from onejob.planning.cronjob.slots import is_too_late
+from onejob.planning.job.plan import Event
 
 
 def at(text: str) -> datetime:

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 
 from onejob.objects.job import UncountedPods
-from onejob.planning.backoff import BackoffRecord
-from onejob.planning.counting import Census
-from onejob.planning.indexes import IndexFormatError, IndexSet, parse_indexes, validate_indexes
-from onejob.planning.job import account, settle
+from onejob.planning.job.backoff import BackoffRecord
+from onejob.planning.job.counting import Census
+from onejob.planning.job.indexes import IndexFormatError, IndexSet, parse_indexes, validate_indexes
+from onejob.planning.job.per_index import failure_count
+from onejob.planning.job.plan import Observed, PodOutcomes, PodSeed, RemovalOutcomes
+from onejob.planning.job.planner import account, settle
+from onejob.planning.job.pod_template import PodStamp, generate_name_with_index
+from onejob.planning.job.routing import may_free, route_pod_change
+from onejob.planning.job.settings import Settings
+from onejob.planning.job.status import status_document
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION
-from onejob.planning.per_index import failure_count
-from onejob.planning.plan import Observed, PodOutcomes, PodSeed, RemovalOutcomes
-from onejob.planning.pod_template import PodStamp, generate_name_with_index
-from onejob.planning.routing import may_free, route_pod_change
-from onejob.planning.settings import Settings
-from onejob.planning.status import status_document
 from tests.planning.build import (
     JOB_UID,
     NOON,

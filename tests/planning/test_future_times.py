@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from onejob.planning.backoff import BackoffRecord
 from onejob.planning.future_times import NONE_NOTICED
+from onejob.planning.job.backoff import BackoffRecord
+from onejob.planning.job.plan import Observed
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION
-from onejob.planning.plan import Observed
-from onejob.planning.pod_lifecycle import (
+from onejob.planning.pod.lifecycle import (
     RETRY_BLOCKED,
     UNSEEN,
     Blocked,

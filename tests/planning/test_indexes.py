@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.planning.indexes import (
+from onejob.planning.job.indexes import (
     NO_INDEXES,
     IndexFormatError,
     IndexSet,

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from onejob.gates import FeatureGates
-from onejob.planning.job import account
-from onejob.planning.legacy import drop_annotation_patch
-from onejob.planning.managing import tracks_with_finalizers
+from onejob.planning.job.legacy import drop_annotation_patch
+from onejob.planning.job.managing import tracks_with_finalizers
+from onejob.planning.job.plan import PodOutcomes
+from onejob.planning.job.planner import account
+from onejob.planning.job.settings import Settings
 from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
-from onejob.planning.plan import PodOutcomes
-from onejob.planning.settings import Settings
 from tests.planning.build import a_job, a_pod, an_indexed_job, plan, some_pods, sync
 
 OFF = Settings(track_with_finalizers=False)

@@ -14,7 +14,7 @@ from onejob.objects.pod_spec import (
     NodeTerms,
     Toleration,
 )
-from onejob.planning.placement import (
+from onejob.planning.pod.placement import (
     Candidate,
     NodeView,
     Taint,

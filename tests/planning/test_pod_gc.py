@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.pod_gc import (
+from onejob.planning.pod.gc import (
     EndedPods,
     Quarantine,
     Removal,

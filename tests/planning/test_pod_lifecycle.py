@@ -15,8 +15,8 @@ from onejob.objects.pod_spec import (
     RestartExitCodes,
     RestartRule,
 )
-from onejob.planning import pod_lifecycle
-from onejob.planning.pod_lifecycle import (
+from onejob.planning.pod import lifecycle as pod_lifecycle
+from onejob.planning.pod.lifecycle import (
     Blocked,
     ContainerSeen,
     Exit,

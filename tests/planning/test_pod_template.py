@@ -5,6 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from onejob.planning.job.plan import PodSeed
+from onejob.planning.job.pod_template import PodStamp, generate_name, generate_name_with_index
+from onejob.planning.job.settings import Settings
 from onejob.planning.names import (
     FAILURE_COUNT_ANNOTATION,
     IGNORED_FAILURE_COUNT_ANNOTATION,
@@ -12,9 +15,6 @@ from onejob.planning.names import (
     TRACKING,
     TRACKING_AS_PROPOSED,
 )
-from onejob.planning.plan import PodSeed
-from onejob.planning.pod_template import PodStamp, generate_name, generate_name_with_index
-from onejob.planning.settings import Settings
 from tests.planning.build import LABELS, OWNER, a_job, an_indexed_job
 
 TEMPLATE: dict[str, Any] = {

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from onejob.objects.pod import Pod
+from onejob.planning.job.settings import Settings
 from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION
-from onejob.planning.settings import Settings
 from tests.planning.build import NOON, a_job, a_pod, plan
 
 ON_FAILURE = {"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "c"}]}}

@@ -8,7 +8,7 @@ import pytest
 from onejob.objects.job import Job
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
-from onejob.planning.routing import PodRoute, route_job_update, route_pod_change
+from onejob.planning.job.routing import PodRoute, route_job_update, route_pod_change
 from tests.planning.build import NOON, OWNER, a_job, a_pod, stamp
 
 DEMO = a_job().key

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.planning.schedule import Schedule, ScheduleError, parse_schedule, valid_time_zone
+from onejob.planning.cronjob.schedule import (
+    Schedule,
+    ScheduleError,
+    parse_schedule,
+    valid_time_zone,
+)
 from tests.planning.cron_reference import (
     DAY,
     FIRST_DAY,

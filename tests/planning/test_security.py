@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from onejob.objects.pod_spec import NodePod, read_node_pod
-from onejob.planning.security import (
+from onejob.planning.pod.security import (
     Means,
     Refused,
     Rights,

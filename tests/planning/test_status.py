@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from onejob.objects.job import JobStatus, UncountedPods
-from onejob.planning.status import status_document, status_patch, with_status
+from onejob.planning.job.status import status_document, status_patch, with_status
 from tests.planning.build import NOON, a_job, carried_out, plan, some_pods, stamp
 from tests.planning.toy_cluster import merge
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from onejob.planning.backoff import BackoffRecord
-from onejob.planning.job import account
-from onejob.planning.plan import Event, Metric, Observed, Plan, PodOutcomes
-from onejob.planning.settings import Settings
-from onejob.planning.telling import (
+from onejob.planning.job.backoff import BackoffRecord
+from onejob.planning.job.plan import Event, Metric, Observed, Plan, PodOutcomes
+from onejob.planning.job.planner import account
+from onejob.planning.job.settings import Settings
+from onejob.planning.job.telling import (
     pod_create_failed,
     pod_created,
     pod_delete_failed,

@@ -17,12 +17,10 @@ import msgspec
 
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.backoff import NO_FAILURES, BackoffRecord
-from onejob.planning.counting import Census
-from onejob.planning.indexes import parse_indexes
-from onejob.planning.job import account, plan_job, settle
-from onejob.planning.names import FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, TRACKING
-from onejob.planning.plan import (
+from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
+from onejob.planning.job.counting import Census
+from onejob.planning.job.indexes import parse_indexes
+from onejob.planning.job.plan import (
     Observed,
     Plan,
     PodDeletion,
@@ -30,9 +28,11 @@ from onejob.planning.plan import (
     RemovalOutcomes,
     StatusWrite,
 )
-from onejob.planning.pod_template import PodStamp
-from onejob.planning.settings import Settings
-from onejob.planning.status import status_patch, with_status
+from onejob.planning.job.planner import account, plan_job, settle
+from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.settings import Settings
+from onejob.planning.job.status import status_patch, with_status
+from onejob.planning.names import FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, TRACKING
 from tests.planning.build import NOON, stamp
 
 Document = dict[str, Any]

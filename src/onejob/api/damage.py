@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.errors import ApiError
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.requests import Target
 from onejob.objects.cronjob import read_cronjob
 from onejob.objects.job import read_job
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
 from onejob.objects.pod import read_pod
 from onejob.objects.pod_spec import read_node_pod
 from onejob.store.base import DamagedDocument
+from onejob.wire.errors import ApiError
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import Target
 
 
 class _Metadata(msgspec.Struct):

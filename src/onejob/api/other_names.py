@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from onejob.api.errors import Invalid
-from onejob.api.kinds import BY_RESOURCE, Kind
-from onejob.api.metadata import check_type, metadata_of
 from onejob.api.reading import Reading
-from onejob.api.requests import (
+from onejob.api.strategies.events import from_core, patch_to_core, to_core, validate_new_event
+from onejob.api.strategy import Document
+from onejob.api.turns import INLINE_BYTES
+from onejob.api.writing.metadata import check_type, metadata_of
+from onejob.wire.errors import Invalid
+from onejob.wire.kinds import BY_RESOURCE, Kind
+from onejob.wire.requests import (
     ListOptions,
     ListOutcome,
     Outcome,
@@ -24,9 +27,6 @@ from onejob.api.requests import (
     WatchOptions,
     WriteOptions,
 )
-from onejob.api.strategies.events import from_core, patch_to_core, to_core, validate_new_event
-from onejob.api.strategy import Document
-from onejob.api.turns import INLINE_BYTES
 
 if TYPE_CHECKING:
     from onejob.api.service import Service

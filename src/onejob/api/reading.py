@@ -11,10 +11,14 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import BadRequest, Expired, Timeout, expired
-from onejob.api.kinds import Kind
-from onejob.api.pieces import at_revision
-from onejob.api.requests import (
+from onejob.api.strategy import Document, Strategy
+from onejob.api.turns import DOCUMENT_COST, Turns
+from onejob.api.writing.pieces import at_revision
+from onejob.objects.meta import Key
+from onejob.store.base import Change, Compacted, Page, Store, TooFarBehind, Watch
+from onejob.wire.errors import BadRequest, Expired, Timeout, expired
+from onejob.wire.kinds import Kind
+from onejob.wire.requests import (
     NOWHERE,
     EventType,
     ListOptions,
@@ -22,16 +26,12 @@ from onejob.api.requests import (
     WatchEvent,
     WatchOptions,
 )
-from onejob.api.strategy import Document, Strategy
-from onejob.api.turns import DOCUMENT_COST, Turns
-from onejob.objects.meta import Key
-from onejob.objects.selectors import (
+from onejob.wire.selectors import (
     FieldSelector,
     SelectorError,
     parse_field_selector,
     parse_label_selector,
 )
-from onejob.store.base import Change, Compacted, Page, Store, TooFarBehind, Watch
 
 #: How many objects are looked at before others get a turn on the event loop.
 _CHUNK = 500

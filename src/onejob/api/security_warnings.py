@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.kinds import Kind
 from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.objects.pod_spec import NodePodSpec
-from onejob.planning.security import Means, not_enforced
+from onejob.planning.pod.security import Means, not_enforced
+from onejob.wire.kinds import Kind
 
 _SPEC_OF: Final = {
     PODS: ("spec",),

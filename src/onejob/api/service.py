@@ -1,7 +1,7 @@
 """The verbs of the Kubernetes API, without transport.
 
-HTTP (`onejob.api.http`) and the in-process client (`onejob.client.local`) both call this.
-Failures are raised as `onejob.api.errors.ApiError`. A write returns once it is on disk.
+HTTP (`onejob.api.http.app`) and the in-process client (`onejob.client.local`) both call this.
+Failures are raised as `onejob.wire.errors.ApiError`. A write returns once it is on disk.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -10,21 +10,32 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import (
+from onejob.api.other_names import OtherNames, all_translated, translated
+from onejob.api.reading import Reading
+from onejob.api.schema.schema import load_schema
+from onejob.api.strategies import strategy_for
+from onejob.api.strategy import Document
+from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
+from onejob.api.writing.patching import copied
+from onejob.api.writing.pieces import read_metadata
+from onejob.api.writing.pod_subresources import bind, evict
+from onejob.api.writing.rehearsal import rehearsed
+from onejob.api.writing.writes import Writes
+from onejob.clock import Clock
+from onejob.gates import FeatureGates
+from onejob.objects.meta import NAMESPACES, Key
+from onejob.planning.names import TRACKING
+from onejob.planning.pod.security import Means
+from onejob.store.base import CommitFailed, Store, StoreError
+from onejob.wire.errors import (
     InsufficientStorage,
     InternalError,
     NotFound,
     RequestTooLarge,
     not_found,
 )
-from onejob.api.kinds import KINDS, Kind
-from onejob.api.other_names import OtherNames, all_translated, translated
-from onejob.api.patching import copied
-from onejob.api.pod_subresources import bind, evict
-from onejob.api.reading import Reading
-from onejob.api.rehearsal import rehearsed
-from onejob.api.representations import metadata_of
-from onejob.api.requests import (
+from onejob.wire.kinds import KINDS, Kind
+from onejob.wire.requests import (
     DeleteOptions,
     ListOptions,
     ListOutcome,
@@ -34,17 +45,6 @@ from onejob.api.requests import (
     WatchOptions,
     WriteOptions,
 )
-from onejob.api.schema import load_schema
-from onejob.api.strategies import strategy_for
-from onejob.api.strategy import Document
-from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
-from onejob.api.writes import Writes
-from onejob.clock import Clock
-from onejob.gates import FeatureGates
-from onejob.objects.meta import NAMESPACES, Key
-from onejob.planning.names import TRACKING
-from onejob.planning.security import Means
-from onejob.store.base import CommitFailed, Store, StoreError
 
 #: Kinds whose DELETE answers with the object even when it is gone at once.
 _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
@@ -183,7 +183,7 @@ class Service:
         """The document is the object if it stays (finalizers, grace) or for Pods and
         ServiceAccounts, else a Status."""
         outcome = await self._durable(self.writes.delete(Target(kind, namespace, name), options))
-        metadata = metadata_of(outcome.document)
+        metadata = read_metadata(outcome.document)
         stays = "deletionTimestamp" in metadata
         if stays or kind.storage in _ANSWER_WITH_OBJECT:
             return translated(outcome) if kind.stored_as else outcome
@@ -199,7 +199,7 @@ class Service:
         for document in found.documents:
             # Deleting reads and writes the whole document.
             await turns.spend(8 * (len(document) + DOCUMENT_COST))
-            metadata = metadata_of(document)
+            metadata = read_metadata(document)
             target = Target(kind, metadata.get("namespace", ""), metadata["name"])
             try:
                 outcome = self.writes.delete(target, options)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
 
-from onejob.api.field_errors import FieldError
+from onejob.wire.field_errors import FieldError
 
 Document: TypeAlias = dict[str, Any]
 

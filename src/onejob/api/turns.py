@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
-from onejob.api.errors import TooManyRequests
+from onejob.wire.errors import TooManyRequests
 
 P = ParamSpec("P")
 T = TypeVar("T")

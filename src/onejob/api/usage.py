@@ -10,14 +10,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from onejob.api.errors import not_found
-from onejob.api.kinds import BY_RESOURCE, Kind
-from onejob.api.metadata import timestamp
-from onejob.api.requests import ListOptions
 from onejob.api.service import Service
 from onejob.api.strategy import Document
 from onejob.api.turns import DOCUMENT_COST, Turns
+from onejob.api.writing.metadata import timestamp
 from onejob.objects.meta import NODES, PODS
+from onejob.wire.errors import not_found
+from onejob.wire.kinds import BY_RESOURCE, Kind
+from onejob.wire.requests import ListOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError
 from onejob.benchmarks.limits import insert, synced_log
 from onejob.benchmarks.plane import NAMESPACE, a_job, a_plane, run_like_a_server
 from onejob.benchmarks.results import Measurement, percentile
@@ -19,6 +18,7 @@ from onejob.benchmarks.usage import cpu_seconds, peak_rss_mb
 from onejob.client.base import Client, Create, Op, Patch, Selection, WatchEvent
 from onejob.clock import SystemClock
 from onejob.objects.meta import JOBS, PODS, Key
+from onejob.wire.errors import ApiError
 
 _OLD = "old-"
 _TTL = timedelta(hours=1)

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Sequence
 
-from onejob.api.errors import ApiError
 from onejob.benchmarks.counting import since
 from onejob.benchmarks.plane import a_job, a_plane, completions, run_like_a_server
 from onejob.benchmarks.results import Cost, Measurement
 from onejob.benchmarks.usage import cpu_seconds, peak_rss_mb
 from onejob.client.base import Create
+from onejob.wire.errors import ApiError
 
 
 def one_job(*, completions: int, parallelism: int, indexed: int = 0) -> Measurement:

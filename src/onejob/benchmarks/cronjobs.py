@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from onejob.api.errors import ApiError
 from onejob.benchmarks.plane import NAMESPACE, a_plane, completions, run_like_a_server
 from onejob.benchmarks.results import Cost, Measurement, percentile
 from onejob.benchmarks.usage import cpu_seconds, peak_rss_mb
 from onejob.client.base import Create
 from onejob.clock import SystemClock
 from onejob.objects.meta import CRONJOBS
+from onejob.wire.errors import ApiError
 
 
 def same_minute(*, cronjobs: int) -> Measurement:

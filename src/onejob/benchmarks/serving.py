@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from onejob.api.certificates import ensure_certificates, server_names
+from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.benchmarks.load_client import Address, Connection, address_of, per_second
 from onejob.benchmarks.plane import run_like_a_server
 from onejob.benchmarks.processes import onejob_command

@@ -17,21 +17,21 @@ from onejob.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommandError
 
 #: Name -> (module that defines `command`, what it does in one line).
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "run": ("onejob.cli.run", "Run manifests or one command to the end, right here"),
-    "serve": ("onejob.cli.serve", "Serve the Kubernetes API and run what it is given"),
-    "get": ("onejob.cli.get", "List objects"),
-    "describe": ("onejob.cli.describe", "Show one object with its events"),
-    "logs": ("onejob.cli.logs", "Print what containers wrote"),
-    "wait": ("onejob.cli.wait", "Wait for a Job to end, or for a condition"),
-    "why": ("onejob.cli.why", "Tell why a Job is in its state and what happens next"),
-    "create": ("onejob.cli.create", "Create objects from files, or a Job from a command"),
-    "apply": ("onejob.cli.apply", "Create or change objects to match files"),
-    "delete": ("onejob.cli.delete", "Delete objects"),
-    "suspend": ("onejob.cli.suspend", "Stop starting Pods of a Job, or Jobs of a CronJob"),
-    "resume": ("onejob.cli.resume", "Go on with what was suspended"),
-    "bench": ("onejob.cli.bench", "Measure onejob next to its peers and limits"),
-    "completion": ("onejob.cli.completion", "Print a completion script for your shell"),
-    "version": ("onejob.cli.version", "Print the versions of onejob and its server"),
+    "run": ("onejob.cli.commands.run", "Run manifests or one command to the end, right here"),
+    "serve": ("onejob.cli.commands.serve", "Serve the Kubernetes API and run what it is given"),
+    "get": ("onejob.cli.commands.get", "List objects"),
+    "describe": ("onejob.cli.commands.describe", "Show one object with its events"),
+    "logs": ("onejob.cli.commands.logs", "Print what containers wrote"),
+    "wait": ("onejob.cli.commands.wait", "Wait for a Job to end, or for a condition"),
+    "why": ("onejob.cli.commands.why", "Tell why a Job is in its state and what happens next"),
+    "create": ("onejob.cli.commands.create", "Create objects from files, or a Job from a command"),
+    "apply": ("onejob.cli.commands.apply", "Create or change objects to match files"),
+    "delete": ("onejob.cli.commands.delete", "Delete objects"),
+    "suspend": ("onejob.cli.commands.suspend", "Stop starting Pods of a Job, or Jobs of a CronJob"),
+    "resume": ("onejob.cli.commands.resume", "Go on with what was suspended"),
+    "bench": ("onejob.cli.commands.bench", "Measure onejob next to its peers and limits"),
+    "completion": ("onejob.cli.commands.completion", "Print a completion script for your shell"),
+    "version": ("onejob.cli.commands.version", "Print the versions of onejob and its server"),
 }
 
 #: These paint, or pass on what containers write; what else they say of others they make visible
@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in _RAW_OUTPUT:
-            from onejob.cli.terminal import only_visible_output
+            from onejob.cli.display.terminal import only_visible_output
 
             ctx.with_resource(only_visible_output())
         if name not in COMMANDS and not name.startswith("-"):
@@ -137,7 +137,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    from onejob.api.errors import ApiError
+    from onejob.wire.errors import ApiError
 
     if isinstance(error, ApiError):
         return _complain(CommandError(error.message, exit_code=EXIT_FAILED))
@@ -162,14 +162,14 @@ def _unexpected(error: Exception) -> int:
 
 
 def _unread() -> int:
-    from onejob.cli.terminal import leave_unread
+    from onejob.cli.display.terminal import leave_unread
 
     leave_unread()
     return EXIT_FAILED
 
 
 def _complain(error: CommandError) -> int:
-    from onejob.cli.terminal import visible
+    from onejob.cli.display.terminal import visible
 
     for line in error.lines:
         print(f"error: {visible(line)}", file=sys.stderr)

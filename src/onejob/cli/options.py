@@ -138,7 +138,7 @@ def parse_engine(text: str, runtime: str) -> tuple[str, ...]:
     if not words:
         raise CommandError("--engine: expected a command")
     if runtime == "podman" and shutil.which(words[0]) is None:
-        from onejob.node.podman_engine import not_installed
+        from onejob.node.podman.engine import not_installed
 
         raise CommandError(not_installed(words[0]))
     return words
@@ -146,7 +146,7 @@ def parse_engine(text: str, runtime: str) -> tuple[str, ...]:
 
 def parse_capacity(text: str) -> Mapping[str, str]:
     """`cpu=4,memory=8Gi`: amounts as in manifests, by resource."""
-    from onejob.api.quantity import BadQuantity, parse_quantity
+    from onejob.wire.quantity import BadQuantity, parse_quantity
 
     capacity: dict[str, str] = {}
     for item in filter(None, (piece.strip() for piece in text.split(","))):
@@ -186,7 +186,7 @@ def client_options(function: F) -> F:
         data_dir: str | None,
         **options: Any,
     ) -> Any:
-        from onejob.cli.sources import sources
+        from onejob.cli.clients.sources import sources
 
         only_runs = options.pop("runs", False)
         where = sources(data_dir, kubeconfig, namespace, only_runs=only_runs)

@@ -8,10 +8,10 @@ other, staged without waiting in between, then shares one commit instead of taki
 from collections.abc import Sequence
 from typing import Protocol
 
-from onejob.api.errors import InternalError
-from onejob.api.requests import Outcome
 from onejob.client.base import Client, Op, Result, Written
 from onejob.client.local import LocalClient, stage_in_turns
+from onejob.wire.errors import InternalError
+from onejob.wire.requests import Outcome
 
 
 class Ahead(Protocol):

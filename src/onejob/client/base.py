@@ -10,10 +10,10 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from onejob.api.errors import ApiError
-from onejob.api.requests import EventType as EventType
-from onejob.api.requests import WatchEvent as WatchEvent
 from onejob.objects.meta import Key
+from onejob.wire.errors import ApiError
+from onejob.wire.requests import EventType as EventType
+from onejob.wire.requests import WatchEvent as WatchEvent
 
 PatchType: TypeAlias = Literal["json", "merge", "strategic", "apply"]
 Propagation: TypeAlias = Literal["", "Background", "Foreground", "Orphan"]

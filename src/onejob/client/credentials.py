@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from onejob.api.errors import Unauthorized
 from onejob.clock import Clock
+from onejob.wire.errors import Unauthorized
 
 #: Credentials are renewed this long before they expire, so none expires on its way.
 _RENEW_BEFORE: Final = timedelta(seconds=60)

@@ -15,10 +15,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from onejob.api.errors import ApiError, InsufficientStorage, NotFound
 from onejob.client.base import Client, Create, Op, Patch
 from onejob.clock import Clock
 from onejob.objects.meta import EVENTS, Key, Meta
+from onejob.wire.errors import ApiError, InsufficientStorage, NotFound
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ import msgspec
 from yarl import URL
 
 from onejob import __version__
-from onejob.api.errors import ApiError, Expired, from_status
 from onejob.client.base import (
     Create,
     EventType,
@@ -37,6 +36,7 @@ from onejob.client.requests import (
     write_request,
 )
 from onejob.objects.meta import Key
+from onejob.wire.errors import ApiError, Expired, from_status
 
 T = TypeVar("T")
 

@@ -7,21 +7,11 @@ from typing import Any
 import msgspec
 
 from onejob.api.damage import storage_read_error
-from onejob.api.errors import ApiError
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.pod_subresources import bind, evict
-from onejob.api.quick_jobs import QuickJobs
-from onejob.api.quick_writes import QuickWrites
-from onejob.api.requests import (
-    DeleteOptions,
-    ListOptions,
-    Outcome,
-    Target,
-    WatchOptions,
-    WriteOptions,
-)
 from onejob.api.service import Service
 from onejob.api.turns import INLINE_BYTES
+from onejob.api.writing.pod_subresources import bind, evict
+from onejob.api.writing.quick_jobs import QuickJobs
+from onejob.api.writing.quick_writes import QuickWrites
 from onejob.client.base import (
     Bind,
     Create,
@@ -38,6 +28,16 @@ from onejob.client.base import (
 )
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.store.base import DamagedDocument
+from onejob.wire.errors import ApiError
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import (
+    DeleteOptions,
+    ListOptions,
+    Outcome,
+    Target,
+    WatchOptions,
+    WriteOptions,
+)
 
 _TRUSTED = WriteOptions(trusted=True)
 

@@ -6,9 +6,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from onejob.api.kinds import BY_RESOURCE
 from onejob.client.base import Bind, Create, Delete, Evict, Op, Patch, Replace, Selection
 from onejob.objects.meta import Key
+from onejob.wire.kinds import BY_RESOURCE
 
 _FIELD_MANAGER: Final = "onejob"
 _JSON: Final = "application/json"

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from onejob.api.errors import AlreadyExists, ApiError
 from onejob.client.base import Client, Create
 from onejob.objects.meta import NAMESPACES
+from onejob.wire.errors import AlreadyExists, ApiError
 
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 

@@ -13,10 +13,10 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
-from onejob.planning.cronjob import reschedule
-from onejob.planning.cronjob_news import cronjob_is_news, job_is_news
+from onejob.planning.cronjob.news import cronjob_is_news, job_is_news
+from onejob.planning.cronjob.planner import reschedule
 from onejob.planning.future_times import NONE_NOTICED, Noticed
-from onejob.planning.plan import Event
+from onejob.planning.job.plan import Event
 
 #: How long to wait for the caches to show our own writes before giving the worker to others.
 _CATCH_UP_SECONDS = 5.0

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from onejob.api.errors import AlreadyExists, ApiError, NotFound
 from onejob.client.base import Client, Create, Delete, Patch
 from onejob.objects.cronjob import CronJob, CronJobStatus, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
-from onejob.planning.cronjob import (
+from onejob.planning.cronjob.documents import status_patch
+from onejob.planning.cronjob.planner import (
     Created,
     Deleted,
     Existed,
@@ -25,9 +25,9 @@ from onejob.planning.cronjob import (
     settle,
     take_stock,
 )
-from onejob.planning.cronjob_documents import status_patch
 from onejob.planning.future_times import NONE_NOTICED, Noticed
-from onejob.planning.plan import Event
+from onejob.planning.job.plan import Event
+from onejob.wire.errors import AlreadyExists, ApiError, NotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

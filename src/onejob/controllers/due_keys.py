@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from onejob.clock import Clock
 from onejob.objects.meta import Key
-from onejob.planning.deadlines import Deadlines
+from onejob.planning.job.deadlines import Deadlines
 
 
 class DueKeys:

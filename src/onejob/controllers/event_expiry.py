@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from onejob.api.errors import ApiError, NotFound
 from onejob.client.base import Client, Delete, Selection
 from onejob.clock import Clock
 from onejob.controllers.due_keys import DueKeys
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import EVENTS, Key, Meta, View
+from onejob.wire.errors import ApiError, NotFound
 
 DEFAULT_TTL = timedelta(hours=1)
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.errors import ApiError, Conflict, Invalid, NotFound
-from onejob.api.kinds import BY_KIND, BY_RESOURCE, KINDS
 from onejob.client.base import Delete, Patch
 from onejob.client.events import about
 from onejob.controllers.surroundings import Surroundings
@@ -38,6 +36,8 @@ from onejob.planning.ownership import (
     without_finalizer,
     without_owners,
 )
+from onejob.wire.errors import ApiError, Conflict, Invalid, NotFound
+from onejob.wire.kinds import BY_KIND, BY_RESOURCE, KINDS
 
 #: Kinds that can be owned and deleted.
 RESOURCES = tuple(

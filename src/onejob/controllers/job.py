@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from onejob.api.errors import ApiError, NotFound
 from onejob.client.ahead import Ahead, InStep
 from onejob.client.base import Patch, Selection
 from onejob.client.events import about
@@ -25,17 +24,26 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.job import account, plan_job, settle
-from onejob.planning.legacy import drop_annotation_patch
-from onejob.planning.managing import is_ours, marks_of_pods, tracks_with_finalizers
+from onejob.planning.job.legacy import drop_annotation_patch
+from onejob.planning.job.managing import is_ours, marks_of_pods, tracks_with_finalizers
+from onejob.planning.job.plan import (
+    Event,
+    Metric,
+    Note,
+    Observed,
+    Plan,
+    RemovalOutcomes,
+    StatusWrite,
+)
+from onejob.planning.job.planner import account, plan_job, settle
+from onejob.planning.job.pod_facts import is_tracked
+from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.pruning import failed_pods_limit
+from onejob.planning.job.routing import has_ended, route_pod_change, was_started_by
+from onejob.planning.job.settings import Settings
+from onejob.planning.job.status import status_patch, with_status
 from onejob.planning.names import BUILT_IN_MANAGER
-from onejob.planning.plan import Event, Metric, Note, Observed, Plan, RemovalOutcomes, StatusWrite
-from onejob.planning.pod_facts import is_tracked
-from onejob.planning.pod_template import PodStamp
-from onejob.planning.pruning import failed_pods_limit
-from onejob.planning.routing import has_ended, route_pod_change, was_started_by
-from onejob.planning.settings import Settings
-from onejob.planning.status import status_patch, with_status
+from onejob.wire.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)
 

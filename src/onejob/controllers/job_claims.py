@@ -2,22 +2,22 @@
 
 from collections.abc import Iterable
 
-from onejob.api.errors import ApiError, Invalid, NotFound
 from onejob.client.base import Client, Patch, Written
 from onejob.controllers.job_memory import Memory
 from onejob.informers.cache import Cache
 from onejob.informers.loop import Retry
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod
-from onejob.planning.claiming import (
+from onejob.planning.job.claiming import (
     Claims,
     adoption_patch,
     may_adopt,
     plan_claims,
     release_patch,
 )
-from onejob.planning.managing import tracks_with_finalizers
-from onejob.planning.settings import Settings
+from onejob.planning.job.managing import tracks_with_finalizers
+from onejob.planning.job.settings import Settings
+from onejob.wire.errors import ApiError, Invalid, NotFound
 
 
 async def claim_pods(

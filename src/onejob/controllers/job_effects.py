@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from onejob.api.errors import ApiError, Conflict, Forbidden, NotFound
 from onejob.client.ahead import Ahead
 from onejob.client.base import Create, Delete, Patch, Result, Written
 from onejob.controllers.job_memory import Memory
 from onejob.objects.meta import PODS, Key
-from onejob.planning.claiming import REMOVE_TRACKING_PATCH, remove_tracking_if_unchanged
-from onejob.planning.plan import (
+from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH, remove_tracking_if_unchanged
+from onejob.planning.job.plan import (
     Event,
     Plan,
     PodDeletion,
@@ -20,13 +19,14 @@ from onejob.planning.plan import (
     PodSeed,
     RemovalOutcomes,
 )
-from onejob.planning.pod_template import PodStamp
-from onejob.planning.telling import (
+from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.telling import (
     pod_create_failed,
     pod_created,
     pod_delete_failed,
     pod_deleted,
 )
+from onejob.wire.errors import ApiError, Conflict, Forbidden, NotFound
 
 Tell = Callable[[Event], None]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
-from onejob.planning.backoff import BackoffRecord, EarlierEnds
-from onejob.planning.counting import Census
 from onejob.planning.future_times import NONE_NOTICED, Noticed
-from onejob.planning.pod_facts import finish_time, is_tracked
-from onejob.planning.pod_template import PodStamp
+from onejob.planning.job.backoff import BackoffRecord, EarlierEnds
+from onejob.planning.job.counting import Census
+from onejob.planning.job.pod_facts import finish_time, is_tracked
+from onejob.planning.job.pod_template import PodStamp
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 import logging
 from collections import OrderedDict
 
-from onejob.api.errors import NotFound
 from onejob.client.base import Client, Patch
 from onejob.informers.loop import work
 from onejob.informers.shared import SharedInformers
@@ -11,10 +10,11 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod
-from onejob.planning.claiming import freeing_patch
-from onejob.planning.pod_facts import is_tracked
-from onejob.planning.routing import may_free
-from onejob.planning.settings import Settings
+from onejob.planning.job.claiming import freeing_patch
+from onejob.planning.job.pod_facts import is_tracked
+from onejob.planning.job.routing import may_free
+from onejob.planning.job.settings import Settings
+from onejob.wire.errors import NotFound
 
 log = logging.getLogger(__name__)
 

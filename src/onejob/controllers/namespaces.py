@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from onejob.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
-from onejob.api.kinds import KINDS
 from onejob.client.base import Client, Create, Delete, Patch, Replace, Selection, Written
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
@@ -24,6 +22,8 @@ from onejob.planning.namespaces import (
     root_ca_repair,
     service_account,
 )
+from onejob.wire.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from onejob.wire.kinds import KINDS
 
 _ACCOUNTS = "serviceaccounts"
 _CONFIG_MAPS = "configmaps"

@@ -8,7 +8,6 @@ from itertools import islice
 
 import msgspec
 
-from onejob.api.errors import ApiError, NotFound
 from onejob.client.base import Client, Delete, Patch
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
@@ -16,7 +15,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import NODES, Condition, Key, View, condition_is_true
 from onejob.objects.pod import Pod
-from onejob.planning.pod_gc import (
+from onejob.planning.pod.gc import (
     DEFAULT_TERMINATED_LIMIT,
     EndedPods,
     Quarantine,
@@ -27,6 +26,7 @@ from onejob.planning.pod_gc import (
     stranded,
     stuck,
 )
+from onejob.wire.errors import ApiError, NotFound
 
 log = logging.getLogger(__name__)
 

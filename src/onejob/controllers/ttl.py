@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from onejob.api.errors import NotFound
 from onejob.client.base import Client, Delete
 from onejob.clock import Clock
 from onejob.controllers.due_keys import DueKeys
@@ -22,6 +21,7 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.ttl import Expires, NeverExpires, UnknownEnd, expiry_of
+from onejob.wire.errors import NotFound
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
-from onejob.api.errors import ApiError, Expired
 from onejob.client.base import Client, Selection, WatchEvent
 from onejob.informers.cache import Cache, Delta, PlacesFunction
 from onejob.informers.lull import Unheard
@@ -23,6 +22,7 @@ from onejob.informers.watcher import (
     step,
 )
 from onejob.objects.meta import Key
+from onejob.wire.errors import ApiError, Expired
 
 log = logging.getLogger(__name__)
 

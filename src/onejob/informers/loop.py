@@ -5,8 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar
 
-from onejob.api.errors import ApiError
 from onejob.informers.workqueue import WorkQueue
+from onejob.wire.errors import ApiError
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, SERVICES, Key, Meta, View
 from onejob.objects.pod import Pod, read_pod
 from onejob.objects.service import Service, read_service
-from onejob.planning.pod_facts import is_tracked
+from onejob.planning.job.pod_facts import is_tracked
 
 
 class AnyObject(View, frozen=True):

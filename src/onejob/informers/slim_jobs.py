@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from onejob.objects.job import Job, JobSpec, JobStatus, read_job
 from onejob.objects.meta import Condition, LabelSelector, Meta
-from onejob.planning.restart_policy import restart_policy_of
+from onejob.planning.pod.restart_policy import restart_policy_of
 
 _NO_LABELS: dict[str, str] = {}
 

@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
-from onejob.api.requests import LogOptions
-from onejob.node.conditions import NodeConditions
-from onejob.node.descriptors import Sink
-from onejob.node.exec_session import ExecSession
+from onejob.node.agent.conditions import NodeConditions
+from onejob.node.process.descriptors import Sink
+from onejob.node.sessions.exec_session import ExecSession
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import Container, NodePod
-from onejob.planning.pod_lifecycle import Exit
+from onejob.planning.pod.lifecycle import Exit
+from onejob.wire.requests import LogOptions
 
 
 class RuntimeUnavailable(Exception):

@@ -11,7 +11,6 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
-from onejob.api.requests import LogOptions
 from onejob.clock import Clock
 from onejob.node.runtime import (
     AttemptRef,
@@ -24,7 +23,8 @@ from onejob.node.runtime import (
     Started,
 )
 from onejob.objects.pod_spec import Container, NodePod
-from onejob.planning.pod_lifecycle import Exit
+from onejob.planning.pod.lifecycle import Exit
+from onejob.wire.requests import LogOptions
 
 log = logging.getLogger(__name__)
 

@@ -64,7 +64,7 @@ class JobSpec(View, frozen=True):
     #: Fields of the original proposal that upstream never shipped (docs/reference/fields.md).
     backoff_seconds: int | None = None
     failed_pods_limit: int | None = None
-    #: Kept as the bytes that were stored; `onejob.planning.pod_template` stamps Pods from it.
+    #: Kept as the bytes that were stored; `onejob.planning.job.pod_template` stamps Pods from it.
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
 

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
-from onejob.planning.backoff import annotated_number
+from onejob.planning.job.backoff import annotated_number
+from onejob.planning.job.pod_facts import finish_time
 from onejob.planning.names import POD_TTL_ANNOTATION
-from onejob.planning.pod_facts import finish_time
 
 
 @dataclass(frozen=True, slots=True)

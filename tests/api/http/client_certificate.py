@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from onejob.api.certificates import Certificates
+from onejob.api.access.certificates import Certificates
 
 
 def make_client_certificate(

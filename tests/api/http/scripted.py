@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from onejob.api.errors import not_found
-from onejob.api.kinds import KINDS, Kind
-from onejob.api.requests import (
+from onejob.api.turns import Worker
+from onejob.clock import SystemClock
+from onejob.wire.errors import not_found
+from onejob.wire.kinds import KINDS, Kind
+from onejob.wire.requests import (
     DeleteOptions,
     ListOptions,
     ListOutcome,
@@ -16,8 +18,6 @@ from onejob.api.requests import (
     WatchOptions,
     WriteOptions,
 )
-from onejob.api.turns import Worker
-from onejob.clock import SystemClock
 
 
 class ScriptedStrategy:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.api.authentication import (
+from onejob.api.access.authentication import (
     ADMIN,
     ANONYMOUS,
     AnyOf,
@@ -17,8 +17,8 @@ from onejob.api.authentication import (
     peer_subject,
     read_bearer_token,
 )
-from onejob.api.errors import Unauthorized
-from onejob.api.requests import User
+from onejob.wire.errors import Unauthorized
+from onejob.wire.requests import User
 
 TOKENS = TokenAuthenticator({"secret": ADMIN, "other": User("other")})
 

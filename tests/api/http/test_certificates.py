@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from onejob.api.certificates import (
+from onejob.api.access.certificates import (
     BadAuthority,
     Certificates,
     ensure_certificates,
     server_names,
 )
-from onejob.api.private_files import write_private
+from onejob.api.access.private_files import write_private
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("127.0.0.1", "::1", "localhost", "box")
@@ -77,7 +77,7 @@ def kill_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             raise InterruptedError(name)
         write_private(path, content)
 
-    monkeypatch.setattr("onejob.api.certificates.write_private", write)
+    monkeypatch.setattr("onejob.api.access.certificates.write_private", write)
 
 
 @pytest.mark.parametrize("file", ["ca.key", "ca.crt", "server.key", "server.crt"])

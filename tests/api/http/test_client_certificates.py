@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onejob.api.certificates import Certificates, ensure_certificates
+from onejob.api.access.certificates import Certificates, ensure_certificates
 from onejob.testing import OnejobServer
 from tests.api.http.client_certificate import make_client_certificate
 from tests.e2e.serving import needs_kubectl

@@ -1,6 +1,6 @@
 """Discovery documents list the kinds that are served."""
 
-from onejob.api.discovery import (
+from onejob.api.http.discovery import (
     aggregated,
     api_group,
     api_group_list,

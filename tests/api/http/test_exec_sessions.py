@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from onejob.api.errors import BadRequest, InternalError
-from onejob.api.exec_sessions import run_session
-from onejob.api.pod_streams import ExecRequest, ExecStreams, TerminalSize
-from onejob.api.requests import LogOptions
+from onejob.api.sessions.exec_sessions import run_session
+from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams, TerminalSize
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import BadRequest, InternalError
+from onejob.wire.requests import LogOptions
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import TOKEN, Wire, with_server
 

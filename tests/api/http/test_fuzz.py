@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from onejob.api.kinds import BY_RESOURCE, KINDS, Kind
 from onejob.client.base import Create
+from onejob.wire.kinds import BY_RESOURCE, KINDS, Kind
 from tests.api.http.wire import closed, read_head, request_bytes
 from tests.harness import HttpPlane, running_http
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.requests import LogOptions
+from onejob.wire.requests import LogOptions
 from tests.api.http.documents import (
     CONFIGS,
     JOBS,

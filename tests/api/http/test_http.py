@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 import yaml
 
-from onejob.api.errors import BadRequest, Expired, InternalError, Timeout
-from onejob.api.requests import NOWHERE, DeleteOptions, LogOptions, User, WatchEvent
 from onejob.objects.meta import Key
+from onejob.wire.errors import BadRequest, Expired, InternalError, Timeout
+from onejob.wire.requests import NOWHERE, DeleteOptions, LogOptions, User, WatchEvent
 from tests.api.http.client_certificate import make_client_certificate
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import Wire, closed, read_chunk, read_head, request_bytes, with_server

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.pod_streams import ExecRequest, ExecStreams
+from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.client.base import Bind, Create, Delete, Patch
 from onejob.objects.meta import Key
 from tests.harness import HttpPlane, running_http

@@ -2,8 +2,8 @@
 
 import pytest
 
-from onejob.api.errors import NotAcceptable
-from onejob.api.negotiation import Representation, aggregated_discovery_version, negotiate
+from onejob.api.http.negotiation import Representation, aggregated_discovery_version, negotiate
+from onejob.wire.errors import NotAcceptable
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 

@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from onejob.api.errors import BadRequest
-from onejob.api.port_forwarding import CHANNEL_PROTOCOLS, TUNNEL_PROTOCOL, Connection
-from onejob.api.spdy import SpdyReader, SpdyWriter, StreamData, StreamReset
+from onejob.api.sessions.port_forwarding import CHANNEL_PROTOCOLS, TUNNEL_PROTOCOL, Connection
+from onejob.api.sessions.spdy import SpdyReader, SpdyWriter, StreamData, StreamReset
+from onejob.wire.errors import BadRequest
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.test_exec_sessions import pod, session
 from tests.api.http.wire import TOKEN, Wire, closed, with_server

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.errors import BadRequest, Invalid
-from onejob.api.query import (
+from onejob.api.input.query import (
     delete_options_from_body,
     delete_options_from_query,
     flag,
@@ -15,7 +14,8 @@ from onejob.api.query import (
     whole_number,
     write_options,
 )
-from onejob.api.requests import DeleteOptions, ListOptions, User, WatchOptions, WriteOptions
+from onejob.wire.errors import BadRequest, Invalid
+from onejob.wire.requests import DeleteOptions, ListOptions, User, WatchOptions, WriteOptions
 
 ME = User("me")
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from onejob.api.answers import compressed, warning_headers
-from onejob.api.errors import NotAcceptable
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.negotiation import Representation
-from onejob.api.representations import list_item, list_pieces, metadata_only, require_form
-from onejob.api.requests import ListOutcome
+from onejob.api.http.answers import compressed, warning_headers
+from onejob.api.http.negotiation import Representation
+from onejob.api.http.representations import list_item, list_pieces, metadata_only, require_form
+from onejob.wire.errors import NotAcceptable
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import ListOutcome
 
 JOB = BY_RESOURCE["jobs.batch"]
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from onejob.api.authentication import ADMIN
-from onejob.api.authorization import AllowAuthenticated, Attributes, Decision, require
-from onejob.api.errors import BadRequest, Forbidden, Invalid
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.requests import User
-from onejob.api.reviews import review
+from onejob.api.access.authentication import ADMIN
+from onejob.api.access.authorization import AllowAuthenticated, Attributes, Decision, require
+from onejob.api.access.reviews import review
+from onejob.wire.errors import BadRequest, Forbidden, Invalid
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import User
 
 SELF_ACCESS = BY_RESOURCE["selfsubjectaccessreviews.authorization.k8s.io"]
 ACCESS = BY_RESOURCE["subjectaccessreviews.authorization.k8s.io"]

@@ -2,9 +2,17 @@
 
 import pytest
 
-from onejob.api.errors import ApiError, MethodNotAllowed, NotFound
-from onejob.api.kinds import BY_RESOURCE
-from onejob.api.routing import GroupPath, PageNotFound, Place, ServerPath, Target, locate, verb_for
+from onejob.api.http.routing import (
+    GroupPath,
+    PageNotFound,
+    Place,
+    ServerPath,
+    Target,
+    locate,
+    verb_for,
+)
+from onejob.wire.errors import ApiError, MethodNotAllowed, NotFound
+from onejob.wire.kinds import BY_RESOURCE
 
 JOB = BY_RESOURCE["jobs.batch"]
 POD = BY_RESOURCE["pods"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onejob.api.requests import WatchEvent
-from onejob.api.serving import ApiServer, CannotListen
+from onejob.api.http.serving import ApiServer, CannotListen
 from onejob.clock import SystemClock
+from onejob.wire.requests import WatchEvent
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.test_http import JOBS, added
 from tests.api.http.wire import (
@@ -215,7 +215,7 @@ def test_idle_connections_make_room_for_others(tmp_path: Path) -> None:
 def test_a_client_that_does_not_shake_hands_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onejob.api.accepting._HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr("onejob.api.http.accepting._HANDSHAKE_SECONDS", 0.05)
 
     async def test(wire: Wire) -> None:
         for _ in range(3):
@@ -266,8 +266,8 @@ class Torrent(ScriptedService):
 def test_of_very_many_clients_that_do_not_read_the_first_are_hung_up_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onejob.api.serving._MAX_STALLED", 1)
-    monkeypatch.setattr("onejob.api.serving._STALLED_SECONDS", 0.05)
+    monkeypatch.setattr("onejob.api.http.serving._MAX_STALLED", 1)
+    monkeypatch.setattr("onejob.api.http.serving._STALLED_SECONDS", 0.05)
 
     async def test(wire: Wire) -> None:
         watches = []
@@ -290,7 +290,7 @@ def test_of_very_many_clients_that_do_not_read_the_first_are_hung_up_on(
 def test_headers_that_never_come_are_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: bytes
 ) -> None:
-    monkeypatch.setattr("onejob.api.serving._HEADER_SECONDS", 0.05)
+    monkeypatch.setattr("onejob.api.http.serving._HEADER_SECONDS", 0.05)
 
     async def test(wire: Wire) -> None:
         reader, writer = await wire.connect()

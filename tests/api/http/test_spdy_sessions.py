@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onejob.api.pod_streams import TerminalSize
-from onejob.api.spdy import SpdyReader, SpdyWriter, StreamData, StreamReset
+from onejob.api.sessions.pod_streams import TerminalSize
+from onejob.api.sessions.spdy import SpdyReader, SpdyWriter, StreamData, StreamReset
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.test_exec_sessions import EXEC, Programs, pod
 from tests.api.http.test_port_forwarding import FORWARD, PORT, Ports

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onejob.api.protobuf import decode_protobuf
+from onejob.api.input.protobuf import decode_protobuf
 from onejob.client.base import Bind
 from onejob.objects.meta import Key
 from tests.api.http.documents import (

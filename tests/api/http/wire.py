@@ -10,11 +10,16 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from onejob.api.authentication import ADMIN, AnyOf, CertificateAuthenticator, TokenAuthenticator
-from onejob.api.authorization import AllowAuthenticated
-from onejob.api.certificates import Certificates, ensure_certificates, server_names
-from onejob.api.http import ApiApp
-from onejob.api.serving import ApiServer
+from onejob.api.access.authentication import (
+    ADMIN,
+    AnyOf,
+    CertificateAuthenticator,
+    TokenAuthenticator,
+)
+from onejob.api.access.authorization import AllowAuthenticated
+from onejob.api.access.certificates import Certificates, ensure_certificates, server_names
+from onejob.api.http.app import ApiApp
+from onejob.api.http.serving import ApiServer
 from onejob.clock import SystemClock
 from onejob.metrics import Metrics
 

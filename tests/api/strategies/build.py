@@ -3,10 +3,10 @@
 import copy
 from typing import Any
 
-from onejob.api.kinds import BY_RESOURCE
 from onejob.api.strategies import strategy_for
 from onejob.api.strategy import Document, Strategy
 from onejob.gates import FeatureGates
+from onejob.wire.kinds import BY_RESOURCE
 
 UID = "0d8e2e5e-1f7b-4f0e-9d0a-5f4dcc3b5aa7"
 

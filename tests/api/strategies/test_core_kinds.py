@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from onejob.api.kinds import KINDS
 from onejob.api.strategies.events import from_core, to_core
 from onejob.api.strategy import Document
 from onejob.virtual_time import NOON
+from onejob.wire.kinds import KINDS
 from tests.api.strategies.build import create, created, strategy, update_to
 
 NAMESPACE = strategy("namespaces")

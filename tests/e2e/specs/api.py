@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 import aiohttp
 import msgspec
 
-from onejob.api.errors import Conflict, NotFound, from_status
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
+from onejob.wire.errors import Conflict, NotFound, from_status
 
 Document: TypeAlias = dict[str, Any]
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from onejob.api.errors import Invalid, NotFound
 from onejob.clock import SystemClock
+from onejob.wire.errors import Invalid, NotFound
 from tests.e2e.specs.api import (
     CRONJOBS,
     EVENTS,

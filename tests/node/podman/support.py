@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from onejob.clock import SystemClock
-from onejob.node.environment import NodeContext
-from onejob.node.podman_records import DATA_DIR
-from onejob.node.podman_runtime import PodmanRuntime, PodmanSettings
+from onejob.node.podman.records import DATA_DIR
+from onejob.node.podman.runtime import PodmanRuntime, PodmanSettings
+from onejob.node.setup.environment import NodeContext
 from tests.node.support import NODE, ROOM, Document, Node, a_node, a_pod, an_api
 
 #: What containers need on machines that are containers themselves.

@@ -6,18 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.node.environment import ConfigProblem
-from onejob.node.mounts import Mount
-from onejob.node.podman_command import (
+from onejob.node.podman.command import (
     RunRequest,
     Surrounding,
     container_name,
     pass_environment,
     run_request,
 )
-from onejob.node.podman_engine import Abilities
-from onejob.node.podman_images import ImageFacts
+from onejob.node.podman.engine import Abilities
+from onejob.node.podman.images import ImageFacts
+from onejob.node.process.mounts import Mount
 from onejob.node.runtime import AttemptRef
+from onejob.node.setup.environment import ConfigProblem
 from onejob.objects.pod_spec import read_node_pod
 from tests.node.support import a_pod, with_spec
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from onejob.node.podman_engine import Answer
-from onejob.node.podman_images import ImageFacts, ImageProblem, Images, back_off_seconds
+from onejob.node.podman.engine import Answer
+from onejob.node.podman.images import ImageFacts, ImageProblem, Images, back_off_seconds
 from onejob.virtual_time import run_virtual, virtual_clock
 
 OK = Answer(0, b'[{"Config":{"User":"app","StopSignal":"SIGINT"}}]', "")

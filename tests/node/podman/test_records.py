@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.node.podman_records import Boot, Found, judge, read_containers, read_death
+from onejob.node.podman.records import Boot, Found, judge, read_containers, read_death
 from onejob.node.runtime import AttemptRef, Ended, Lost, Started
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.client.base import Delete
-from onejob.node.podman_records import ATTEMPT, CONTAINER, DATA_DIR, POD_UID
+from onejob.node.podman.records import ATTEMPT, CONTAINER, DATA_DIR, POD_UID
 from onejob.objects.meta import PODS, Key
 from tests.node.podman.support import (
     ENGINE,

@@ -4,9 +4,9 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
-from onejob.api.requests import LogOptions
-from onejob.node.logs import read_logs
-from onejob.node.podman_logs import Transcript
+from onejob.node.logs.reading import read_logs
+from onejob.node.podman.logs import Transcript
+from onejob.wire.requests import LogOptions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

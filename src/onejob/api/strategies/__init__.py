@@ -1,6 +1,5 @@
 """What each kind decides about its own documents: see `onejob.api.strategy`."""
 
-from onejob.api.kinds import Kind
 from onejob.api.strategies.base import BaseStrategy, UnnamedStrategy
 from onejob.api.strategies.core import (
     ConfigMapStrategy,
@@ -13,11 +12,12 @@ from onejob.api.strategies.core import (
 )
 from onejob.api.strategies.cronjob import CronJobStrategy
 from onejob.api.strategies.events import EventStrategy, EventsV1Strategy
-from onejob.api.strategies.job import JobStrategy
-from onejob.api.strategies.pod import PodStrategy
+from onejob.api.strategies.job.strategy import JobStrategy
+from onejob.api.strategies.pod.strategy import PodStrategy
 from onejob.api.strategy import Strategy
 from onejob.gates import FeatureGates
 from onejob.planning.names import TRACKING
+from onejob.wire.kinds import Kind
 
 __all__ = ["strategy_for"]
 

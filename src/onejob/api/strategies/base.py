@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from onejob.api.field_errors import FieldError
-from onejob.api.kinds import Kind
-from onejob.api.names import subdomain_errors
-from onejob.api.printing import NAME_AND_AGE, age, name_of
 from onejob.api.strategies.metadata import NameRule, validate_metadata, validate_metadata_update
+from onejob.api.strategies.printing import NAME_AND_AGE, age, name_of
 from onejob.api.strategy import Document
+from onejob.wire.field_errors import FieldError
+from onejob.wire.kinds import Kind
+from onejob.wire.names import subdomain_errors
 
 #: What a /status write may change.
 _WRITABLE_WITH_STATUS = frozenset({"apiVersion", "kind", "metadata", "status"})

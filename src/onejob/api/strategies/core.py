@@ -5,18 +5,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from onejob.api.field_errors import (
-    FieldError,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-    too_long,
-)
-from onejob.api.kinds import Kind
-from onejob.api.names import config_key_errors, label_errors, port_name_errors
-from onejob.api.printing import (
+from onejob.api.strategies.base import BaseStrategy, SelectableStrategy, keep_status
+from onejob.api.strategies.printing import (
     CONFIG_MAP_COLUMNS,
     LEASE_COLUMNS,
     NAMESPACE_COLUMNS,
@@ -30,8 +20,18 @@ from onejob.api.printing import (
     secret_cells,
     service_cells,
 )
-from onejob.api.strategies.base import BaseStrategy, SelectableStrategy, keep_status
 from onejob.api.strategy import Document
+from onejob.wire.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from onejob.wire.kinds import Kind
+from onejob.wire.names import config_key_errors, label_errors, port_name_errors
 
 _LARGEST_DATA: Final = 1024 * 1024
 _FROZEN: Final = "field is immutable when `immutable` is set"

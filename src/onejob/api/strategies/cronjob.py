@@ -5,23 +5,23 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from onejob.api.field_errors import FieldError, invalid, not_supported, required
-from onejob.api.kinds import Kind
-from onejob.api.names import subdomain_errors
-from onejob.api.printing import CRONJOB_COLUMNS, cronjob_cells
 from onejob.api.strategies.base import BaseStrategy, keep_generation, keep_status
-from onejob.api.strategies.job import disabled_job_fields, drop_disabled
-from onejob.api.strategies.job_defaults import default_cronjob
-from onejob.api.strategies.job_validation import (
+from onejob.api.strategies.job.defaults import default_cronjob
+from onejob.api.strategies.job.strategy import disabled_job_fields, drop_disabled
+from onejob.api.strategies.job.validation import (
     validate_job_spec_but_selector,
     validate_template_annotations,
 )
-from onejob.api.strategies.job_warnings import job_name_warnings, job_spec_warnings
+from onejob.api.strategies.job.warnings import job_name_warnings, job_spec_warnings
 from onejob.api.strategies.metadata import validate_metadata, validate_metadata_update
+from onejob.api.strategies.printing import CRONJOB_COLUMNS, cronjob_cells
 from onejob.api.strategies.sameness import same_meaning
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
-from onejob.planning.schedule import ScheduleError, parse_schedule, valid_time_zone
+from onejob.planning.cronjob.schedule import ScheduleError, parse_schedule, valid_time_zone
+from onejob.wire.field_errors import FieldError, invalid, not_supported, required
+from onejob.wire.kinds import Kind
+from onejob.wire.names import subdomain_errors
 
 #: A Job's name is the CronJob's and eleven more; and a Job's name must fit into a label.
 _LONGEST_NAME: Final = 52

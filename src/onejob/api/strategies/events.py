@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from onejob.api.field_errors import FieldError, invalid, required
-from onejob.api.printing import EVENT_COLUMNS, event_cells
 from onejob.api.strategies.base import SelectableStrategy
 from onejob.api.strategies.metadata import validate_metadata_update
+from onejob.api.strategies.printing import EVENT_COLUMNS, event_cells
 from onejob.api.strategy import Document
+from onejob.wire.field_errors import FieldError, invalid, required
 
 #: Field of events.k8s.io/v1 -> field of core v1. All others are called the same.
 _RENAMED: Final[Mapping[str, str]] = {

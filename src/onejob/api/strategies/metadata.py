@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from onejob.api.field_errors import FieldError, forbidden, invalid, required
-from onejob.api.labels import validate_annotations, validate_labels
-from onejob.api.names import as_prefix, label_errors, qualified_name_errors
 from onejob.api.strategy import Document
+from onejob.wire.field_errors import FieldError, forbidden, invalid, required
+from onejob.wire.labels import validate_annotations, validate_labels
+from onejob.wire.names import as_prefix, label_errors, qualified_name_errors
 
 NameRule: TypeAlias = Callable[[str], list[str]]
 

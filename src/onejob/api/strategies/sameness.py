@@ -6,7 +6,7 @@ were given. None of that may look like a change to an immutable field or bump a 
 
 from typing import Any, Final
 
-from onejob.api.quantity import same_quantity
+from onejob.wire.quantity import same_quantity
 
 #: Maps whose values are quantities, and fields that are one.
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "capacity", "allocatable"})

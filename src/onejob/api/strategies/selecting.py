@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from onejob.objects.meta import LabelSelector
-from onejob.objects.selectors import SelectorError, matcher_of
+from onejob.wire.selectors import SelectorError, matcher_of
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool | None:

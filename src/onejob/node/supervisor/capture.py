@@ -1,7 +1,7 @@
 """What a container writes, line by line with the time of its capture, on disk, within bounds.
 
 A file holds lines of `TIME F|P TEXT`: F ends a line, P is a piece of one that was too long or
-not yet finished. `onejob.node.logs` reads them.
+not yet finished. `onejob.node.logs.reading` reads them.
 """
 
 import errno

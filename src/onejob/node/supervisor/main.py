@@ -5,7 +5,7 @@ inherits processes it never started, and must reap those too. As their parent it
 one to reap, so a pid it signals is always the process it means.
 
 See `Supervisor._requests` for what is asked and `news.describe` for what is told;
-`onejob.node.supervisor_client` is the other side.
+`onejob.node.process.supervisor_client` is the other side.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The file system as one container sees it: made by its first process, in a namespace of its own.
 
-What is to be mounted was planned by `onejob.node.mounts`.
+What is to be mounted was planned by `onejob.node.process.mounts`.
 """
 
 import os
@@ -11,8 +11,8 @@ from onejob.node.supervisor.failures import SetupFailed, text_of
 
 
 def mount_all(steps: list[list[Any]], root: str, *, sealed: bool = False) -> None:
-    """Carry out the steps of `onejob.node.mounts` in a mount namespace of our own. `sealed`: there
-    is to be no way to anything of the host's that they do not show."""
+    """Carry out the steps of `node.process.mounts` in a mount namespace of our own. `sealed`:
+    there is to be no way to anything of the host's that they do not show."""
     inside: dict[str, str] = {}
     try:
         private_namespace(sealed=sealed)

@@ -1,0 +1,162 @@
+"""Who asks: bearer tokens and client certificates become Users."""
+
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from onejob.api.access.private_files import write_private
+from onejob.trusted_paths import read_own_file
+from onejob.wire.errors import BadRequest, Unauthorized
+from onejob.wire.requests import User
+
+AUTHENTICATED_GROUP: Final = "system:authenticated"
+UNAUTHENTICATED_GROUP: Final = "system:unauthenticated"
+ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED_GROUP,))
+ADMIN: Final = User("onejob-admin", groups=("system:masters", AUTHENTICATED_GROUP))
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request brings to prove who sends it."""
+
+    bearer_token: str = ""
+    #: The verified peer certificate's subject as (attribute, value) pairs.
+    certificate_subject: Sequence[tuple[str, str]] = ()
+
+
+class Authenticator(Protocol):
+    def authenticate(self, credentials: Credentials) -> User | None:
+        """None means: these credentials are not known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAuthenticator:
+    """Fixed tokens, compared in constant time."""
+
+    users: Mapping[str, User]
+
+    def authenticate(self, credentials: Credentials) -> User | None:
+        given = credentials.bearer_token.encode()
+        found = None
+        # Every token is compared, so the time taken tells nothing about which was close.
+        for token, user in self.users.items():
+            if hmac.compare_digest(token.encode(), given):
+                found = user
+        return found
+
+
+class CertificateAuthenticator:
+    """A certificate that TLS has verified: common name is the user, organisations the groups."""
+
+    def authenticate(self, credentials: Credentials) -> User | None:
+        subject = credentials.certificate_subject
+        names = [value for attribute, value in subject if attribute == "commonName"]
+        if not names or not names[-1]:
+            return None
+        groups = [value for attribute, value in subject if attribute == "organizationName"]
+        return User(names[-1], groups=_all_groups(names[-1], groups))
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """The first authenticator that knows the credentials decides."""
+
+    authenticators: Sequence[Authenticator]
+
+    def authenticate(self, credentials: Credentials) -> User | None:
+        for authenticator in self.authenticators:
+            user = authenticator.authenticate(credentials)
+            if user is not None:
+                return user
+        return None
+
+
+def identify(authenticator: Authenticator, credentials: Credentials) -> User:
+    """The user, or ANONYMOUS if no credentials were given. Wrong ones raise Unauthorized."""
+    user = authenticator.authenticate(credentials)
+    if user is not None:
+        return user
+    if credentials.bearer_token:
+        raise Unauthorized("Unauthorized")
+    return ANONYMOUS
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """Whom a request asks to be instead (`kubectl --as`)."""
+
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+
+    def as_user(self) -> User:
+        groups = self.groups or _groups_of_service_account(self.user)
+        return User(self.user, self.uid, _all_groups(self.user, groups))
+
+
+def _all_groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:
+    """With the one that everybody is in who is somebody, unless it is said who is what."""
+    found = dict.fromkeys(groups)
+    if not {AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP} & found.keys():
+        found[UNAUTHENTICATED_GROUP if user == ANONYMOUS.name else AUTHENTICATED_GROUP] = None
+    return tuple(found)
+
+
+def _groups_of_service_account(user: str) -> tuple[str, ...]:
+    match user.split(":"):
+        case ["system", "serviceaccount", namespace, name] if namespace and name:
+            return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+        case _:
+            return ()
+
+
+def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:
+    """None if nobody is named. Naming a group without a user is a BadRequest."""
+    found = [
+        (name, value.decode("utf-8", "replace"))
+        for name, value in headers
+        if name.startswith(b"impersonate-")
+    ]
+    if not found:
+        return None
+    user = next((value for name, value in found if name == b"impersonate-user"), "")
+    if not user:
+        raise BadRequest("requested something without impersonating a user")
+    return Impersonation(
+        user,
+        next((value for name, value in found if name == b"impersonate-uid"), ""),
+        tuple(value for name, value in found if name == b"impersonate-group"),
+    )
+
+
+def read_bearer_token(header: bytes) -> str:
+    scheme, _, token = header.decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def peer_subject(certificate: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
+    """The subject of what `ssl.SSLObject.getpeercert()` returns, flattened."""
+    if not certificate:
+        return ()
+    return tuple(
+        (str(attribute), str(value))
+        for relative_name in certificate.get("subject", ())
+        for attribute, value in relative_name
+    )
+
+
+def admin_token(path: Path) -> str:
+    """The token in the file, made on first use. Only the owner may read it, and nobody else may
+    have written it: raises NotTrusted."""
+    try:
+        token = read_own_file(path).decode("ascii", "replace").strip()
+        if token:
+            return token
+    except FileNotFoundError:
+        pass
+    token = secrets.token_urlsafe(32)
+    write_private(path, f"{token}\n".encode())
+    return token

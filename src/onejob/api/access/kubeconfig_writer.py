@@ -1,0 +1,48 @@
+"""The admin's kubeconfig: everything kubectl needs to reach this server, in one private file."""
+
+import base64
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from onejob.api.access.private_files import write_private
+
+
+def write_kubeconfig(path: Path, *, server: str, authority: bytes, token: str) -> None:
+    """`server` is the URL, `authority` the CA certificate in PEM. Replaces the file at once, unless
+    it is right as it is: a server has to start on a full disk, too."""
+    cluster = {
+        "server": server,
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+        # Client and server are on the same machine: compressing costs more than it saves.
+        "disable-compression": True,
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "onejob", "cluster": cluster}],
+        "users": [{"name": "onejob-admin", "user": {"token": token}}],
+        "contexts": [
+            {
+                "name": "onejob",
+                "context": {"cluster": "onejob", "user": "onejob-admin", "namespace": "default"},
+            }
+        ],
+        "current-context": "onejob",
+    }
+    # JSON is YAML, and needs no YAML library to write.
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    content = msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n"
+    if not _is_right(path, content):
+        write_private(path, content)
+
+
+def _is_right(path: Path, content: bytes) -> bool:
+    try:
+        found = path.lstat()
+        private = stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o600
+        return private and found.st_uid == os.geteuid() and path.read_bytes() == content
+    except OSError:
+        return False

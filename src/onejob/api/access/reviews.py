@@ -1,0 +1,155 @@
+"""Reviews: questions about who one is and what one may do. Nothing is stored."""
+
+from typing import Any
+
+from onejob.api.access.authorization import Attributes, Authorizer, Decision
+from onejob.api.strategy import Document
+from onejob.wire.errors import BadRequest, Invalid
+from onejob.wire.field_errors import FieldError, invalid, required
+from onejob.wire.kinds import Kind
+from onejob.wire.requests import User
+
+
+def review(
+    kind: Kind, namespace: str, body: Document, user: User, authorizer: Authorizer
+) -> Document:
+    """The review with its status filled in."""
+    given = body.get("kind") or kind.kind
+    if given != kind.kind:
+        raise BadRequest(
+            f"{given} in version {body.get('apiVersion', '')!r} cannot be handled as a {kind.kind}"
+        )
+    spec = _mapping(body.get("spec"))
+    match kind.kind:
+        case "SelfSubjectReview":
+            status: Document = {"userInfo": _user_info(user)}
+        case "SelfSubjectRulesReview":
+            status = _rules(spec, user, authorizer)
+        case "SelfSubjectAccessReview":
+            status = _access(kind, spec, user, authorizer)
+        case "SubjectAccessReview" | "LocalSubjectAccessReview":
+            status = _access(
+                kind, _in_namespace(kind, namespace, spec), _subject(kind, spec), authorizer
+            )
+        case _:
+            raise BadRequest(f"{kind.kind} is not a review")
+    metadata = {"creationTimestamp": None, **_mapping(body.get("metadata"))}
+    answer = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    if kind.kind != "SelfSubjectReview":
+        answer["spec"] = spec
+    return {**answer, "status": status}
+
+
+def _user_info(user: User) -> Document:
+    info: Document = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return info
+
+
+def _rules(spec: Document, user: User, authorizer: Authorizer) -> Document:
+    """One rule for all if one may do all. What an authorizer cannot enumerate is left out, and
+    the answer says that it is incomplete."""
+    everything = authorizer.authorize(
+        user,
+        Attributes("*", "*", "*", "*", namespace=str(spec.get("namespace") or "")),
+    )
+    if everything.allowed:
+        return {
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": False,
+        }
+    return {"resourceRules": [], "nonResourceRules": [], "incomplete": True}
+
+
+def _access(kind: Kind, spec: Document, user: User, authorizer: Authorizer) -> Document:
+    resource = spec.get("resourceAttributes")
+    path = spec.get("nonResourceAttributes")
+    if (resource is None) == (path is None):
+        raise Invalid(
+            kind.kind,
+            kind.group,
+            "",
+            [
+                invalid(
+                    "spec.resourceAttributes"
+                    if resource is not None
+                    else "spec.nonResourceAttributes",
+                    None,
+                    "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+                )
+            ],
+        )
+    wanted = _attributes(_mapping(resource)) if resource is not None else _path(_mapping(path))
+    return _status(authorizer.authorize(user, wanted))
+
+
+def _status(decision: Decision) -> Document:
+    status: Document = {"allowed": decision.allowed}
+    if decision.reason:
+        status["reason"] = decision.reason
+    return status
+
+
+def _attributes(given: Document) -> Attributes:
+    return Attributes(
+        verb=_text(given, "verb"),
+        group=_text(given, "group"),
+        version=_text(given, "version"),
+        resource=_text(given, "resource"),
+        subresource=_text(given, "subresource"),
+        namespace=_text(given, "namespace"),
+        name=_text(given, "name"),
+    )
+
+
+def _path(given: Document) -> Attributes:
+    return Attributes(verb=_text(given, "verb"), path=_text(given, "path"))
+
+
+def _subject(kind: Kind, spec: Document) -> User:
+    groups = spec.get("groups") or ()
+    user = _text(spec, "user")
+    if not user and not groups:
+        errors: list[FieldError] = [
+            required("spec.user", "at least one of user or group must be specified")
+        ]
+        raise Invalid(kind.kind, kind.group, "", errors)
+    if not isinstance(groups, list | tuple):
+        raise BadRequest("spec.groups must be a list")
+    return User(user, uid=_text(spec, "uid"), groups=tuple(map(str, groups)))
+
+
+def _in_namespace(kind: Kind, namespace: str, spec: Document) -> Document:
+    resource = spec.get("resourceAttributes")
+    if kind.kind != "LocalSubjectAccessReview" or resource is None:
+        return spec
+    given = _text(_mapping(resource), "namespace")
+    if given != namespace:
+        raise Invalid(
+            kind.kind,
+            kind.group,
+            "",
+            [invalid("spec.resourceAttributes.namespace", given, "must match metadata.namespace")],
+        )
+    return spec
+
+
+def _mapping(value: Any) -> Document:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadRequest("cannot unmarshal a review: expected an object")
+    return value
+
+
+def _text(given: Document, field: str) -> str:
+    value = given.get(field) or ""
+    if not isinstance(value, str):
+        raise BadRequest(f"cannot unmarshal a review: {field} must be a string")
+    return value

@@ -1,0 +1,95 @@
+"""What the server answers, before it is sent: status, headers, and bytes or a stream of them."""
+
+import zlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from onejob.wire.errors import ApiError, MethodNotAllowed, NotFound
+
+#: Smaller answers are not worth compressing (upstream's figure).
+GZIP_FROM_BYTES: Final = 128 * 1024
+
+_JSON: Final = b"application/json"
+_TEXT: Final = b"text/plain; charset=utf-8"
+
+#: Upstream's limits for all warnings of one answer, and for each once these are exceeded.
+_WARNINGS_TOTAL: Final = 4096
+_WARNING_LENGTH: Final = 256
+#: Clients on Python's http.client refuse answers with more than a hundred headers.
+_MOST_WARNINGS: Final = 80
+
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    body: bytes | AsyncIterator[bytes]
+    content_type: bytes = _JSON
+    headers: tuple[Header, ...] = ()
+    #: A stream without an end of its own; it is ended when the server stops.
+    endless: bool = False
+
+
+def json_answer(document: Any, code: int = 200, headers: tuple[Header, ...] = ()) -> Answer:
+    return Answer(code, msgspec.json.encode(document), headers=headers)
+
+
+def text_answer(text: str, code: int = 200) -> Answer:
+    return Answer(code, text.encode(), _TEXT, ((b"x-content-type-options", b"nosniff"),))
+
+
+def error_answer(error: ApiError) -> Answer:
+    status = error.status()
+    if isinstance(error, NotFound | MethodNotAllowed) and "details" not in status:
+        # A resource or method that does not exist has details too, empty ones.
+        code = status.pop("code")
+        status |= {"details": {}, "code": code}
+    headers: list[Header] = []
+    if error.retry_after_seconds is not None:
+        headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
+    if error.code == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="onejob"'))
+    return Answer(error.code, msgspec.json.encode(status), headers=tuple(headers))
+
+
+def warning_headers(warnings: Iterable[str]) -> tuple[Header, ...]:
+    """One `Warning: 299` header per text, each text once, without anything that could end
+    the header early."""
+    texts = [_printable(text) for text in dict.fromkeys(warnings)][:_MOST_WARNINGS]
+    if sum(map(len, texts)) > _WARNINGS_TOTAL:
+        texts = [text[:_WARNING_LENGTH] for text in texts]
+    kept: list[Header] = []
+    length = 0
+    for text in texts:
+        length += len(text)
+        if length > _WARNINGS_TOTAL:
+            break
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+        kept.append((b"warning", f'299 - "{quoted}"'.encode()))
+    return tuple(kept)
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def compressed(body: bytes) -> bytes:
+    compressor = _gzip()
+    return compressor.compress(body) + compressor.flush()
+
+
+async def compressed_stream(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    compressor = _gzip()
+    async for piece in body:
+        if squeezed := compressor.compress(piece):
+            yield squeezed
+    yield compressor.flush()
+
+
+def _gzip() -> "zlib._Compress":
+    # Level 1, as upstream: most of the gain for a fraction of the time.
+    return zlib.compressobj(1, zlib.DEFLATED, 31)

@@ -1,0 +1,310 @@
+"""The API over HTTP: an ASGI application, without a framework.
+
+One request: who is it, where does it go, may it; then an endpoint answers, and the answer is
+sent. Every failure is a `Status` document; what nobody foresaw is logged and answered with 500.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, MutableMapping
+from random import Random
+from typing import Any, Final, TypeAlias
+
+from onejob.api.access.authentication import (
+    ANONYMOUS,
+    Authenticator,
+    Credentials,
+    Impersonation,
+    identify,
+    read_bearer_token,
+    read_impersonation,
+)
+from onejob.api.access.authorization import Attributes, Authorizer, require
+from onejob.api.damage import storage_read_error
+from onejob.api.http.answers import (
+    Answer,
+    error_answer,
+    json_answer,
+    text_answer,
+)
+from onejob.api.http.delivery import Delivery
+from onejob.api.http.endpoints import Endpoints
+from onejob.api.http.incoming import ClientGone, Receive, Request, Send
+from onejob.api.http.routing import (
+    GroupPath,
+    PageNotFound,
+    Place,
+    ServerPath,
+    Target,
+    locate,
+    verb_for,
+)
+from onejob.api.http.server_pages import (
+    Check,
+    OpenApi,
+    discovery_answer,
+    health_answer,
+    openapi_answer,
+    version_document,
+)
+from onejob.api.input.query import check_timeout, flag, parse_query
+from onejob.api.service import Service
+from onejob.api.sessions.pod_streams import ExecSource, LogSource
+from onejob.api.sessions.port_forwarding import PortSource
+from onejob.api.sessions.upgrades import SESSIONS, Session, Upgrades, plain_stream
+from onejob.api.usage import UsageSource
+from onejob.metrics import Metrics
+from onejob.store.base import DamagedDocument
+from onejob.wire.errors import ApiError, BadRequest, Forbidden, InternalError, Unauthorized
+from onejob.wire.requests import User
+
+Scope: TypeAlias = MutableMapping[str, Any]
+
+log = logging.getLogger(__name__)
+
+_PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+_LOGGED: Final = "an error on the server was logged"
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+#: Subresources that are open for as long as somebody reads.
+_STREAMS: Final = frozenset(("log", "exec", "attach", "portforward"))
+#: Pages that say nothing about anybody, and are needed before one can log in.
+_PUBLIC_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz"))
+
+
+class ApiApp:
+    """Serves a `Service`. `close_streams` ends all watches and followed logs."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        openapi: OpenApi,
+        release: str,
+        rng: Random,
+        metrics: Metrics,
+        checks: Mapping[str, Check] | None = None,
+        logs: LogSource | None = None,
+        sessions: ExecSource | None = None,
+        usage: UsageSource | None = None,
+        ports: PortSource | None = None,
+    ) -> None:
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._openapi = openapi
+        self._version = version_document(release)
+        self._metrics = metrics
+        self._clock = service.clock
+        self._checks = {"ping": lambda: "", **(checks or {})}
+        self._endpoints = Endpoints(service, authorizer=authorizer, rng=rng, logs=logs, usage=usage)
+        self._service = service
+        self._upgrades = Upgrades(service, sessions, ports)
+        self._delivery = Delivery()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        started = _Started(self._clock.monotonic())
+        try:
+            answer = await self._answer(scope, headers, receive, started)
+        except ClientGone:
+            return
+        except asyncio.CancelledError:
+            # Only the server's end cancels requests, after it has hung up on them.
+            if self._delivery.closed:
+                return
+            raise
+        labels = started.labels(scope["method"])
+        self._metrics.count("apiserver_request_total", *labels, str(answer.code))
+        if not answer.endless:
+            await self._delivery.deliver(answer, headers, scope["method"], receive, send)
+            took = self._clock.monotonic() - started.at
+            self._metrics.observe("apiserver_request_duration_seconds", took, *labels)
+            return
+        open_streams = ("apiserver_longrunning_requests", labels[0], labels[3])
+        self._metrics.count(*open_streams)
+        try:
+            await self._delivery.deliver(answer, headers, scope["method"], receive, send)
+        finally:
+            self._metrics.count(*open_streams, by=-1)
+
+    def close_streams(self) -> None:
+        """End every stream that has no end of its own, and all that would begin from now on."""
+        self._delivery.close_streams()
+
+    # --- one request ----------------------------------------------------------------------
+
+    async def _answer(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        started: "_Started",
+    ) -> Answer:
+        method: str = scope["method"]
+        try:
+            place = locate(scope["raw_path"].decode("ascii", "replace"))
+            user = self._identify(scope, headers, place)
+            query = parse_query(scope["query_string"])
+            request = Request(method, query, headers, user, receive)
+            match place:
+                case Target():
+                    return await self._resource(request, place, started)
+                case GroupPath():
+                    check_timeout(query)
+                    self._authorize_path(user, scope, method)
+                    return discovery_answer(
+                        place, request, headers.get(b"host", b"").decode("latin-1")
+                    )
+                case ServerPath():
+                    return await self._page(request, place, scope)
+        except PageNotFound:
+            return text_answer("404 page not found\n", 404)
+        except ApiError as error:
+            return error_answer(error)
+        except DamagedDocument as error:
+            return error_answer(storage_read_error(error))
+        except ClientGone:
+            raise
+        except Exception:
+            log.exception("%s %s failed", method, scope["raw_path"])
+            return error_answer(InternalError(_LOGGED))
+
+    async def _resource(self, request: Request, target: Target, started: "_Started") -> Answer:
+        verb = verb_for(request.method, target)
+        if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
+            verb = "watch"
+        if verb != "watch" and target.subresource not in _STREAMS:
+            check_timeout(request.query)
+        started.verb, started.target = verb, target
+        self._authorize(request.user, target, verb)
+        return await self._endpoints.answer(request, target, verb)
+
+    async def _page(self, request: Request, place: ServerPath, scope: Scope) -> Answer:
+        if request.method not in ("GET", "HEAD"):
+            return text_answer("405 method not allowed\n", 405)
+        check_timeout(request.query)
+        if place.page not in _PUBLIC_PAGES:
+            self._authorize_path(request.user, scope, request.method)
+        match place.page:
+            case "version" if not place.rest:
+                return json_answer(self._version)
+            case "healthz" | "livez" | "readyz" if len(place.rest) <= 1:
+                return health_answer(place.page, "".join(place.rest), self._checks, request)
+            case "metrics" if not place.rest:
+                return Answer(200, self._metrics.exposition().encode(), _PROMETHEUS)
+            case "openapi":
+                return await openapi_answer(place.rest, request, self._openapi)
+            case _:
+                raise PageNotFound(place.page)
+
+    def _identify(self, scope: Scope, headers: dict[bytes, bytes], place: Place) -> User:
+        credentials = Credentials(
+            read_bearer_token(headers.get(b"authorization", b"")),
+            scope.get("state", {}).get("peer_subject", ()),
+        )
+        user = identify(self._authenticator, credentials)
+        public = isinstance(place, ServerPath) and place.page in _PUBLIC_PAGES
+        if user is ANONYMOUS and not public:
+            raise Unauthorized("Unauthorized")
+        other = read_impersonation(scope["headers"])
+        return user if other is None else self._impersonated(user, other)
+
+    def _impersonated(self, user: User, other: Impersonation) -> User:
+        """Being somebody else is a right of its own, for each of their names."""
+        for resource, name in (("users", other.user), *(("groups", g) for g in other.groups)):
+            wanted = Attributes("impersonate", "", "v1", resource, name=name)
+            require(self._authorizer, user, wanted)
+        return other.as_user()
+
+    def _authorize(self, user: User, target: Target, verb: str) -> None:
+        kind = target.kind
+        wanted = Attributes(
+            verb,
+            kind.group,
+            kind.version,
+            kind.plural,
+            target.subresource,
+            target.namespace,
+            target.name,
+        )
+        require(self._authorizer, user, wanted)
+
+    def _authorize_path(self, user: User, scope: Scope, method: str) -> None:
+        require(self._authorizer, user, Attributes(method.lower(), path=scope["path"]))
+
+    # --- sessions -------------------------------------------------------------------------
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            session = await self._session(scope, receive)
+        except PageNotFound:
+            await _refuse_upgrade(send, text_answer("404 page not found\n", 404))
+        except ApiError as error:
+            await _refuse_upgrade(send, error_answer(error))
+        except Exception:
+            log.exception("a session on %s failed", scope["raw_path"])
+            await _refuse_upgrade(send, error_answer(InternalError(_LOGGED)))
+        else:
+            await send({"type": "websocket.accept", "subprotocol": session.protocol or None})
+            labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
+            self._metrics.count(*labels)
+            try:
+                await session.run(receive, send)
+            finally:
+                self._metrics.count(*labels, by=-1)
+
+    async def _session(self, scope: Scope, receive: Receive) -> Session:
+        """Raises what a plain request would get as its answer."""
+        place = locate(scope["raw_path"].decode("ascii", "replace"))
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        user = self._identify(scope, headers, place)
+        _require_same_origin(headers)
+        if not isinstance(place, Target) or place.subresource not in (*SESSIONS, "log"):
+            raise BadRequest("only exec, attach, portforward and log can be upgraded")
+        self._authorize(user, place, "create" if scope.get("method") == "POST" else "get")
+        query = parse_query(scope["query_string"])
+        if place.subresource == "log":
+            request = Request("GET", query, headers, user, receive)
+            answer = await self._endpoints.answer(request, place, "get")
+            return plain_stream(answer, scope["subprotocols"])
+        return await self._upgrades.open(place, query, scope["subprotocols"])
+
+
+class _Started:
+    """How far a request got before it was answered: what metrics count it under."""
+
+    __slots__ = ("at", "target", "verb")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.verb = ""
+        self.target: Target | None = None
+
+    def labels(self, method: str) -> tuple[str, str, str, str, str]:
+        """verb, group, version, resource, subresource"""
+        if self.target is None:
+            return method if method in _METHODS else "OTHER", "", "", "", ""
+        kind = self.target.kind
+        return self.verb.upper(), kind.group, kind.version, kind.plural, self.target.subresource
+
+
+def _require_same_origin(headers: dict[bytes, bytes]) -> None:
+    """Browsers open WebSockets to anybody, with the client certificate of whoever sits there.
+    They say on whose behalf; programs say nothing."""
+    origin = headers.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+        raise Forbidden("sessions are not opened for other sites")
+
+
+async def _refuse_upgrade(send: Send, answer: Answer) -> None:
+    headers = [(b"content-type", answer.content_type), *answer.headers]
+    start = {"type": "websocket.http.response.start", "status": answer.code, "headers": headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": answer.body})

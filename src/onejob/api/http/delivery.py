@@ -1,0 +1,125 @@
+"""Sending answers: whole or as streams, compressed where asked, ended when the server stops."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final
+
+from onejob.api.http.answers import (
+    GZIP_FROM_BYTES,
+    Answer,
+    Header,
+    compressed,
+    compressed_stream,
+)
+from onejob.api.http.incoming import Receive, Send
+
+#: Sent at once at most: what waits for a client that does not read is held twice, in the clear and
+#: encrypted.
+_SLICE_BYTES: Final = 256 * 1024
+
+
+class Delivery:
+    def __init__(self) -> None:
+        self._closing: asyncio.Future[None] | None = None
+        #: Whether the server is stopping.
+        self.closed = False
+
+    async def deliver(
+        self,
+        answer: Answer,
+        request_headers: dict[bytes, bytes],
+        method: str,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        body = answer.body
+        headers: list[Header] = [(b"content-type", answer.content_type), *answer.headers]
+        if _compressible(answer) and _accepts_gzip(request_headers):
+            body = compressed(body) if isinstance(body, bytes) else compressed_stream(body)
+            headers.append((b"content-encoding", b"gzip"))
+        if isinstance(body, bytes):
+            await _send_whole(answer.code, headers, body, send)
+            return
+        await send({"type": "http.response.start", "status": answer.code, "headers": headers})
+        if method != "HEAD":
+            await self._send_stream(body, receive, send, endless=answer.endless)
+        await send({"type": "http.response.body", "body": b""})
+
+    def close_streams(self) -> None:
+        """End every stream that has no end of its own, and all that would begin from now on."""
+        self.closed = True
+        if self._closing is not None and not self._closing.done():
+            self._closing.set_result(None)
+
+    async def _send_stream(
+        self, body: AsyncIterator[bytes], receive: Receive, send: Send, *, endless: bool
+    ) -> None:
+        """Send until the stream ends, the client goes away or the server stops."""
+        pump = asyncio.ensure_future(_pump(body, send))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        waiting: set[asyncio.Future[Any]] = {pump, gone}
+        if endless:
+            waiting.add(self._end_of_streams())
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            pump.cancel()
+            await asyncio.wait((pump, gone))
+        if not pump.cancelled():
+            pump.result()
+
+    def _end_of_streams(self) -> "asyncio.Future[None]":
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_future()
+            if self.closed:
+                self._closing.set_result(None)
+        return self._closing
+
+
+async def _send_whole(code: int, headers: list[Header], body: bytes, send: Send) -> None:
+    if code != 304:
+        headers.append((b"content-length", b"%d" % len(body)))
+    if code == 413:
+        # The rest of that body is not wanted on this connection.
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": code, "headers": headers})
+    last = max(0, (len(body) - 1) // _SLICE_BYTES * _SLICE_BYTES)
+    for start in range(0, last, _SLICE_BYTES):
+        piece = body[start : start + _SLICE_BYTES]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": body[last:] if last else body})
+
+
+async def _pump(body: AsyncIterator[bytes], send: Send) -> None:
+    if not isinstance(body, AsyncGenerator):
+        body = _generated(body)
+    async with aclosing(body) as pieces:
+        async for piece in pieces:
+            for start in range(0, len(piece), _SLICE_BYTES):
+                # Of most pieces, this is all.
+                part = piece[start : start + _SLICE_BYTES]
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+
+
+async def _generated(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    async for piece in body:
+        yield piece
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _compressible(answer: Answer) -> bool:
+    """Large documents are; streams without an end and texts are wanted as they come."""
+    if answer.endless or answer.content_type.startswith(b"text/"):
+        return False
+    return not isinstance(answer.body, bytes) or len(answer.body) > GZIP_FROM_BYTES
+
+
+def _accepts_gzip(headers: dict[bytes, bytes]) -> bool:
+    offered = headers.get(b"accept-encoding", b"")
+    return b"gzip" in offered and b"gzip;q=0" not in offered.replace(b" ", b"")

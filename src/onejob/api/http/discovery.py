@@ -1,0 +1,140 @@
+"""What is served: the discovery documents, in their legacy and their aggregated form. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from onejob.wire.kinds import GROUPS, SERVED_KINDS, Kind, Subresource
+
+_ADDRESSES = "serverAddressByClientCIDRs"
+
+
+def api_versions(address: str) -> dict[str, Any]:
+    """GET /api"""
+    return {
+        "kind": "APIVersions",
+        "versions": _versions(""),
+        _ADDRESSES: [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    }
+
+
+def api_group_list() -> dict[str, Any]:
+    """GET /apis"""
+    groups = [_group(group) for group in GROUPS if group]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def api_group(group: str) -> dict[str, Any]:
+    """GET /apis/GROUP"""
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+
+
+def api_resource_list(group: str, version: str) -> dict[str, Any]:
+    """GET /api/v1 and /apis/GROUP/VERSION"""
+    resources = []
+    for kind in _kinds(group, version):
+        resources.append(_resource(kind))
+        resources += [_legacy_subresource(kind, sub) for sub in kind.subresources]
+    resources.sort(key=lambda resource: str(resource["name"]))
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": resources,
+    }
+
+
+def aggregated(version: str, *, core: bool) -> dict[str, Any]:
+    """GET /api (core) and /apis as one APIGroupDiscoveryList."""
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": [_aggregated_group(group) for group in GROUPS if (not group) == core],
+    }
+
+
+def _kinds(group: str, version: str) -> Sequence[Kind]:
+    return [kind for kind in SERVED_KINDS if (kind.group, kind.version) == (group, version)]
+
+
+def _versions(group: str) -> list[str]:
+    return list(dict.fromkeys(kind.version for kind in SERVED_KINDS if kind.group == group))
+
+
+def _group(group: str) -> dict[str, Any]:
+    versions = [
+        {"groupVersion": f"{group}/{version}", "version": version} for version in _versions(group)
+    ]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resource(kind: Kind) -> dict[str, Any]:
+    resource: dict[str, Any] = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        resource["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        resource["categories"] = list(kind.categories)
+    return resource
+
+
+def _legacy_subresource(kind: Kind, sub: Subresource) -> dict[str, Any]:
+    resource: dict[str, Any] = {
+        "name": f"{kind.plural}/{sub.name}",
+        "singularName": "",
+        "namespaced": kind.namespaced,
+    }
+    if sub.group:
+        resource["group"] = sub.group
+    if sub.version:
+        resource["version"] = sub.version
+    return {**resource, "kind": sub.kind or kind.kind, "verbs": list(sub.verbs)}
+
+
+def _aggregated_group(group: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": group, "creationTimestamp": None}
+        if group
+        else {"creationTimestamp": None},
+        "versions": [
+            {
+                "version": version,
+                "freshness": "Current",
+                "resources": [_aggregated_resource(kind) for kind in _kinds(group, version)],
+            }
+            for version in _versions(group)
+        ],
+    }
+
+
+def _aggregated_resource(kind: Kind) -> dict[str, Any]:
+    resource: dict[str, Any] = {
+        "resource": kind.plural,
+        "responseKind": {"group": "", "version": "", "kind": kind.kind},
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        resource["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        resource["categories"] = list(kind.categories)
+    if kind.subresources:
+        resource["subresources"] = [
+            {
+                "subresource": sub.name,
+                "responseKind": {
+                    "group": sub.group,
+                    "version": sub.version,
+                    "kind": sub.kind or kind.kind,
+                },
+                "verbs": list(sub.verbs),
+            }
+            for sub in kind.subresources
+        ]
+    return resource

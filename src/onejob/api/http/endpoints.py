@@ -1,0 +1,417 @@
+"""The verbs over HTTP: a request becomes options and a body, an outcome becomes an answer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Final, NoReturn, TypeVar
+
+import msgspec
+
+from onejob.api.access.authorization import Authorizer
+from onejob.api.access.reviews import review
+from onejob.api.http.answers import Answer, Header, warning_headers
+from onejob.api.http.incoming import Request
+from onejob.api.http.negotiation import negotiate
+from onejob.api.http.representations import (
+    as_protobuf,
+    as_yaml,
+    by_worker,
+    enclosed,
+    enclosed_yaml,
+    in_turns,
+    is_status,
+    list_metadata,
+    list_pieces,
+    require_form,
+)
+from onejob.api.http.routing import Target
+from onejob.api.http.streams import Rendering, begun, resumed, watch_lines
+from onejob.api.http.tables import parse_include_object, table_pieces
+from onejob.api.input.decoding import decode_body, decode_patch, weight
+from onejob.api.input.query import (
+    delete_options_from_body,
+    delete_options_from_query,
+    first,
+    list_options,
+    watch_options,
+    write_options,
+)
+from onejob.api.schema.protobuf_encoding import encode_list
+from onejob.api.service import Service
+from onejob.api.sessions.pod_streams import (
+    LogSource,
+    choose_container,
+    is_scheduled,
+    log_options,
+    require_running,
+    session_request,
+)
+from onejob.api.sessions.upgrades import SESSIONS
+from onejob.api.strategy import Document
+from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, LARGE_BYTES, Turns
+from onejob.api.usage import UsageReader, UsageSource
+from onejob.objects.job import read_job
+from onejob.objects.meta import PODS
+from onejob.objects.pod import read_pod
+from onejob.wire.errors import BadRequest, NotAcceptable, RequestTooLarge
+from onejob.wire.kinds import BY_RESOURCE, METRICS_GROUP, Kind
+from onejob.wire.requests import DeleteOptions, ListOptions, ListOutcome, Outcome
+
+T = TypeVar("T")
+
+_TEXT: Final = b"text/plain"
+_POD: Final = BY_RESOURCE[PODS]
+_REVIEW_GROUPS: Final = frozenset(("authentication.k8s.io", "authorization.k8s.io"))
+#: How long a log may keep us from saying that there is one.
+_LOG_PATIENCE_SECONDS: Final = 0.25
+_WATCH_SECONDS: Final = (1800, 3600)
+
+_ORPHANS_WARNING: Final = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
+    "to remove them or set propagationPolicy=Orphan to suppress this warning"
+)
+
+
+class Endpoints:
+    def __init__(
+        self,
+        service: Service,
+        *,
+        authorizer: Authorizer,
+        rng: Random,
+        logs: LogSource | None = None,
+        usage: UsageSource | None = None,
+    ) -> None:
+        self._service = service
+        self._usage = UsageReader(service, usage)
+        self._authorizer = authorizer
+        self._rng = rng
+        self._logs = logs
+
+    async def answer(self, request: Request, target: Target, verb: str) -> Answer:
+        if verb not in ("get", "list", "watch"):
+            _require_answerable(request, target, is_list=verb == "deletecollection")
+        if target.kind.group == METRICS_GROUP:
+            return await self._measured(request, target)
+        match verb:
+            case "get":
+                return await self._get(request, target)
+            case "list":
+                return await self._list(request, target)
+            case "watch":
+                return await self._watch(request, target)
+            case "create":
+                return await self._create(request, target)
+            case "update":
+                return await self._update(request, target)
+            case "patch":
+                return await self._patch(request, target)
+            case "delete":
+                return await self._delete(request, target)
+            case "deletecollection":
+                return await self._delete_collection(request, target)
+            case _:
+                raise AssertionError(f"routing let an unknown verb pass: {verb}")
+
+    # --- reading --------------------------------------------------------------------------
+
+    async def _get(self, request: Request, target: Target) -> Answer:
+        if target.subresource == "pods":
+            return await self._pods_of_job(request, target)
+        if target.subresource == "log":
+            return await self._log(request, target)
+        if target.subresource in SESSIONS:
+            await self._refuse_session(request, target)
+        if at_least := first(request.query, "resourceVersion"):
+            self._service.require_reached(at_least)
+        document = await self._service.get(target.kind, target.namespace, target.name)
+        return await self._object(request, target.kind, Outcome(200, document))
+
+    async def _list(self, request: Request, target: Target) -> Answer:
+        options = list_options(request.query)
+        # Refuse what cannot be answered before anything is read.
+        representation = negotiate(request.header(b"accept"))
+        require_form(representation, target.kind, is_list=True)
+        outcome = await self._service.list(target.kind, target.namespace, options)
+        return await self._listing(request, target.kind, outcome)
+
+    async def _measured(self, request: Request, target: Target) -> Answer:
+        """What Pods and nodes use has one form only, as a whole."""
+        representation = negotiate(request.header(b"accept"), tables=False)
+        if representation.form or representation.media == "protobuf":
+            raise NotAcceptable("metrics are served as whole objects, in JSON and YAML only")
+        if target.name:
+            document = await self._usage.get(target.kind, target.namespace, target.name)
+        else:
+            options = list_options(request.query)
+            document = await self._usage.list(target.kind, target.namespace, options)
+        if representation.media == "yaml":
+            document = await as_yaml(document, self._service.worker)
+        return Answer(200, document, representation.content_type.encode())
+
+    async def _pods_of_job(self, request: Request, target: Target) -> Answer:
+        job = await self._service.get(target.kind, target.namespace, target.name)
+        uid = read_job(job).metadata.uid
+        found = await self._service.list(_POD, target.namespace, ListOptions())
+        owned = []
+        turns = Turns()
+        for document in found.documents:
+            await turns.spend(len(document) + DOCUMENT_COST)
+            controller = read_pod(document).metadata.controller_ref
+            if controller is not None and controller.uid == uid:
+                owned.append(document)
+        return await self._listing(request, _POD, ListOutcome(tuple(owned), found.revision))
+
+    async def _log(self, request: Request, target: Target) -> Answer:
+        options = log_options(request.query, target.name)
+        document = await self._service.get(_POD, target.namespace, target.name)
+        pod: Document = msgspec.json.decode(document)
+        container = choose_container(pod, first(request.query, "container"))
+        if self._logs is None or not is_scheduled(pod) or request.method == "HEAD":
+            # Nothing has run yet, or nobody will read it: then nothing is opened.
+            return Answer(200, b"", _TEXT)
+        pieces = await self._logs.logs(target.namespace, target.name, container, options)
+        first_piece = await begun(pieces, _LOG_PATIENCE_SECONDS)
+        return Answer(200, resumed(first_piece, pieces), _TEXT, endless=options.follow)
+
+    async def _refuse_session(self, request: Request, target: Target) -> NoReturn:
+        """Clients whose upgrade was refused ask again in an older way, and show the answer to
+        that: so it says first what was wrong with the session."""
+        document = await self._service.get(_POD, target.namespace, target.name)
+        pod: Document = msgspec.json.decode(document)
+        if target.subresource == "portforward":
+            require_running(pod, "forward ports of")
+        else:
+            attach = target.subresource == "attach"
+            session_request(pod, request.query, target.namespace, target.name, attach=attach)
+        raise BadRequest("Upgrade request required")
+
+    async def _watch(self, request: Request, target: Target) -> Answer:
+        options = watch_options(
+            request.query, self._rng.randint(*_WATCH_SECONDS), only_name=target.name
+        )
+        representation = negotiate(request.header(b"accept"), watch=True)
+        require_form(representation, target.kind, is_list=False)
+        render = Rendering(self._service, target.kind, representation, request)
+        batches = self._service.watch(target.kind, target.namespace, options)
+        # A watch that is refused is refused at once; then the answer is that error. All others
+        # get their headers now, not with the first event.
+        first_batch = await begun(batches, 0)
+        lines = watch_lines(batches, first_batch, render)
+        return Answer(200, lines, render.stream_type, endless=True)
+
+    # --- writing --------------------------------------------------------------------------
+
+    async def _create(self, request: Request, target: Target) -> Answer:
+        if target.subresource in SESSIONS:
+            await self._refuse_session(request, target)
+        options = write_options(
+            request.query, request.user, request.header(b"user-agent"), "CreateOptions"
+        )
+        (body, problems), size = await self._decoded(_decode_object, request)
+        kind = target.kind
+        if kind.group in _REVIEW_GROUPS:
+            if size > INLINE_BYTES:
+                raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
+            reviewed = review(kind, target.namespace, body, request.user, self._authorizer)
+            return await self._object(request, kind, Outcome(201, msgspec.json.encode(reviewed)))
+        outcome = await self._service.create(
+            kind,
+            target.namespace,
+            body,
+            options,
+            name=target.name,
+            subresource=target.subresource,
+            problems=problems,
+            size=size,
+        )
+        return await self._object(request, kind, outcome)
+
+    async def _update(self, request: Request, target: Target) -> Answer:
+        options = write_options(
+            request.query, request.user, request.header(b"user-agent"), "UpdateOptions"
+        )
+        (body, problems), size = await self._decoded(_decode_object, request)
+        _require_name(body, target.name)
+        outcome = await self._service.update(
+            target.kind,
+            target.namespace,
+            target.name,
+            body,
+            options,
+            subresource=target.subresource,
+            problems=problems,
+            size=size,
+        )
+        return await self._object(request, target.kind, outcome)
+
+    async def _patch(self, request: Request, target: Target) -> Answer:
+        (patch_type, patch), size = await self._decoded(decode_patch, request)
+        options = write_options(
+            request.query,
+            request.user,
+            request.header(b"user-agent"),
+            "PatchOptions",
+            patch_type=patch_type,
+        )
+        if patch_type == "apply":
+            _require_kind(patch.document)
+        outcome = await self._service.patch(
+            target.kind,
+            target.namespace,
+            target.name,
+            patch_type,
+            patch.document,
+            options,
+            subresource=target.subresource,
+            problems=patch.problems,
+            size=size,
+        )
+        return await self._object(request, target.kind, outcome)
+
+    async def _delete(self, request: Request, target: Target) -> Answer:
+        options = await self._delete_options(request)
+        outcome = await self._service.delete(target.kind, target.namespace, target.name, options)
+        return await self._object(
+            request,
+            target.kind,
+            outcome,
+            extra_warnings=self._deletion_warnings(target.kind, options),
+        )
+
+    async def _delete_collection(self, request: Request, target: Target) -> Answer:
+        selection = list_options(request.query)
+        options = await self._delete_options(request)
+        outcome = await self._service.delete_collection(
+            target.kind, target.namespace, selection, options
+        )
+        return await self._listing(
+            request, target.kind, outcome, self._deletion_warnings(target.kind, options)
+        )
+
+    def _deletion_warnings(self, kind: Kind, options: DeleteOptions) -> Sequence[str]:
+        surprising = self._service.strategies[kind.resource].default_propagation == "Orphan"
+        return (_ORPHANS_WARNING,) if surprising and not options.propagation else ()
+
+    async def _delete_options(self, request: Request) -> DeleteOptions:
+        body = await request.body()
+        if not body:
+            return delete_options_from_query(request.query, request.user)
+        if len(body) > INLINE_BYTES:
+            raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
+        document, _ = _decode_object(body, request.header(b"content-type"))
+        return delete_options_from_body(document, request.user)
+
+    async def _decoded(self, decode: Callable[[bytes, str], T], request: Request) -> tuple[T, int]:
+        """What the body holds, and how much work that is, in bytes."""
+        body, content_type = await request.body(), request.header(b"content-type")
+        size = weight(body, content_type)
+        if size <= INLINE_BYTES:
+            return decode(body, content_type), size
+        return await self._service.worker.run(decode, body, content_type), size
+
+    # --- answering ------------------------------------------------------------------------
+
+    async def _object(
+        self,
+        request: Request,
+        kind: Kind,
+        outcome: Outcome,
+        *,
+        extra_warnings: Sequence[str] = (),
+    ) -> Answer:
+        representation = negotiate(request.header(b"accept"), tables="get" in kind.verbs)
+        document = outcome.document
+        as_stored = self._service.strategies[kind.resource].shows_as_stored
+        if (representation.form or not as_stored) and not is_status(document):
+            require_form(representation, kind, is_list=False)
+            document = Rendering(self._service, kind, representation, request).render(document)
+        if representation.media == "yaml":
+            document = await as_yaml(document, self._service.worker)
+        elif representation.media == "protobuf":
+            document = await as_protobuf(document, self._service.worker)
+        headers = warning_headers((*outcome.warnings, *extra_warnings))
+        return Answer(outcome.code, document, representation.content_type.encode(), headers)
+
+    async def _shown(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
+        strategy = self._service.strategies[kind.resource]
+        if strategy.shows_as_stored:
+            return outcome
+        documents: list[bytes] = []
+        turns = Turns()
+        for document in outcome.documents:
+            await turns.spend(len(document) + DOCUMENT_COST)
+            documents.append(strategy.shown(document))
+        return msgspec.structs.replace(outcome, documents=tuple(documents))
+
+    async def _listing(
+        self, request: Request, kind: Kind, outcome: ListOutcome, warnings: Sequence[str] = ()
+    ) -> Answer:
+        representation = negotiate(request.header(b"accept"))
+        require_form(representation, kind, is_list=True)
+        pieces: Iterator[bytes]
+        outcome = await self._shown(kind, outcome)
+        if representation.media == "protobuf":
+            document = await self._service.worker.run(
+                encode_list, kind, list_metadata(outcome), outcome.documents
+            )
+            content_type = representation.content_type.encode()
+            return Answer(200, document, content_type, warning_headers(warnings))
+        enclose = enclosed_yaml if representation.media == "yaml" else enclosed
+        if representation.form == "Table":
+            pieces = table_pieces(
+                outcome,
+                self._service.strategies[kind.resource],
+                parse_include_object(first(request.query, "includeObject")),
+                self._service.clock.now(),
+                enclose,
+            )
+        else:
+            pieces = list_pieces(outcome, kind, representation.form, enclose)
+        headers: tuple[Header, ...] = warning_headers(warnings)
+        large = any(len(document) > LARGE_BYTES for document in outcome.documents)
+        if enclose is enclosed_yaml or (large and representation.form == "Table"):
+            stream = by_worker(pieces, self._service.worker)
+            return Answer(200, stream, representation.content_type.encode(), headers)
+        start = next(pieces)
+        following = next(pieces, None)
+        if following is None:
+            return Answer(200, start, headers=headers)
+        return Answer(200, in_turns(start + following, pieces), headers=headers)
+
+
+def _require_answerable(request: Request, target: Target, *, is_list: bool) -> None:
+    """Asked before anything is written: a write is either answered or not done."""
+    tables = "get" in target.kind.verbs and target.subresource not in ("binding", "eviction")
+    representation = negotiate(request.header(b"accept"), tables=tables)
+    require_form(representation, target.kind, is_list=is_list)
+    if representation.form == "Table":
+        parse_include_object(first(request.query, "includeObject"))
+
+
+def _decode_object(body: bytes, content_type: str) -> tuple[Document, Sequence[str]]:
+    document, problems = decode_body(body, content_type)
+    if not isinstance(document, dict):
+        raise BadRequest("the body of the request must be an object")
+    return document, problems
+
+
+def _require_name(body: Document, name: str) -> None:
+    """What replaces an object says which; asked before anybody looks whether it exists."""
+    metadata = body.get("metadata")
+    given = metadata.get("name") if isinstance(metadata, dict) else None
+    if not given:
+        raise BadRequest(
+            f"the name of the object ({name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
+    if given != name:
+        raise BadRequest(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
+
+
+def _require_kind(applied: Document) -> None:
+    """An apply is kept as it was sent, so it cannot leave to the URL what it is about."""
+    for field in ("apiVersion", "kind"):
+        if not applied.get(field):
+            raise BadRequest(f"an apply patch must say its {field}")

@@ -1,0 +1,211 @@
+"""Stored documents in the form a client asked for: whole, metadata only, lists, watch events.
+
+Documents are stored as JSON bytes and leave as the same bytes wherever possible. Long lists
+are produced piece by piece, so that no single step holds up the event loop.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from onejob.api.http.negotiation import Representation
+from onejob.api.schema.protobuf_encoding import encode_object, has_message
+from onejob.api.turns import Worker
+from onejob.wire.errors import NotAcceptable
+from onejob.wire.kinds import Kind
+from onejob.wire.requests import ListOutcome
+
+#: What one piece of a streamed list holds at most, about: rendering a row of a Table takes
+#: tens of microseconds, however short it is.
+_PIECE_BYTES: Final = 128 * 1024
+_PIECE_ITEMS: Final = 64
+#: YAML this long is written on another thread: it takes milliseconds per object.
+_YAML_INLINE_BYTES: Final = 4 * 1024
+#: Protobuf is made on another thread if it is this long.
+_PROTOBUF_INLINE_BYTES: Final = 16 * 1024
+#: A piece of a list: written without a break for others.
+_YAML_PIECE_BYTES: Final = 16 * 1024
+
+META_VERSION: Final = "meta.k8s.io/v1"
+_PARTIAL_HEAD: Final = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":'
+
+
+class _MetadataOnly(msgspec.Struct):
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_read_metadata: Callable[[bytes], _MetadataOnly] = msgspec.json.Decoder(_MetadataOnly).decode
+
+
+def metadata_only(document: bytes) -> bytes:
+    """A PartialObjectMetadata, cut out of the document without decoding it."""
+    return _PARTIAL_HEAD + bytes(_read_metadata(document).metadata) + b"}"
+
+
+def list_item(document: bytes, kind: Kind) -> bytes:
+    """The document without apiVersion and kind, which the list says once for all."""
+    head = _item_head(kind)
+    if document.startswith(head):
+        return b"{" + document[len(head) :]
+    # Written in another order: take the long way.
+    decoded: dict[str, Any] = msgspec.json.decode(document)
+    decoded.pop("apiVersion", None)
+    decoded.pop("kind", None)
+    return msgspec.json.encode(decoded)
+
+
+def list_metadata(outcome: ListOutcome) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": str(outcome.revision)}
+    if outcome.continue_token:
+        metadata["continue"] = outcome.continue_token
+    if outcome.remaining is not None:
+        metadata["remainingItemCount"] = outcome.remaining
+    return metadata
+
+
+def list_pieces(
+    outcome: ListOutcome, kind: Kind, form: str, enclose: "Enclose | None" = None
+) -> Iterator[bytes]:
+    """A list in JSON, or as `enclose` has it, in pieces of roughly even size."""
+    if form == "PartialObjectMetadataList":
+        list_kind, api_version = form, META_VERSION
+        render = metadata_only
+    else:
+        list_kind, api_version = f"{kind.kind}List", kind.api_version
+
+        def render(document: bytes) -> bytes:
+            return list_item(document, kind)
+
+    head = {"kind": list_kind, "apiVersion": api_version, "metadata": list_metadata(outcome)}
+    yield from (enclose or enclosed)(
+        msgspec.json.encode(head)[:-1] + b',"items":[', map(render, outcome.documents), b"]}"
+    )
+
+
+def enclosed(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
+    """head, then the items with commas between, then tail; joined into larger pieces."""
+    pending, size = [head], len(head)
+    comma = b""
+    for item in items:
+        pending.append(comma)
+        pending.append(item)
+        comma = b","
+        size += len(item)
+        if size >= _PIECE_BYTES or len(pending) >= 2 * _PIECE_ITEMS:
+            yield b"".join(pending)
+            pending, size = [], 0
+    pending.append(tail)
+    yield b"".join(pending)
+
+
+Enclose: TypeAlias = Callable[[bytes, Iterator[bytes], bytes], Iterator[bytes]]
+
+
+def enclosed_yaml(head: bytes, items: Iterator[bytes], tail: bytes) -> Iterator[bytes]:
+    """The same as YAML. The list is the last field of what encloses it, and stands last."""
+    document: dict[str, Any] = msgspec.json.decode(head + tail)
+    field = list(document)[-1]
+    del document[field]
+    yield _dump(document)
+    pending: list[Any] = []
+    size = 0
+    key = f"{field}:\n".encode()
+    for item in items:
+        pending.append(msgspec.json.decode(item))
+        size += len(item)
+        if size >= _YAML_PIECE_BYTES:
+            yield key + _dump(pending)
+            pending, size, key = [], 0, b""
+    if pending:
+        yield key + _dump(pending)
+    elif key:
+        yield f"{field}: []\n".encode()
+
+
+async def by_worker(pieces: Iterator[bytes], worker: Worker) -> AsyncIterator[bytes]:
+    """Pieces that take long to make."""
+    while (piece := await worker.turn(_next, pieces)) is not None:
+        yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    return next(pieces, None)
+
+
+async def in_turns(first: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Pieces with a turn for everybody else between them."""
+    yield first
+    for piece in rest:
+        await asyncio.sleep(0)
+        yield piece
+
+
+async def as_yaml(document: bytes, worker: Worker) -> bytes:
+    if len(document) < _YAML_INLINE_BYTES:
+        return _to_yaml(document)
+    return await worker.turn(_to_yaml, document)
+
+
+async def as_protobuf(document: bytes, worker: Worker) -> bytes:
+    if len(document) < _PROTOBUF_INLINE_BYTES:
+        return encode_object(document)
+    return await worker.turn(encode_object, document)
+
+
+def require_form(representation: Representation, kind: Kind, *, is_list: bool) -> None:
+    """Lists and objects each have their own metadata-only form, and few kinds no protobuf."""
+    form = representation.form
+    if representation.media == "protobuf" and not has_message(kind):
+        raise NotAcceptable(f"there is no protobuf of {kind.plural}, only JSON and YAML")
+    if is_list and form == "PartialObjectMetadata":
+        raise NotAcceptable(
+            f"you requested PartialObjectMetadata, but the requested object is a list "
+            f"({kind.kind}List)"
+        )
+    if not is_list and form == "PartialObjectMetadataList":
+        raise NotAcceptable(
+            f"you requested PartialObjectMetadataList, but the requested object is not a list "
+            f"({kind.kind})"
+        )
+
+
+WATCH_LINE_TAIL: Final = b"}\n"
+
+
+def watch_line_head(event_type: str) -> bytes:
+    return b'{"type":"%s","object":' % event_type.encode()
+
+
+def watch_line(event_type: str, document: bytes) -> bytes:
+    return b"".join((watch_line_head(event_type), document, WATCH_LINE_TAIL))
+
+
+def is_status(document: bytes) -> bool:
+    """Whether an answer is a Status, which has no other forms."""
+    return document.startswith(b'{"kind":"Status",')
+
+
+_ITEM_HEADS: dict[str, bytes] = {}
+
+
+def _item_head(kind: Kind) -> bytes:
+    name = f"{kind.api_version}/{kind.kind}"
+    head = _ITEM_HEADS.get(name)
+    if head is None:
+        head = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.kind}",'.encode()
+        _ITEM_HEADS[name] = head
+    return head
+
+
+def _to_yaml(document: bytes) -> bytes:
+    return _dump(msgspec.json.decode(document))
+
+
+def _dump(value: Any) -> bytes:
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(value, Dumper=dumper, allow_unicode=True)
+    return text.encode()

@@ -1,0 +1,174 @@
+"""Paths of the Kubernetes API: which kind, which object, which verb. Pure.
+
+A path is split on slashes and looked up in tables; nothing is matched by regular expression,
+which is what keeps a request cheap.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+from urllib.parse import unquote
+
+from onejob.api.short_cache import short_cache
+from onejob.wire.errors import MethodNotAllowed, NotFound
+from onejob.wire.kinds import BY_PATH, GROUPS, SERVED_KINDS, Kind, Subresource
+
+
+class PageNotFound(Exception):
+    """No such path at all: answered in plain text, as upstream does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The collection, object or subresource that a path names."""
+
+    kind: Kind
+    #: "" for cluster-scoped kinds and for lists over all namespaces.
+    namespace: str = ""
+    #: "" for a collection.
+    name: str = ""
+    subresource: str = ""
+    #: Named by one of the deprecated paths under `/watch/`; then only GET is served.
+    watch: bool = False
+
+    @property
+    def all_namespaces(self) -> bool:
+        return self.kind.namespaced and not self.namespace
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPath:
+    """A discovery document: /api, /apis, /apis/GROUP, /apis/GROUP/VERSION."""
+
+    #: "" is the core group, None both /api and /apis roots' "all groups".
+    group: str | None
+    version: str = ""
+    legacy_root: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPath:
+    """Something the server says about itself: `page` is the first segment of the path."""
+
+    page: Literal["version", "healthz", "livez", "readyz", "metrics", "openapi"]
+    rest: tuple[str, ...] = ()
+
+
+Place: TypeAlias = Target | GroupPath | ServerPath
+
+_SERVER_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz", "metrics", "openapi"))
+_VERSIONS: Final = frozenset((kind.group, kind.version) for kind in SERVED_KINDS)
+_NAMESPACES: Final = BY_PATH["", "v1", "namespaces"]
+
+_COLLECTION_VERBS: Final = {
+    "GET": "list",
+    "HEAD": "list",
+    "POST": "create",
+    "DELETE": "deletecollection",
+}
+_OBJECT_VERBS: Final = {
+    "GET": "get",
+    "HEAD": "get",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+_SUBRESOURCE_VERBS: Final = {**_OBJECT_VERBS, "POST": "create"}
+
+
+@short_cache(4096)
+def locate(raw_path: str) -> Place:
+    """What a path stands for. Raises PageNotFound, or NotFound within a known group."""
+    segments = tuple(unquote(segment) for segment in raw_path.strip("/").split("/"))
+    root, rest = segments[0], segments[1:]
+    if root == "api":
+        return _in_group("", rest) if rest else GroupPath(None, legacy_root=True)
+    if root == "apis":
+        if not rest:
+            return GroupPath(None)
+        if rest[0] not in GROUPS or not rest[0]:
+            raise PageNotFound(raw_path)
+        return _in_group(rest[0], rest[1:]) if rest[1:] else GroupPath(rest[0])
+    if root in _SERVER_PAGES:
+        return ServerPath(root, rest)  # type: ignore[arg-type]
+    raise PageNotFound(raw_path)
+
+
+def verb_for(method: str, target: Target) -> str:
+    """The verb of a request, `list` standing for `watch` too. Raises MethodNotAllowed."""
+    if target.watch:
+        verb = "watch" if method == "GET" else None
+        allowed: tuple[str, ...] = target.kind.verbs
+    elif target.subresource:
+        verb = _SUBRESOURCE_VERBS.get(method)
+        allowed = _subresource(target).verbs
+    elif target.name:
+        verb = _OBJECT_VERBS.get(method)
+        allowed = target.kind.verbs
+    else:
+        verb = _COLLECTION_VERBS.get(method)
+        # Bodies name no namespace to create in, so only reading spans namespaces.
+        allowed = ("list",) if target.all_namespaces else target.kind.verbs
+        if target.all_namespaces and "list" not in target.kind.verbs:
+            allowed = ()
+    if verb is None or verb not in allowed:
+        raise MethodNotAllowed("the server does not allow this method on the requested resource")
+    return verb
+
+
+def _in_group(group: str, rest: tuple[str, ...]) -> Place:
+    version, rest = rest[0], rest[1:]
+    if (group, version) not in _VERSIONS:
+        raise PageNotFound(version)
+    if not rest:
+        return GroupPath(group, version)
+    if rest[0] == "watch":
+        return _watched(_resource_path(group, version, rest[1:]))
+    return _resource_path(group, version, rest)
+
+
+def _watched(target: Target) -> Target:
+    if target.subresource or "watch" not in target.kind.verbs:
+        raise _no_such_resource()
+    return replace(target, watch=True)
+
+
+def _resource_path(group: str, version: str, rest: tuple[str, ...]) -> Target:
+    if not rest:
+        raise _no_such_resource()
+    if rest[0] == "namespaces" and not group and _is_about_namespaces(rest[1:]):
+        return _target(_NAMESPACES, "", rest[1:])
+    if rest[0] == "namespaces" and len(rest) > 2:
+        kind = BY_PATH.get((group, version, rest[2]))
+        if kind is None or not kind.namespaced or not rest[1]:
+            raise _no_such_resource()
+        return _target(kind, rest[1], rest[3:])
+    kind = BY_PATH.get((group, version, rest[0]))
+    if kind is None or (kind.namespaced and len(rest) > 1):
+        raise _no_such_resource()
+    return _target(kind, "", rest[1:])
+
+
+def _is_about_namespaces(rest: tuple[str, ...]) -> bool:
+    """Whether what follows `namespaces` names a Namespace, not what is in one."""
+    return len(rest) < 2 or _NAMESPACES.subresource(rest[1]) is not None
+
+
+def _target(kind: Kind, namespace: str, rest: tuple[str, ...]) -> Target:
+    name, subresource = (*rest, "", "")[:2]
+    if len(rest) > 2 or (rest and not name) or (len(rest) == 2 and not subresource):
+        raise _no_such_resource()
+    target = Target(kind, namespace, name, subresource)
+    if subresource:
+        _subresource(target)
+    return target
+
+
+def _subresource(target: Target) -> Subresource:
+    found = target.kind.subresource(target.subresource)
+    if found is None:
+        raise _no_such_resource()
+    return found
+
+
+def _no_such_resource() -> NotFound:
+    return NotFound("the server could not find the requested resource")

@@ -1,0 +1,162 @@
+"""What the server says about itself: health, version, metrics, discovery, OpenAPI."""
+
+import hashlib
+import platform
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from onejob.api.http.answers import Answer, Header, json_answer, text_answer
+from onejob.api.http.discovery import (
+    aggregated,
+    api_group,
+    api_group_list,
+    api_resource_list,
+    api_versions,
+)
+from onejob.api.http.incoming import Request
+from onejob.api.http.negotiation import (
+    aggregated_discovery_version,
+    negotiate,
+    prefers_protobuf_openapi,
+)
+from onejob.api.http.routing import GroupPath, PageNotFound
+from onejob.api.input.query import first
+from onejob.wire.errors import NotAcceptable
+
+#: A named condition of being healthy or ready: "" when it holds, else why it does not.
+Check = Callable[[], str]
+
+#: Named with an @ in Accept, which a Content-Type may not contain.
+_OPENAPI_V2_PROTOBUF: Final = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_IMMUTABLE: Final = (b"cache-control", b"public, immutable")
+
+
+class OpenApi(Protocol):
+    """The OpenAPI documents."""
+
+    async def prepare(self) -> None:
+        """To be awaited before the v3 documents are asked for."""
+
+    def root(self) -> bytes: ...
+
+    def document(self, path: str) -> tuple[bytes, str] | None:
+        """The v3 document of a group version (`api/v1`, `apis/batch/v1`) and its hash."""
+
+    async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
+        """The v2 document of everything and its hash."""
+
+
+def version_document(release: str) -> dict[str, str]:
+    """GET /version. `release` is the Kubernetes release whose API is served: `v1.37.0`."""
+    major, minor, *_ = release.removeprefix("v").split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": release,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": f"CPython {platform.python_version()}",
+        "platform": f"{platform.system().lower()}/{_architecture()}",
+    }
+
+
+def health_answer(page: str, name: str, checks: Mapping[str, Check], request: Request) -> Answer:
+    """`ok`, or which check failed; with `?verbose` a line per check."""
+    if name and name not in checks:
+        raise PageNotFound(name)
+    asked = {name: checks[name]} if name else checks
+    excluded = set(request.query.get("exclude", ()))
+    lines = []
+    healthy = True
+    for check_name, check in asked.items():
+        if check_name in excluded:
+            lines.append(f"[+]{check_name} excluded: ok")
+            continue
+        problem = check()
+        healthy = healthy and not problem
+        lines.append(f"[-]{check_name} failed: {problem}" if problem else f"[+]{check_name} ok")
+    if healthy and "verbose" not in request.query:
+        return text_answer("ok")
+    lines.append(f"{page} check {'passed' if healthy else 'failed'}")
+    return text_answer("\n".join(lines) + "\n", 200 if healthy else 500)
+
+
+def discovery_answer(place: GroupPath, request: Request, address: str) -> Answer:
+    accept = request.header(b"accept")
+    if place.group is None:
+        version = aggregated_discovery_version(accept)
+        if version:
+            body, tag = _aggregated_bytes(version, place.legacy_root)
+            content_type = (
+                f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+            )
+            return _cacheable(request, body, tag, content_type.encode())
+    _require_json(accept)
+    if place.group is None:
+        return json_answer(api_versions(address) if place.legacy_root else api_group_list())
+    if not place.version:
+        return json_answer(api_group(place.group))
+    return json_answer(api_resource_list(place.group, place.version))
+
+
+async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenApi) -> Answer:
+    if rest == ("v2",):
+        protobuf = prefers_protobuf_openapi(request.header(b"accept"))
+        body, tag = await openapi.version_2(protobuf=protobuf)
+        content_type = _OPENAPI_V2_PROTOBUF if protobuf else b"application/json"
+        return _cacheable(request, body, tag, content_type)
+    if rest[:1] == ("v3",):
+        await openapi.prepare()
+    if rest == ("v3",):
+        root = openapi.root()
+        return _cacheable(request, root, _tag(root), b"application/json")
+    if rest[:1] == ("v3",):
+        found = openapi.document("/".join(rest[1:]))
+        if found is not None:
+            body, tag = found
+            # The root names documents by hash; one that matches will never change.
+            fresh = first(request.query, "hash").strip('"') == tag
+            return _cacheable(
+                request, body, tag, b"application/json", (_IMMUTABLE,) if fresh else ()
+            )
+    raise PageNotFound("/".join(rest))
+
+
+def _cacheable(
+    request: Request,
+    body: bytes,
+    tag: str,
+    content_type: bytes,
+    headers: tuple[Header, ...] = (),
+) -> Answer:
+    quoted = f'"{tag}"'.encode()
+    headers = (*headers, (b"etag", quoted), (b"vary", b"Accept"))
+    if quoted in request.headers.get(b"if-none-match", b""):
+        return Answer(304, b"", content_type, headers)
+    return Answer(200, body, content_type, headers)
+
+
+def _require_json(accept: str) -> None:
+    if negotiate(accept).media != "json":
+        raise NotAcceptable("only the following media types are accepted: application/json")
+
+
+@lru_cache(maxsize=4)
+def _aggregated_bytes(version: str, core: bool) -> tuple[bytes, str]:
+    body = msgspec.json.encode(aggregated(version, core=core))
+    return body, _tag(body)
+
+
+def _tag(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest().upper()
+
+
+def _architecture() -> str:
+    machine = platform.machine().lower()
+    known: dict[str, Any] = {"x86_64": "amd64", "aarch64": "arm64"}
+    return str(known.get(machine, machine))

@@ -1,0 +1,182 @@
+"""Streams that are answers: when they may start, what their lines are, how they end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from onejob.api.http.answers import error_answer
+from onejob.api.http.incoming import Request
+from onejob.api.http.negotiation import Representation
+from onejob.api.http.representations import (
+    WATCH_LINE_TAIL,
+    metadata_only,
+    watch_line,
+    watch_line_head,
+)
+from onejob.api.http.tables import bookmark_table, object_table, parse_include_object
+from onejob.api.input.query import first
+from onejob.api.schema.protobuf_encoding import encode_event
+from onejob.api.service import Service
+from onejob.api.turns import DOCUMENT_COST, LARGE_BYTES, TURN_BYTES
+from onejob.wire.errors import ApiError
+from onejob.wire.kinds import Kind
+from onejob.wire.requests import WatchEvent
+
+T = TypeVar("T")
+
+#: What is sent at once, about: as much waits in memory for each client that does not read.
+_PIECE_BYTES: Final = 16 * 1024
+#: Protobuf and rows of Tables have to be made, which takes longer than to pass documents on.
+_MADE_TURN_BYTES: Final = TURN_BYTES // 4
+
+
+class Rendering:
+    """Documents and events in the form that one client asked for."""
+
+    def __init__(
+        self, service: Service, kind: Kind, representation: Representation, request: Request
+    ) -> None:
+        self._strategy = service.strategies[kind.resource]
+        self._clock = service.clock
+        self._form = representation.form
+        self._protobuf = representation.media == "protobuf"
+        self._made = self._protobuf or self._form == "Table"
+        self.turn_bytes = _MADE_TURN_BYTES if self._made else TURN_BYTES
+        self._worker = service.worker
+        self._include = parse_include_object(first(request.query, "includeObject"))
+        self._columns_sent = False
+
+    def render(self, document: bytes) -> bytes:
+        if not self._strategy.shows_as_stored:
+            document = self._strategy.shown(document)
+        if self._form == "Table":
+            with_columns, self._columns_sent = not self._columns_sent, True
+            return object_table(
+                document,
+                self._strategy,
+                self._include,
+                self._clock.now(),
+                with_columns=with_columns,
+            )
+        return metadata_only(document) if self._form else document
+
+    @property
+    def stream_type(self) -> bytes:
+        """The content type of a watch."""
+        if self._protobuf:
+            return b"application/vnd.kubernetes.protobuf;stream=watch"
+        return b"application/json"
+
+    def object(self, event: WatchEvent) -> bytes:
+        if event.type == "BOOKMARK" and self._form == "Table":
+            return bookmark_table(event.document)
+        return self.render(event.document)
+
+    async def made(self, events: Sequence[WatchEvent]) -> Iterable[bytes]:
+        """The pieces; of large documents they are made by the worker."""
+        pieces = self.pieces(events)
+        if self._made and any(len(event.document) > LARGE_BYTES for event in events):
+            return await self._worker.turn(list, pieces)
+        return pieces
+
+    def pieces(self, events: Sequence[WatchEvent]) -> Iterator[bytes]:
+        """The lines of events, small ones joined. A large document is the store's own until the
+        moment a piece of it is sent: watchers who do not read have no copies of it."""
+        joined: list[bytes] = []
+        size = 0
+        for event in events:
+            document = self.object(event)
+            if len(document) > _PIECE_BYTES and not self._protobuf:
+                yield b"".join((*joined, watch_line_head(event.type)))
+                for start in range(0, len(document), _PIECE_BYTES):
+                    yield document[start : start + _PIECE_BYTES]
+                joined, size = [WATCH_LINE_TAIL], 0
+                continue
+            line = self.line(event.type, document)
+            joined.append(line)
+            size += len(line)
+            if size >= _PIECE_BYTES:
+                yield b"".join(joined)
+                joined, size = [], 0
+        if joined:
+            yield b"".join(joined)
+
+    def line(self, event_type: str, document: bytes) -> bytes:
+        if self._protobuf:
+            return encode_event(event_type, document)
+        return watch_line(event_type, document)
+
+
+async def begun(items: AsyncIterator[T], patience_seconds: float) -> "asyncio.Future[T | None]":
+    """The first item on its way, None being the end. If it fails soon, that is raised here,
+    while there is still time to answer with an error."""
+    first_item = asyncio.ensure_future(anext(items, None))
+    try:
+        # What fails without waiting for anything has failed after two turns.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        if patience_seconds and not first_item.done():
+            await asyncio.wait((first_item,), timeout=patience_seconds)
+    except BaseException:
+        first_item.cancel()
+        raise
+    if first_item.done():
+        first_item.result()
+    return first_item
+
+
+async def resumed(
+    first_item: "asyncio.Future[bytes | None]", items: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    try:
+        item = await first_item
+        while item is not None:
+            yield item
+            item = await anext(items, None)
+    finally:
+        first_item.cancel()
+        await _close(items)
+
+
+async def _close(items: AsyncIterator[object]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()
+
+
+def in_slices(
+    events: Sequence[WatchEvent], turn_bytes: int = TURN_BYTES
+) -> Iterator[Sequence[WatchEvent]]:
+    """As many events as are joined before others get a turn."""
+    start = size = 0
+    for end, event in enumerate(events, 1):
+        size += len(event.document) + DOCUMENT_COST
+        if size >= turn_bytes:
+            yield events[start:end]
+            start, size = end, 0
+    if start < len(events):
+        yield events[start:]
+
+
+async def watch_lines(
+    batches: AsyncIterator[Sequence[WatchEvent]],
+    first_batch: "asyncio.Future[Sequence[WatchEvent] | None]",
+    lines: Rendering,
+) -> AsyncIterator[bytes]:
+    """Event lines, in few pieces. A failure is the last event: the headers are gone."""
+    try:
+        try:
+            events = await first_batch
+            while events is not None:
+                for turn in in_slices(events, lines.turn_bytes):
+                    for piece in await lines.made(turn):
+                        yield piece
+                    if turn[-1] is not events[-1]:
+                        await asyncio.sleep(0)
+                events = await anext(batches, None)
+        except ApiError as error:
+            body = error_answer(error).body
+            assert isinstance(body, bytes)
+            yield lines.line("ERROR", body)
+    finally:
+        first_batch.cancel()
+        await _close(batches)

@@ -1,0 +1,256 @@
+"""Reads the protobuf bodies that typed Go clients send (`kubectl create job`, `auth can-i`).
+
+A body becomes the same document that the client's JSON would have been, so nothing behind this
+module knows about protobuf. `protobuf_encoding` writes it.
+"""
+
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from onejob.api.input.decoding import MAX_VALUES, decode_json
+from onejob.api.schema.protobuf_fields import MAGIC, Field, field_table, message_name
+from onejob.api.schema.schema import load_schema
+from onejob.api.schema.shapes import (
+    ANYTHING,
+    BooleanShape,
+    BytesShape,
+    IntegerShape,
+    IntOrStringShape,
+    ListShape,
+    MapShape,
+    MicroTimeShape,
+    ObjectShape,
+    QuantityShape,
+    Shape,
+    StringShape,
+    TimeShape,
+)
+from onejob.api.strategy import Document
+from onejob.wire.errors import BadRequest, RequestTooLarge
+
+#: What is on the wire: a varint or fixed number, or the bytes of text or of a message.
+_Wire: TypeAlias = int | bytes
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Malformed(Exception):
+    """The bytes end too early, or hold something that is not allowed."""
+
+
+class _Skip(Exception):
+    """The value stands for nothing: an empty time is null."""
+
+
+class _Budget(threading.local):
+    """How many more fields may be read of the body that a thread is at."""
+
+    left = 0
+
+
+_budget: Final = _Budget()
+
+
+def decode_protobuf(body: bytes) -> Document:
+    """Raises BadRequest for what is no such body or a kind that is not served, RequestTooLarge
+    for more fields than a document may have."""
+    _budget.left = 2 * MAX_VALUES
+    if not body.startswith(MAGIC):
+        raise BadRequest(
+            f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}"
+        )
+    try:
+        api_version, kind, raw = _envelope(body[len(MAGIC) :])
+        if not load_schema().knows(api_version, kind):
+            raise BadRequest(f'no kind "{kind}" is registered for version "{api_version}"')
+        document: Document = {"apiVersion": api_version, "kind": kind}
+        shape = load_schema().kind(api_version, kind)
+        _read_message(raw, field_table()[message_name(shape)], shape, document)
+    except (_Malformed, UnicodeDecodeError, OverflowError, KeyError) as error:
+        raise BadRequest(f"error decoding protobuf: {error}") from None
+    return document
+
+
+def _envelope(data: bytes) -> tuple[str, str, bytes]:
+    """`Unknown`: 1 typeMeta {1 apiVersion, 2 kind}, 2 raw."""
+    outer = dict(_fields(data))
+    inner = dict(_fields(_as_bytes(outer.get(1, b""))))
+    api_version = _as_bytes(inner.get(1, b"")).decode()
+    kind = _as_bytes(inner.get(2, b"")).decode()
+    return api_version, kind, _as_bytes(outer.get(2, b""))
+
+
+def _read_message(
+    data: bytes, fields: "dict[int, Field]", shape: ObjectShape, into: Document
+) -> None:
+    for number, wire in _fields(data):
+        known = fields.get(number)
+        if known is None:
+            continue
+        if known.inline:
+            _read_message(_as_bytes(wire), field_table()[known.inline], shape, into)
+            continue
+        field_shape = shape.fields.get(known.name)
+        if field_shape is None:
+            continue
+        if isinstance(field_shape, ListShape):
+            _extend(into.setdefault(known.name, []), wire, field_shape.items)
+        elif isinstance(field_shape, MapShape):
+            key, value = _map_entry(_as_bytes(wire), field_shape.values)
+            into.setdefault(known.name, {})[key] = value
+        else:
+            _put(into, known, wire, field_shape, shape.required)
+
+
+def _put(
+    into: Document, known: "Field", wire: _Wire, shape: Shape, required: frozenset[str]
+) -> None:
+    """Go writes every non-pointer scalar, also when it is empty; in JSON it would leave it out."""
+    try:
+        value = _value(wire, shape)
+    except _Skip:
+        return
+    counts = known.pointer or known.name in required
+    if counts or isinstance(value, dict | list) or value not in ("", 0, False):
+        into[known.name] = value
+
+
+def _extend(items: list[Any], wire: _Wire, shape: Shape) -> None:
+    if isinstance(shape, IntegerShape) and isinstance(wire, bytes):
+        # Several numbers in one: packed encoding.
+        position = 0
+        while position < len(wire):
+            _budget.left -= 1
+            if _budget.left < 0:
+                raise _too_many()
+            number, position = _varint(wire, position)
+            items.append(_signed(number))
+    else:
+        items.append(_value(wire, shape))
+
+
+def _map_entry(data: bytes, shape: Shape) -> tuple[str, Any]:
+    entry = dict(_fields(data))
+    key = _as_bytes(entry.get(1, b"")).decode()
+    if isinstance(shape, ListShape):
+        # Go wraps a list inside a map into a message of its own.
+        values: list[Any] = []
+        for _, wire in _fields(_as_bytes(entry.get(2, b""))):
+            _extend(values, wire, shape.items)
+        return key, values
+    return key, _value(entry[2], shape) if 2 in entry else shape.zero()
+
+
+def _value(wire: _Wire, shape: Shape) -> Any:
+    match shape:
+        case StringShape():
+            return _as_bytes(wire).decode()
+        case BytesShape():
+            return b64encode(_as_bytes(wire)).decode()
+        case BooleanShape():
+            return _as_int(wire) != 0
+        case IntegerShape():
+            return _signed(_as_int(wire))
+        case TimeShape():
+            return _time(dict(_fields(_as_bytes(wire))), isinstance(shape, MicroTimeShape))
+        case QuantityShape():
+            return _text(dict(_fields(_as_bytes(wire))), 1)
+        case IntOrStringShape():
+            return _int_or_string(dict(_fields(_as_bytes(wire))))
+        case ObjectShape():
+            into: Document = {}
+            message = field_table().get(message_name(shape), {})
+            _read_message(_as_bytes(wire), message, shape, into)
+            return into
+        case _ if shape is ANYTHING:
+            return _json(dict(_fields(_as_bytes(wire))))
+        case _:
+            raise _Malformed(f"unexpected {shape.go_name}")
+
+
+def _time(message: dict[int, _Wire], micro: bool) -> str:
+    if not message:
+        raise _Skip
+    seconds = _signed(_as_int(message.get(1, 0)))
+    nanos = _signed(_as_int(message.get(2, 0)))
+    moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    text = moment.replace(tzinfo=None).isoformat(timespec="microseconds" if micro else "seconds")
+    return f"{text}Z"
+
+
+def _int_or_string(message: dict[int, _Wire]) -> int | str:
+    """1 type (0: number), 2 intVal, 3 strVal"""
+    return _text(message, 3) if message.get(1) else _signed(_as_int(message.get(2, 0)))
+
+
+def _json(message: dict[int, _Wire]) -> Any:
+    """FieldsV1 and RawExtension carry JSON text."""
+    return decode_json(_as_bytes(message.get(1, b"{}"))).document
+
+
+def _text(message: dict[int, _Wire], number: int) -> str:
+    return _as_bytes(message.get(number, b"")).decode()
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, _Wire]]:
+    position = 0
+    while position < len(data):
+        _budget.left -= 1
+        if _budget.left < 0:
+            raise _too_many()
+        tag, position = _varint(data, position)
+        match tag & 7:
+            case 0:
+                value, position = _varint(data, position)
+                yield tag >> 3, value
+                continue
+            case 1:
+                size = 8
+            case 2:
+                size, position = _varint(data, position)
+            case 5:
+                size = 4
+            case wire_type:
+                raise _Malformed(f"wire type {wire_type} is not supported")
+        if position + size > len(data):
+            raise _Malformed("unexpected EOF")
+        yield tag >> 3, data[position : position + size]
+        position += size
+
+
+def _too_many() -> RequestTooLarge:
+    return RequestTooLarge(
+        f"Request entity too large: the document holds more than {2 * MAX_VALUES} fields"
+    )
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            raise _Malformed("unexpected EOF")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (2**64 - 1), position
+    raise _Malformed("integer overflow")
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _as_bytes(wire: _Wire) -> bytes:
+    if isinstance(wire, int):
+        raise _Malformed("a number where text or a message was expected")
+    return wire
+
+
+def _as_int(wire: _Wire) -> int:
+    if isinstance(wire, bytes):
+        raise _Malformed("text or a message where a number was expected")
+    return wire

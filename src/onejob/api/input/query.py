@@ -1,0 +1,295 @@
+"""Query parameters and DELETE bodies as options of the verbs, refused in upstream's words. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs
+
+import msgspec
+
+from onejob.wire.errors import BadRequest, Invalid
+from onejob.wire.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from onejob.wire.requests import DeleteOptions, ListOptions, User, WatchOptions, WriteOptions
+
+Query: TypeAlias = Mapping[str, Sequence[str]]
+
+_AMOUNT: Final = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_duration: Final = re.compile(rf"[+-]?(?:{_AMOUNT}(?:ns|us|µs|μs|ms|s|m|h))+").fullmatch
+
+_MAX_PARAMETERS: Final = 200
+_MAX_MANAGER_BYTES: Final = 128
+_OPTIONS_GROUP: Final = "meta.k8s.io"
+
+
+def parse_query(raw: bytes) -> Query:
+    if not raw:
+        return {}
+    try:
+        return parse_qs(
+            raw.decode("ascii", "replace"),
+            keep_blank_values=True,
+            errors="replace",
+            max_num_fields=_MAX_PARAMETERS,
+        )
+    except ValueError as error:
+        raise BadRequest(f"invalid query: {error}") from error
+
+
+def first(query: Query, name: str) -> str:
+    values = query.get(name)
+    return values[0] if values else ""
+
+
+def flag(query: Query, name: str) -> bool:
+    """As Go clients mean it: present is true, except for `false` and `0`."""
+    values = query.get(name, ())
+    return len(values) > 0 and values[0].lower() not in ("false", "0")
+
+
+def whole_number(query: Query, name: str) -> int | None:
+    text = first(query, name)
+    if not text:
+        return None
+    unsigned = text[1:] if text[0] in "+-" else text
+    if not (unsigned.isascii() and unsigned.isdigit()):
+        raise BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    number = int(text) if len(unsigned) < 20 else 2**63
+    if not -(2**63) <= number < 2**63:
+        raise BadRequest(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return number
+
+
+def check_timeout(query: Query) -> None:
+    """`timeout` is how long the client will wait. Nothing here takes that long, so it is only
+    checked to be a duration as Go writes them: `1m30s`. Raises BadRequest."""
+    text = first(query, "timeout")
+    if not text or text.lstrip("+-") == "0" or _duration(text):
+        return
+    raise BadRequest(
+        f'invalid timeout specified in the request URL - time: invalid duration "{text[:100]}"'
+    )
+
+
+def write_options(
+    query: Query, user: User, user_agent: str, options_kind: str, *, patch_type: str = ""
+) -> WriteOptions:
+    """`options_kind` is CreateOptions, UpdateOptions or PatchOptions."""
+    manager = first(query, "fieldManager")
+    validation = first(query, "fieldValidation")
+    errors = [*_dry_run_errors(query.get("dryRun", ())), *_manager_errors(manager)]
+    if patch_type == "apply" and not manager:
+        errors.append(required("fieldManager", "is required for apply patch"))
+    if patch_type not in ("", "apply") and "force" in query:
+        errors.append(forbidden("force", "may not be specified for non-apply patch"))
+    if validation not in ("", "Ignore", "Strict", "Warn"):
+        errors.append(
+            not_supported("fieldValidation", validation, ["", "Ignore", "Strict", "Warn"])
+        )
+    _refuse(options_kind, errors)
+    return WriteOptions(
+        user=user,
+        dry_run="All" in query.get("dryRun", ()),
+        field_manager=manager or _manager_from(user_agent),
+        field_validation=validation or "Warn",
+        force=flag(query, "force"),
+    )
+
+
+def list_options(query: Query) -> ListOptions:
+    version = first(query, "resourceVersion")
+    match = first(query, "resourceVersionMatch")
+    token = first(query, "continue")
+    errors = []
+    if match:
+        if not version:
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                )
+            )
+        if token:
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden when continue is provided",
+                )
+            )
+        if match not in ("Exact", "NotOlderThan"):
+            errors.append(
+                not_supported("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""])
+            )
+        if match == "Exact" and version == "0":
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    'resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
+                )
+            )
+    if "sendInitialEvents" in query:
+        errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    _refuse("ListOptions", errors)
+    return ListOptions(
+        label_selector=first(query, "labelSelector"),
+        field_selector=first(query, "fieldSelector"),
+        limit=max(0, whole_number(query, "limit") or 0),
+        continue_token=token,
+        resource_version=version,
+        resource_version_match=match,
+    )
+
+
+def watch_options(
+    query: Query, default_timeout_seconds: int, *, only_name: str = ""
+) -> WatchOptions:
+    """`only_name` is that of the object which the path names, if it names one."""
+    match = first(query, "resourceVersionMatch")
+    errors = []
+    if "sendInitialEvents" in query:
+        if match != "NotOlderThan":
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                )
+            )
+    elif match:
+        errors.append(
+            forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
+        )
+    if match not in ("", "NotOlderThan"):
+        errors.append(not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
+    _refuse("ListOptions", errors)
+    whole_number(query, "limit")
+    timeout = whole_number(query, "timeoutSeconds")
+    fields = first(query, "fieldSelector")
+    if only_name:
+        fields = f"metadata.name={only_name},{fields}" if fields else f"metadata.name={only_name}"
+    return WatchOptions(
+        label_selector=first(query, "labelSelector"),
+        field_selector=fields,
+        resource_version=first(query, "resourceVersion"),
+        resource_version_match=match,
+        allow_bookmarks=flag(query, "allowWatchBookmarks"),
+        send_initial_events=(
+            flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None
+        ),
+        timeout_seconds=timeout if timeout and timeout > 0 else default_timeout_seconds,
+    )
+
+
+#: Upstream's name for deleting what cannot be read.
+DESPITE_DAMAGE: Final = "ignoreStoreReadErrorWithClusterBreakingPotential"
+
+
+class _Preconditions(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _DeleteBody(msgspec.Struct, rename="camel"):
+    kind: str | None = None
+    api_version: str | None = None
+    propagation_policy: str | None = None
+    orphan_dependents: bool | None = None
+    grace_period_seconds: int | None = None
+    preconditions: _Preconditions | None = None
+    dry_run: list[str] | None = None
+    ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
+
+
+def delete_options_from_body(document: dict[str, Any], user: User) -> DeleteOptions:
+    try:
+        body = msgspec.convert(document, _DeleteBody)
+    except msgspec.ValidationError as error:
+        raise BadRequest(
+            f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {error}'
+        ) from error
+    if body.kind not in (None, "", "DeleteOptions"):
+        raise BadRequest(
+            f"decoded object cannot be converted to DeleteOptions: it is a {body.kind}"
+        )
+    return _delete_options(body, user)
+
+
+def delete_options_from_query(query: Query, user: User) -> DeleteOptions:
+    orphan = flag(query, "orphanDependents") if "orphanDependents" in query else None
+    return _delete_options(
+        _DeleteBody(
+            propagation_policy=first(query, "propagationPolicy") or None,
+            orphan_dependents=orphan,
+            grace_period_seconds=whole_number(query, "gracePeriodSeconds"),
+            dry_run=list(query.get("dryRun", ())),
+            ignore_store_read_error_with_cluster_breaking_potential=flag(query, DESPITE_DAMAGE),
+        ),
+        user,
+    )
+
+
+def _delete_options(body: _DeleteBody, user: User) -> DeleteOptions:
+    policy = body.propagation_policy
+    errors = []
+    if policy is not None and body.orphan_dependents is not None:
+        errors.append(
+            invalid(
+                "propagationPolicy",
+                policy,
+                "orphanDependents and deletionPropagation cannot be both set",
+            )
+        )
+    elif policy not in (None, "Foreground", "Background", "Orphan"):
+        errors.append(
+            not_supported(
+                "propagationPolicy", policy, ["Foreground", "Background", "Orphan", "nil"]
+            )
+        )
+    errors += _dry_run_errors(body.dry_run or ())
+    _refuse("DeleteOptions", errors)
+    if body.orphan_dependents is not None:
+        policy = "Orphan" if body.orphan_dependents else "Background"
+    preconditions = body.preconditions or _Preconditions()
+    return DeleteOptions(
+        user=user,
+        dry_run=bool(body.dry_run),
+        propagation=policy or "",
+        grace_seconds=body.grace_period_seconds,
+        uid=preconditions.uid or "",
+        resource_version=preconditions.resource_version or "",
+        despite_damage=bool(body.ignore_store_read_error_with_cluster_breaking_potential),
+    )
+
+
+def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
+    if all(value == "All" for value in values):
+        return []
+    return [not_supported("dryRun", list(values), ["All"])]
+
+
+def _manager_errors(manager: str) -> list[FieldError]:
+    errors = []
+    if len(manager.encode()) > _MAX_MANAGER_BYTES:
+        errors.append(too_long("fieldManager", _MAX_MANAGER_BYTES))
+    if not manager.isprintable():
+        errors.append(invalid("fieldManager", manager, "should only contain printable characters"))
+    return errors
+
+
+def _manager_from(user_agent: str) -> str:
+    """Who writes, when the request does not say: the product in its User-Agent."""
+    product = "".join(char for char in user_agent.split("/", 1)[0] if char.isprintable())
+    return product[:_MAX_MANAGER_BYTES] or "unknown"
+
+
+def _refuse(options_kind: str, errors: Sequence[FieldError]) -> None:
+    if errors:
+        raise Invalid(options_kind, _OPTIONS_GROUP, "", errors)

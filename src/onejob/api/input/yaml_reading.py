@@ -1,0 +1,198 @@
+"""YAML the way Kubernetes reads it: YAML 1.1 booleans, no base-60 numbers, no time stamps.
+
+Events come from PyYAML's C parser. Scalars are resolved here, because PyYAML's own rules differ
+(`y` is text there, `1:30` a number, `2026-01-01` a date); values are built here, because its C
+composer overflows the stack on a deeply nested body. Aliases are copied out, within a budget, so
+that a small body cannot become a huge document.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from onejob.api.schema.shapes import MAX_PROBLEMS
+from onejob.wire.errors import BadRequest
+from onejob.wire.field_errors import shortened
+
+#: Values in a document and characters of its texts, aliases counted as often as they are used.
+MAX_VALUES: Final = 100_000
+MAX_CHARACTERS: Final = 3 * 1024 * 1024
+#: The parser compares each with all before it.
+_MAX_DIRECTIVES: Final = 100
+
+_TRUE: Final = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
+_FALSE: Final = ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
+_NULL: Final = ("", "~", "null", "Null", "NULL")
+_WORDS: Final[dict[str, Any]] = {
+    **dict.fromkeys(_TRUE, True),
+    **dict.fromkeys(_FALSE, False),
+    **dict.fromkeys(_NULL),
+}
+_INTEGER: Final = re.compile(
+    r"(?P<sign>[-+]?)"
+    r"(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|(?P<dec>\d+))"
+)
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_BASES: Final = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
+
+_NUMBER_TAGS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_WORD_TAGS: Final = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:null")
+_RESOLVED_TAGS: Final = (None, *_NUMBER_TAGS, *_WORD_TAGS)
+
+
+def read_yaml(body: bytes, max_depth: int) -> tuple[Any, list[str]]:
+    """The one document of `body` as JSON values, and a text per key that was given twice.
+    Raises BadRequest."""
+    if body.count(b"\n%TAG") > _MAX_DIRECTIVES:
+        raise _bad("too many directives")
+    try:
+        events = iter(yaml.parse(body.decode("utf-8", "replace"), Loader=yaml.CSafeLoader))
+        reader = _Reader(events, max_depth)
+        return reader.document(), reader.problems
+    except yaml.YAMLError as error:
+        raise _bad(error) from None
+
+
+class _Reader:
+    def __init__(self, events: Iterator[Any], max_depth: int) -> None:
+        self.problems: list[str] = []
+        self._events = events
+        self._max_depth = max_depth
+        self._values_left = MAX_VALUES
+        self._characters_left = MAX_CHARACTERS
+        self._anchors: dict[str, Any] = {}
+
+    def document(self) -> Any:
+        next(self._events)  # the start of the stream
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        document = self._value(next(self._events), 1)
+        next(self._events)  # the end of the document
+        if not isinstance(next(self._events), yaml.StreamEndEvent):
+            raise _bad("expected a single document in the stream")
+        return document
+
+    def _value(self, event: Any, depth: int) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise _bad(f"unknown anchor '{shortened(str(event.anchor))}' referenced")
+            return self._copy(self._anchors[event.anchor], depth)
+        value: Any
+        if isinstance(event, yaml.ScalarEvent):
+            self._spend(len(event.value))
+            value = _scalar(event)
+            if event.anchor is not None:
+                self._anchors[event.anchor] = value
+            return value
+        self._spend(0)
+        if depth > self._max_depth:
+            raise _too_deep()
+        if isinstance(event, yaml.SequenceStartEvent):
+            value = []
+            while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
+                value.append(self._value(item, depth + 1))
+        else:
+            value = self._mapping(depth)
+        # Known only when complete: an anchor inside itself is unknown.
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
+        return value
+
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        while not isinstance(key_event := next(self._events), yaml.MappingEndEvent):
+            if _is_merge(key_event):
+                merged.update(_merge(self._value(next(self._events), depth + 1)))
+                continue
+            key = _key(self._value(key_event, depth + 1))
+            if key in mapping and len(self.problems) < MAX_PROBLEMS:
+                line = key_event.start_mark.line + 1
+                self.problems.append(f'line {line}: key "{shortened(key)}" already set in map')
+            mapping[key] = self._value(next(self._events), depth + 1)
+        return {**merged, **mapping} if merged else mapping
+
+    def _copy(self, value: Any, depth: int) -> Any:
+        self._spend(len(value) if isinstance(value, str) else 0)
+        if not isinstance(value, list | dict):
+            return value
+        if depth > self._max_depth:
+            raise _too_deep()
+        if isinstance(value, list):
+            return [self._copy(item, depth + 1) for item in value]
+        self._spend(sum(map(len, value)))
+        return {key: self._copy(item, depth + 1) for key, item in value.items()}
+
+    def _spend(self, characters: int) -> None:
+        self._values_left -= 1
+        self._characters_left -= characters
+        if self._characters_left < 0:
+            raise _bad(f"document holds more than {MAX_CHARACTERS} characters, aliases included")
+        if self._values_left < 0:
+            raise _bad(f"document holds more than {MAX_VALUES} values, aliases included")
+
+
+def _is_merge(event: Any) -> bool:
+    return isinstance(event, yaml.ScalarEvent) and event.value == "<<" and bool(event.implicit[0])
+
+
+def _merge(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        # The first mapping to name a key wins.
+        return {key: item for mapping in reversed(value) for key, item in mapping.items()}
+    raise _bad("map merge requires map or sequence of maps as the value")
+
+
+def _key(key: Any) -> str:
+    if key is None or isinstance(key, list | dict):
+        raise _bad("unsupported map key")
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return str(key)
+
+
+def _scalar(event: Any) -> Any:
+    text: str = event.value
+    quoted = event.tag is None and not event.implicit[0]
+    if quoted or event.tag not in _RESOLVED_TAGS:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    plain = text.replace("_", "")
+    if match := _INTEGER.fullmatch(plain):
+        return _integer(match)
+    if _FLOAT.fullmatch(plain):
+        return _float(plain)
+    if _INFINITE.fullmatch(text):
+        raise _bad(f"unsupported value: {shortened(text)}")
+    return text
+
+
+def _float(text: str) -> int | float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise _bad(f"unsupported value: {shortened(text)}")
+    # On its way through JSON, Go writes 1.0 as 1.
+    return int(number) if number.is_integer() and abs(number) < 1e21 else number
+
+
+def _integer(match: re.Match[str]) -> int:
+    kind = match.lastgroup or "dec"
+    digits = match[kind]
+    if len(digits) > 100:
+        raise _bad("number too large")
+    number = int(digits, _BASES[kind])
+    return -number if match["sign"] == "-" else number
+
+
+def _too_deep() -> BadRequest:
+    return _bad("exceeded max depth")
+
+
+def _bad(problem: object) -> BadRequest:
+    return BadRequest(f"error converting YAML to JSON: yaml: {problem}")

@@ -1,0 +1,42 @@
+"""Whether two documents mean the same, although they are written differently."""
+
+from typing import Any
+
+from onejob.api.schema.shapes import ANYTHING, ListShape, QuantityShape, Shape, field_shape
+from onejob.wire.quantity import BadQuantity, same_quantity
+
+
+def semantically_equal(a: Any, b: Any, type_: Shape | None = None) -> bool:
+    """Missing, null, and an empty list or object are one and the same. With a type, quantities
+    compare by value; without, by their text (stored documents hold canonical texts)."""
+    return _equal(a, b, type_ or ANYTHING)
+
+
+def _equal(a: Any, b: Any, shape: Shape) -> bool:
+    if a == b:
+        return True
+    if a.__class__ is dict and b.__class__ is dict:
+        return _equal_objects(a, b, shape)
+    if a.__class__ is list and b.__class__ is list:
+        items = shape.items if isinstance(shape, ListShape) else ANYTHING
+        return len(a) == len(b) and all(_equal(x, y, items) for x, y in zip(a, b, strict=True))
+    if a is None or b is None:
+        return _is_nothing(a) and _is_nothing(b)
+    return isinstance(shape, QuantityShape) and _equal_quantities(a, b)
+
+
+def _equal_objects(a: dict[str, Any], b: dict[str, Any], shape: Shape) -> bool:
+    return all(
+        _equal(a.get(name), b.get(name), field_shape(shape, name)) for name in a.keys() | b.keys()
+    )
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or value == {} or value == []
+
+
+def _equal_quantities(a: Any, b: Any) -> bool:
+    try:
+        return same_quantity(a, b)
+    except BadQuantity:
+        return False

@@ -1,0 +1,190 @@
+"""The OpenAPI documents, put together from the schema when somebody asks for them.
+
+There is a v3 document per group version, and one v2 document of everything. kubectl reads them to
+explain fields, to learn that the server validates fields, and to know how lists merge when it
+computes a patch; releases before 1.27 read v2 only.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.schema.openapi_paths import (
+    PATCH,
+    REFERENCE,
+    WATCH_EVENT,
+    group_path,
+    names_by_kind,
+    paths_of,
+)
+from onejob.api.schema.schema import Schema, load_definitions
+from onejob.wire.kinds import KINDS, Kind
+
+#: Beyond what the generated data says of these: how the wire writes them.
+_SPECIAL: Final[dict[str, dict[str, Any]]] = {
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
+        "format": "int-or-string",
+        "oneOf": [{"type": "integer"}, {"type": "string"}],
+    },
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {
+        "oneOf": [{"type": "string"}, {"type": "number"}],
+    },
+    PATCH: {
+        "description": "A patch of the object, in the form that the content type names.",
+        "type": "object",
+    },
+    WATCH_EVENT: {
+        "description": "A change of an object that is watched.",
+        "type": "object",
+        "required": ["type", "object"],
+        "properties": {
+            "object": {"description": "The object, or a Status.", "type": "object"},
+            "type": {
+                "description": "ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.",
+                "type": "string",
+            },
+        },
+    },
+}
+
+
+class OpenApiDocuments:
+    """Every document is made once; nothing is made before somebody asks."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._release = schema.release
+        self._made: dict[str, tuple[bytes, str]] = {}
+        #: Groups share most definitions (Pods are everywhere), so each is encoded once.
+        self._encoded: dict[str, msgspec.Raw] = {}
+        self._made_v2: dict[bool, tuple[bytes, str]] = {}
+        self._making = asyncio.Lock()
+
+    async def prepare(self) -> None:
+        """Make all v3 documents, on another thread: others would wait for a tenth of a second.
+        After this, `root` and `document` have nothing left to make."""
+        async with self._making:
+            if len(self._made) < len(self._kinds_by_path):
+                await asyncio.to_thread(self.root)
+
+    def root(self) -> bytes:
+        """`/openapi/v3`: where each group version's document is, with its hash."""
+        paths = {}
+        for path in self._kinds_by_path:
+            made = self.document(path)
+            assert made is not None, f"no document for {path}"
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={made[1]}"}
+        return msgspec.json.encode({"paths": paths})
+
+    def document(self, path: str) -> tuple[bytes, str] | None:
+        """The document of a group version (`api/v1`, `apis/batch/v1`) and its hash."""
+        if path not in self._kinds_by_path:
+            return None
+        if path not in self._made:
+            body = msgspec.json.encode(self._group_document(path))
+            self._made[path] = (body, hashlib.sha256(body).hexdigest().upper())
+            if len(self._made) == len(self._kinds_by_path):
+                # Nothing is left to be made of these.
+                del self._sources
+                self._encoded.clear()
+        return self._made[path]
+
+    async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
+        """The v2 document of everything and its hash. Made on another thread: it takes a tenth
+        of a second, and few clients ask for it."""
+        async with self._making:
+            if protobuf not in self._made_v2:
+                from onejob.api.schema.openapi_v2 import version_2_document
+
+                self._made_v2[protobuf] = await asyncio.to_thread(
+                    version_2_document, self._release, protobuf=protobuf
+                )
+            return self._made_v2[protobuf]
+
+    @cached_property
+    def _kinds_by_path(self) -> dict[str, list[Kind]]:
+        found: dict[str, list[Kind]] = {}
+        for kind in KINDS:
+            found.setdefault(group_path(kind), []).append(kind)
+        return found
+
+    @cached_property
+    def _sources(self) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+        return load_definitions()
+
+    def _group_document(self, path: str) -> dict[str, Any]:
+        definitions, _ = self._sources
+        names = names_by_kind(definitions)
+        paths: dict[str, Any] = {}
+        for kind in self._kinds_by_path[path]:
+            paths |= paths_of(kind, names)
+        needed = _closure((name for name in _names_in(paths) if name in definitions), definitions)
+        schemas: dict[str, Any] = {name: self._schema(name) for name in sorted(needed)}
+        schemas |= {name: _SPECIAL[name] for name in (PATCH, WATCH_EVENT)}
+        return {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": self._release},
+            "paths": paths,
+            "components": {"schemas": schemas},
+        }
+
+    def _schema(self, name: str) -> msgspec.Raw:
+        if name not in self._encoded:
+            definitions, documentation = self._sources
+            described = _definition(definitions[name], documentation[name])
+            described |= _SPECIAL.get(name, {})
+            self._encoded[name] = msgspec.Raw(msgspec.json.encode(described))
+        return self._encoded[name]
+
+
+def _definition(definition: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
+    described = _described(definition, texts.get("", ""))
+    if "properties" in definition:
+        described["properties"] = {
+            name: _described(field, texts.get(name, ""))
+            for name, field in definition["properties"].items()
+        }
+    return described
+
+
+def _described(schema: dict[str, Any], description: str = "") -> dict[str, Any]:
+    described: dict[str, Any] = {"description": description} if description else {}
+    for key, value in schema.items():
+        match key:
+            case "$ref":
+                # Beside a reference nothing else would count, so it is wrapped.
+                described["allOf"] = [{"$ref": REFERENCE + value}]
+            case "items" | "additionalProperties":
+                described[key] = _described(value)
+            case "properties" | "x-onejob-alias-of":
+                continue
+            case _:
+                described[key] = value
+    return described
+
+
+def _closure(roots: Iterable[str], definitions: dict[str, Any]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(_names_in(definitions[name]))
+    return found
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """Every definition that something refers to."""
+    if isinstance(value, dict):
+        reference = value.get("$ref")
+        if isinstance(reference, str):
+            yield reference.removeprefix(REFERENCE)
+        for item in value.values():
+            yield from _names_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _names_in(item)

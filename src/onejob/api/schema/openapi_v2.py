@@ -1,0 +1,135 @@
+"""The OpenAPI v2 ("Swagger") document: everything that is served, in one.
+
+kubectl before 1.27 and clients that build themselves from this document ask for it. It holds the
+same operations and definitions as the v3 documents, in the older form.
+"""
+
+import hashlib
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.schema.gnostic import encode_document
+from onejob.api.schema.openapi_paths import PATCH, REFERENCE, WATCH_EVENT, names_by_kind, paths_of
+from onejob.api.schema.schema import load_definitions
+from onejob.wire.kinds import KINDS
+
+_REFERENCE: Final = "#/definitions/"
+_METHODS: Final = ("get", "put", "post", "delete", "patch")
+_MACHINERY: Final = "io.k8s.apimachinery.pkg."
+
+#: Definitions that v2 writes in another way than the generated data, or that this lacks.
+_SPECIAL: Final[dict[str, dict[str, Any]]] = {
+    _MACHINERY + "util.intstr.IntOrString": {"type": "string", "format": "int-or-string"},
+    _MACHINERY + "api.resource.Quantity": {"type": "string"},
+    PATCH: {
+        "description": "A patch of the object, in the form that the content type names.",
+        "type": "object",
+    },
+    WATCH_EVENT: {
+        "description": "A change of an object that is watched.",
+        "type": "object",
+        "required": ["type", "object"],
+        "properties": {"object": {"type": "object"}, "type": {"type": "string"}},
+    },
+}
+
+
+def version_2_document(release: str, *, protobuf: bool) -> tuple[bytes, str]:
+    """The document as JSON or as gnostic's protobuf, and its hash."""
+    document = build_document(release)
+    body = encode_document(document) if protobuf else msgspec.json.encode(document)
+    return body, hashlib.sha256(body).hexdigest().upper()
+
+
+def build_document(release: str) -> dict[str, Any]:
+    definitions, documentation = load_definitions()
+    names = names_by_kind(definitions)
+    paths: dict[str, Any] = {}
+    for kind in KINDS:
+        for path, item in paths_of(kind, names).items():
+            paths[path] = _path_item(item)
+    described = {
+        name: _definition(definition, documentation[name])
+        for name, definition in definitions.items()
+        if name not in _SPECIAL
+    }
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": release},
+        "paths": dict(sorted(paths.items())),
+        "definitions": dict(sorted((described | _SPECIAL).items())),
+        "securityDefinitions": {
+            "BearerToken": {
+                "description": "Bearer Token authentication",
+                "type": "apiKey",
+                "name": "authorization",
+                "in": "header",
+            }
+        },
+        "security": [{"BearerToken": []}],
+    }
+
+
+def _path_item(item: dict[str, Any]) -> dict[str, Any]:
+    converted: dict[str, Any] = {
+        method: _operation(item[method]) for method in _METHODS if method in item
+    }
+    if "parameters" in item:
+        converted["parameters"] = [_parameter(parameter) for parameter in item["parameters"]]
+    return converted
+
+
+def _operation(operation: dict[str, Any]) -> dict[str, Any]:
+    """v2 has the body among the parameters, and content types beside the schemas."""
+    converted = dict(operation)
+    parameters = [_parameter(parameter) for parameter in operation.get("parameters", ())]
+    body = converted.pop("requestBody", None)
+    if body is not None:
+        converted["consumes"] = list(body["content"])
+        [schema] = {entry["schema"]["$ref"] for entry in body["content"].values()}
+        parameters.insert(
+            0, {"name": "body", "in": "body", "required": True, "schema": _schema({"$ref": schema})}
+        )
+    if parameters:
+        converted["parameters"] = parameters
+    converted["responses"] = {}
+    for code, response in operation["responses"].items():
+        [(content_type, content)] = response["content"].items()
+        converted["produces"] = [content_type]
+        converted["responses"][code] = {
+            "description": response["description"],
+            "schema": _schema(content["schema"]),
+        }
+    return converted
+
+
+def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+    """What v3 says about a parameter's schema stands directly in v2's parameter."""
+    converted = {key: value for key, value in parameter.items() if key != "schema"}
+    return {**converted, **parameter["schema"]}
+
+
+def _definition(definition: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
+    described = _schema(definition, texts.get("", ""))
+    if "properties" in definition:
+        described["properties"] = {
+            name: _schema(field, texts.get(name, ""))
+            for name, field in definition["properties"].items()
+        }
+    return described
+
+
+def _schema(schema: dict[str, Any], description: str = "") -> dict[str, Any]:
+    described: dict[str, Any] = {"description": description} if description else {}
+    for key, value in schema.items():
+        match key:
+            case "$ref":
+                described["$ref"] = _REFERENCE + value.removeprefix(REFERENCE)
+            case "items" | "additionalProperties":
+                described[key] = _schema(value)
+            case "properties" | "x-onejob-alias-of":
+                continue
+            case _:
+                described[key] = value
+    return described

@@ -1,0 +1,43 @@
+"""The messages of Kubernetes' protobuf, read from `protobuf_table` when first needed."""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from onejob.api.schema.protobuf_table import TABLE
+from onejob.api.schema.shapes import ObjectShape
+
+#: What every whole object on the wire begins with.
+MAGIC: Final = b"k8s\x00"
+
+
+class Field(msgspec.Struct, frozen=True):
+    name: str = ""
+    #: A pointer in Go: present at all means set, also to zero.
+    pointer: bool = False
+    #: The message whose fields are this message's own in JSON.
+    inline: str = ""
+
+
+@lru_cache(maxsize=1)
+def field_table() -> dict[str, dict[int, Field]]:
+    """The fields of every message, by their numbers."""
+    table: dict[str, dict[int, Field]] = {}
+    fields: dict[int, Field] = {}
+    for line in TABLE.splitlines():
+        if not line.startswith(" "):
+            fields = table[line] = {}
+            number = 0
+            continue
+        for token in line.split():
+            number += 1
+            if token.startswith("&"):
+                fields[number] = Field(inline=token[1:])
+            elif token != "-":
+                fields[number] = Field(token.rstrip("*"), token.endswith("*"))
+    return table
+
+
+def message_name(shape: ObjectShape) -> str:
+    return shape.name.removeprefix("io.k8s.api.").removeprefix("io.k8s.apimachinery.pkg.apis.")

@@ -1,0 +1,234 @@
+"""The shapes of all served kinds, from data generated at build time (`build_schema.py`).
+
+Read once, when first needed; a kind's shapes are put together when it is first asked for.
+"""
+
+import gzip
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+from threading import Lock
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from onejob.api.schema.shapes import (
+    ANYTHING,
+    BooleanShape,
+    BytesShape,
+    IntegerShape,
+    IntOrStringShape,
+    ListShape,
+    MapShape,
+    MicroTimeShape,
+    Mismatch,
+    NumberShape,
+    ObjectShape,
+    QuantityShape,
+    Shape,
+    StringShape,
+    TimeShape,
+)
+from onejob.api.strategy import Document
+from onejob.wire.errors import BadRequest
+
+#: What `Schema.kind` gives: the shape of whole objects of one kind.
+Type: TypeAlias = ObjectShape
+
+
+class WrongShape(BadRequest):
+    """A document whose types do not fit its kind. `problem` is the text without the kind, for
+    callers that answer otherwise (a patch that leads here is 422)."""
+
+    def __init__(self, type_: Type, problem: str) -> None:
+        version = type_.api_version.rpartition("/")[2]
+        super().__init__(
+            f'{type_.kind} in version "{version}" cannot be handled as a {type_.kind}: {problem}'
+        )
+        self.problem = problem
+
+
+def normalise(doc: Document, type_: Type) -> list[str]:
+    """Bring `doc` into its stored form, in place: nulls and unknown fields dropped, quantities
+    and times canonical. Returns one text per unknown field, in document order; raises
+    WrongShape (400) when a value has the wrong type."""
+    problems: list[str] = []
+    try:
+        type_.check(doc, None, problems)
+    except Mismatch as mismatch:
+        raise WrongShape(type_, mismatch.text) from None
+    return problems
+
+
+def all_problems(unknown: Sequence[str], duplicates: Sequence[str]) -> list[str]:
+    """Everything to report about a body. What is inside an unknown field is not looked at, so
+    duplicates there do not count."""
+    ignored = tuple(text.removeprefix('unknown field "').removesuffix('"') for text in unknown)
+    kept = [
+        text
+        for text in duplicates
+        if not any(
+            text.startswith(f'duplicate field "{path}{end}') for path in ignored for end in '."['
+        )
+    ]
+    return [*unknown, *kept]
+
+
+class _Property(msgspec.Struct, frozen=True):
+    ref: str = msgspec.field(default="", name="$ref")
+    type: str = ""
+    format: str = ""
+    items: "_Property | None" = None
+    values: "_Property | None" = msgspec.field(default=None, name="additionalProperties")
+    list_type: str = msgspec.field(default="", name="x-kubernetes-list-type")
+    list_keys: tuple[str, ...] = msgspec.field(default=(), name="x-kubernetes-list-map-keys")
+    map_type: str = msgspec.field(default="", name="x-kubernetes-map-type")
+    patch_strategy: str = msgspec.field(default="", name="x-kubernetes-patch-strategy")
+    merge_key: str = msgspec.field(default="", name="x-kubernetes-patch-merge-key")
+    default: str | None = None
+    alias_of: str = msgspec.field(default="", name="x-onejob-alias-of")
+
+
+class _KindName(msgspec.Struct, frozen=True):
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class _Definition(_Property, frozen=True):
+    properties: dict[str, _Property] = {}
+    required: frozenset[str] = frozenset()
+    kinds: tuple[_KindName, ...] = msgspec.field(default=(), name="x-kubernetes-group-version-kind")
+
+
+class _Data(msgspec.Struct, frozen=True):
+    release: str
+    types: dict[str, _Definition]
+
+
+class Schema:
+    def __init__(self, data: _Data) -> None:
+        #: The Kubernetes release that the shapes were taken from: `v1.37.0`.
+        self.release: Final = data.release
+        self._definitions = data.types
+        self._shapes: dict[str, Shape] = dict(_SPECIAL)
+        self._complete: dict[str, Shape] = {}
+        self._lock = Lock()
+        self._names = {
+            (kind.api_version, kind.kind): name
+            for name, definition in data.types.items()
+            for kind in definition.kinds
+        }
+
+    def kind(self, api_version: str, kind: str) -> Type:
+        """Raises KeyError for a kind that is not served."""
+        name = self._names[_home(api_version, kind), kind]
+        shape = self._complete.get(name)
+        if shape is None:
+            # One thread at a time: what is half put together must not be seen.
+            with self._lock:
+                shape = self._complete[name] = self._reference(name)
+        assert isinstance(shape, ObjectShape), f"{api_version} {kind} is no object"
+        return shape
+
+    def knows(self, api_version: str, kind: str) -> bool:
+        return (_home(api_version, kind), kind) in self._names
+
+    def normalise(self, doc: Document, type_: Type) -> list[str]:
+        return normalise(doc, type_)
+
+    def _reference(self, name: str) -> Shape:
+        known = self._shapes.get(name)
+        if known is not None:
+            return known
+        definition = self._definitions[name]
+        shape = ObjectShape(name)
+        self._shapes[name] = shape
+        shape.atomic = definition.map_type == "atomic"
+        shape.required = definition.required
+        if definition.kinds:
+            shape.api_version = definition.kinds[0].api_version
+            shape.kind = definition.kinds[0].kind
+        shape.define(
+            {field: self._shape(prop) for field, prop in definition.properties.items()},
+            {
+                field: prop.alias_of
+                for field, prop in definition.properties.items()
+                if prop.alias_of
+            },
+        )
+        return shape
+
+    def _shape(self, prop: _Property) -> Shape:
+        if prop.ref:
+            return self._reference(prop.ref)
+        match prop.type, prop.format:
+            case "string", "byte":
+                return _BYTES
+            case "string", _:
+                return StringShape(prop.default) if prop.default else _STRING
+            case "boolean", _:
+                return _BOOLEAN
+            case "integer", "int32":
+                return _INT32
+            case "integer", _:
+                return _INT64
+            case "number", _:
+                return _NUMBER
+            case "array", _:
+                assert prop.items is not None, "a list without items in the schema"
+                return ListShape(
+                    self._shape(prop.items),
+                    list_type=prop.list_type or "atomic",
+                    keys=prop.list_keys,
+                    strategies=frozenset(filter(None, prop.patch_strategy.split(","))),
+                    merge_key=prop.merge_key,
+                )
+            case "object", _ if prop.values is not None:
+                return MapShape(self._shape(prop.values), atomic=prop.map_type == "atomic")
+            case _:
+                return ANYTHING
+
+
+def _home(api_version: str, kind: str) -> str:
+    """Go clients send DeleteOptions under the group of the object to delete."""
+    return "v1" if kind == "DeleteOptions" else api_version
+
+
+@lru_cache(maxsize=1)
+def load_schema() -> Schema:
+    return Schema(msgspec.json.decode(_data_lines()[0], type=_Data))
+
+
+def load_definitions() -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+    """The raw definitions and their documentation (the type's own under ""), both by name.
+    Decoded anew on every call: only OpenAPI needs them, and keeps what it makes of them."""
+    shapes, documentation = _data_lines()
+    return msgspec.json.decode(shapes)["types"], msgspec.json.decode(documentation)
+
+
+def _data_lines() -> list[bytes]:
+    file = resources.files("onejob.api") / "data" / "schema.json.gz"
+    return gzip.decompress(file.read_bytes()).split(b"\n")
+
+
+_STRING: Final = StringShape()
+_BOOLEAN: Final = BooleanShape()
+_INT32: Final = IntegerShape(32)
+_INT64: Final = IntegerShape(64)
+_NUMBER: Final = NumberShape()
+_BYTES: Final = BytesShape()
+
+_MACHINERY: Final = "io.k8s.apimachinery.pkg."
+_SPECIAL: Final[dict[str, Shape]] = {
+    _MACHINERY + "api.resource.Quantity": QuantityShape(),
+    _MACHINERY + "apis.meta.v1.FieldsV1": ANYTHING,
+    _MACHINERY + "apis.meta.v1.MicroTime": MicroTimeShape(),
+    _MACHINERY + "apis.meta.v1.Time": TimeShape(),
+    _MACHINERY + "runtime.RawExtension": ANYTHING,
+    _MACHINERY + "util.intstr.IntOrString": IntOrStringShape(),
+}

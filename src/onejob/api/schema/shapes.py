@@ -1,0 +1,375 @@
+"""The shape of one value in a document: what may stand there, and how such values merge.
+
+A shape checks a decoded JSON value and returns its stored form; objects and lists are changed in
+place. Wrong types raise `Mismatch`; unknown fields are removed and noted.
+"""
+
+import re
+from binascii import a2b_base64
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, TypeAlias
+
+from onejob.wire.field_errors import shortened
+from onejob.wire.quantity import BadQuantity, canonical_quantity
+from onejob.wire.timestamps import BadTime, canonical_micro_time, canonical_time
+
+#: Where a value stands, innermost segment last: ((None, "spec"), "containers").
+Path: TypeAlias = "tuple[Path | None, str | int] | None"
+
+#: Enough to tell a user what is wrong; upstream stops there too.
+MAX_PROBLEMS: Final = 100
+
+
+class Mismatch(Exception):
+    """A value of the wrong type. `text` is the error in the words of Go's JSON decoder."""
+
+    def __init__(self, found: str, wanted: str, problem: str = "") -> None:
+        super().__init__(problem)
+        self.found = found
+        self.wanted = wanted
+        self.problem = problem
+        self.struct = ""
+        self.fields: list[str] = []
+
+    def stands_in(self, struct: str, field: str) -> None:
+        """Called from the inside out, by every object around the value."""
+        self.struct = self.struct or struct
+        self.fields.append(field)
+
+    @property
+    def text(self) -> str:
+        if self.problem:
+            return self.problem
+        place = "Go value"
+        if self.struct:
+            place = f"Go struct field {self.struct}.{'.'.join(reversed(self.fields))}"
+        return f"json: cannot unmarshal {self.found} into {place} of type {self.wanted}"
+
+
+class Shape:
+    """Anything at all: kept as it is."""
+
+    #: The class of JSON values that need no further look, if there is one.
+    plain: ClassVar[type | None] = None
+    #: How Go calls the type, for error texts.
+    go_name: str = "interface {}"
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        return value
+
+    def zero(self) -> Any:
+        """What a null inside a list or a map turns into."""
+        return {}
+
+
+class StringShape(Shape):
+    plain = str
+    go_name = "string"
+
+    def __init__(self, default: str | None = None) -> None:
+        #: Only for keys of list items: what upstream assumes when the key is left out.
+        self.default = default
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not str:
+            raise Mismatch(json_type(value), "string")
+        return value
+
+    def zero(self) -> Any:
+        return ""
+
+
+class BooleanShape(Shape):
+    plain = bool
+    go_name = "bool"
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not bool:
+            raise Mismatch(json_type(value), "bool")
+        return value
+
+    def zero(self) -> Any:
+        return False
+
+
+class IntegerShape(Shape):
+    def __init__(self, bits: int) -> None:
+        self.go_name = f"int{bits}"
+        self.limit = 2 ** (bits - 1)
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is int and -self.limit <= value < self.limit:
+            return value
+        if value.__class__ in (int, float):
+            raise Mismatch(f"number {value}", self.go_name)
+        raise Mismatch(json_type(value), self.go_name)
+
+    def zero(self) -> Any:
+        return 0
+
+
+class NumberShape(Shape):
+    go_name = "float64"
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ not in (int, float):
+            raise Mismatch(json_type(value), "float64")
+        return value
+
+    def zero(self) -> Any:
+        return 0
+
+
+class BytesShape(Shape):
+    """Base64 text."""
+
+    go_name = "[]uint8"
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not str:
+            raise Mismatch(json_type(value), "[]uint8")
+        # Go skips line ends inside base64.
+        text = value.replace("\n", "").replace("\r", "")
+        if not _is_base64(text):
+            position = _base64_error_position(text)
+            raise Mismatch("", "", f"illegal base64 data at input byte {position}")
+        return value
+
+    def zero(self) -> Any:
+        return ""
+
+
+class TimeShape(Shape):
+    go_name = "v1.Time"
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not str:
+            raise Mismatch(json_type(value), "string")
+        try:
+            return self.canonical(value)
+        except BadTime as error:
+            raise Mismatch("", "", str(error)) from None
+
+    def canonical(self, text: str) -> str:
+        return canonical_time(text)
+
+
+class MicroTimeShape(TimeShape):
+    go_name = "v1.MicroTime"
+
+    def canonical(self, text: str) -> str:
+        return canonical_micro_time(text)
+
+
+class QuantityShape(Shape):
+    go_name = "resource.Quantity"
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        try:
+            if value.__class__ not in (str, int, float):
+                # Upstream parses the JSON text itself, which never is a quantity here.
+                value = "x"
+            return canonical_quantity(value)
+        except BadQuantity as error:
+            raise Mismatch("", "", str(error)) from None
+
+    def zero(self) -> Any:
+        return "0"
+
+
+class IntOrStringShape(Shape):
+    go_name = "intstr.IntOrString"
+
+    def __init__(self) -> None:
+        self._number = IntegerShape(32)
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        return value if value.__class__ is str else self._number.check(value, path, problems)
+
+    def zero(self) -> Any:
+        return 0
+
+
+class ListShape(Shape):
+    def __init__(
+        self,
+        items: Shape,
+        *,
+        list_type: str = "atomic",
+        keys: tuple[str, ...] = (),
+        strategies: frozenset[str] = frozenset(),
+        merge_key: str = "",
+    ) -> None:
+        self.items = items
+        #: Of server-side apply: atomic, set or map; `keys` identify the items of a map.
+        self.list_type = list_type
+        self.keys = keys
+        #: Of strategic merge: `merge` or nothing, perhaps with `retainKeys`.
+        self.strategies = strategies
+        self.merge_key = merge_key
+        self.go_name = f"[]{items.go_name}"
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not list:
+            raise Mismatch(json_type(value), self.go_name)
+        items = self.items
+        plain = items.plain
+        for index, item in enumerate(value):
+            if item.__class__ is plain:
+                continue
+            if item is None:
+                value[index] = items.zero()
+                continue
+            checked = items.check(item, (path, index), problems)
+            if checked is not item:
+                value[index] = checked
+        return value
+
+    def zero(self) -> Any:
+        return []
+
+
+class MapShape(Shape):
+    def __init__(self, values: Shape, *, atomic: bool = False) -> None:
+        self.values = values
+        self.atomic = atomic
+        self.go_name = f"map[string]{values.go_name}"
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not dict:
+            raise Mismatch(json_type(value), self.go_name)
+        values = self.values
+        plain = values.plain
+        for key, item in value.items():
+            if item.__class__ is plain:
+                continue
+            if item is None:
+                value[key] = values.zero()
+                continue
+            checked = values.check(item, (path, key), problems)
+            if checked is not item:
+                value[key] = checked
+        return value
+
+
+class ObjectShape(Shape):
+    """A named type with known fields."""
+
+    def __init__(self, name: str) -> None:
+        package, _, struct = name.rpartition(".")
+        #: The definition's full name, as in OpenAPI.
+        self.name = name
+        self.struct = struct
+        self.go_name = f"{package.rpartition('.')[2]}.{struct}"
+        self.fields: Mapping[str, Shape] = {}
+        #: Written by Go even when empty. Nobody checks presence here: validation does.
+        self.required: frozenset[str] = frozenset()
+        self.atomic = False
+        self.api_version = ""
+        self.kind = ""
+        #: Name of a field -> the field it is another name for.
+        self.aliases: Mapping[str, str] = {}
+        #: Field -> class that needs no look, or the shape that does the look.
+        self._rules: dict[str, Any] = {}
+
+    def define(self, fields: Mapping[str, Shape], aliases: Mapping[str, str]) -> None:
+        """Apart from __init__ because types may lead back to themselves."""
+        self.fields = fields
+        self.aliases = aliases
+        self._rules = {name: shape.plain or shape for name, shape in fields.items()}
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not dict:
+            raise Mismatch(json_type(value), self.go_name)
+        rules = self._rules
+        dropped: list[str] = []
+        name = ""
+        try:
+            for name, item in value.items():
+                rule = rules.get(name)
+                if item.__class__ is rule:
+                    continue
+                if rule is None:
+                    dropped.append(name)
+                    if len(problems) < MAX_PROBLEMS:
+                        problems.append(f'unknown field "{render_path((path, name))}"')
+                elif item is None:
+                    dropped.append(name)
+                else:
+                    checked = self.fields[name].check(item, (path, name), problems)
+                    if checked is not item:
+                        value[name] = checked
+        except Mismatch as mismatch:
+            mismatch.stands_in(self.struct, name)
+            raise
+        for name in dropped:
+            del value[name]
+        for alias, target in self.aliases.items():
+            if alias in value:
+                item = value.pop(alias)
+                value.setdefault(target, item)
+        return value
+
+
+ANYTHING: Final = Shape()
+
+
+def field_shape(shape: Shape, name: str) -> Shape:
+    """The shape of one field of an object, or of one value of a map."""
+    if isinstance(shape, ObjectShape):
+        return shape.fields.get(name, ANYTHING)
+    return shape.values if isinstance(shape, MapShape) else ANYTHING
+
+
+def render_path(path: Path) -> str:
+    """`spec.containers[0].foo`, names of any length shortened"""
+    segments: list[str] = []
+    while path is not None:
+        path, segment = path
+        segments.append(f"[{segment}]" if isinstance(segment, int) else f".{shortened(segment)}")
+    return "".join(reversed(segments)).removeprefix(".")
+
+
+def json_type(value: Any) -> str:
+    """How Go's decoder calls the type of a JSON value."""
+    match value:
+        case bool():
+            return "bool"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case list():
+            return "array"
+        case None:
+            return "null"
+        case _:
+            return "object"
+
+
+_NO_BASE64_LETTER: Final = re.compile(r"[^A-Za-z0-9+/]", re.ASCII)
+
+
+def _is_base64(text: str) -> bool:
+    if len(text) % 4 or text.endswith("==="):
+        # Python overlooks padding where none is due.
+        return False
+    try:
+        a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _base64_error_position(text: str) -> int:
+    """The byte at which Go's decoder gives up."""
+    stranger = _NO_BASE64_LETTER.search(text)
+    if stranger is None:
+        # The last group of four letters is not complete.
+        return max(len(text) - 1, 0) // 4 * 4
+    position = letters = stranger.start()
+    if text[position] != "=" or letters % 4 < 2:
+        return position
+    if letters % 4 == 2 and text[position + 1 : position + 2] != "=":
+        return position if text[position + 1 :] else len(text)
+    return position + 4 - letters % 4

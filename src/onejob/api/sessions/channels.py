@@ -1,0 +1,60 @@
+"""Channels in a WebSocket, as Kubernetes has them: each message begins with its channel's number.
+
+In base64 protocols the number is a digit and the data are text.
+"""
+
+import binascii
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from onejob.api.http.incoming import Send
+from onejob.wire.errors import BadRequest
+
+log = logging.getLogger(__name__)
+
+#: What a client means that names no protocol: the first there was, in binary.
+UNNAMED: Final = ""
+
+
+def choose_protocol(offered: Sequence[str], known: Sequence[str]) -> str:
+    """The first of the `known` ones that is offered. Raises BadRequest."""
+    if not offered:
+        return UNNAMED
+    for protocol in known:
+        if protocol in offered:
+            return protocol
+    raise BadRequest(f"unable to upgrade: none of the subprotocols is known, use {known[0]}")
+
+
+class Channels:
+    def __init__(self, send: Send, protocol: str) -> None:
+        self._send = send
+        self._base64 = "base64" in protocol
+
+    async def write(self, channel: int, data: bytes) -> None:
+        if self._base64:
+            text = f"{channel}{b64encode(data).decode()}"
+            await self._send({"type": "websocket.send", "text": text})
+        else:
+            await self._send({"type": "websocket.send", "bytes": bytes([channel]) + data})
+
+    async def close(self) -> None:
+        await self._send({"type": "websocket.close", "code": 1000})
+
+    async def answer(self) -> None:
+        """There is nothing to be answered: WebSockets do that by themselves."""
+
+    def read(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
+        """Channel and data; nothing of a message that is empty or no base64."""
+        data: bytes = message.get("bytes") or (message.get("text") or "").encode()
+        if not data:
+            return
+        if not self._base64:
+            yield data[0], data[1:]
+            return
+        try:
+            yield data[0] - ord("0"), b64decode(data[1:], validate=True)
+        except binascii.Error:
+            log.debug("a session sent what is no base64: %r", data[:100])

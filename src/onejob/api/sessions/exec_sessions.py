@@ -1,0 +1,210 @@
+"""exec and attach over a WebSocket: the channel protocols of Kubernetes.
+
+Each message's first byte names its channel. v5 adds a way to say that stdin has ended. v4 and
+later end with a status; the first protocol, which has no number, sends nothing but the text of a
+failure.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.http.incoming import Receive, Send
+from onejob.api.sessions.channels import UNNAMED, Channels
+from onejob.api.sessions.pod_streams import ExecRequest, ExecSource, TerminalSize
+from onejob.api.sessions.spdy_channels import ClientLeft, SpdyChannels
+from onejob.wire.errors import ApiError, InternalError
+
+log = logging.getLogger(__name__)
+
+#: Best first.
+PROTOCOLS: Final = (
+    "v5.channel.k8s.io",
+    "v4.channel.k8s.io",
+    "v4.base64.channel.k8s.io",
+    "channel.k8s.io",
+    "base64.channel.k8s.io",
+)
+#: A connection or a tunnel that speaks SPDY.
+SPDY_PROTOCOL: Final = "SPDY/3.1+v4.channel.k8s.io"
+_WITHOUT_STATUS: Final = ("channel.k8s.io", "base64.channel.k8s.io", UNNAMED)
+
+
+class _Channel(IntEnum):
+    STDIN = 0
+    STDOUT = 1
+    STDERR = 2
+    STATUS = 3
+    RESIZE = 4
+    CLOSE = 255
+
+
+#: How much typed ahead is kept. Reading on is what keeps pings answered, so this is generous.
+_MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
+#: A caller whose answers to pings were not read for this long counts as gone. That news waits
+#: behind what was typed, of which there is at most as much as a connection delivers at once.
+_STALLED_SECONDS: Final = 60.0
+_DELIVERED_AT_ONCE: Final = 1024 * 1024
+#: How long a client of SPDY may take to open its streams.
+_STREAMS_SECONDS: Final = 30.0
+#: Between the handshake and the command's first words.
+_SETTLING_SECONDS: Final = 0.05
+
+
+async def run_session(
+    source: ExecSource,
+    request: ExecRequest,
+    receive: Receive,
+    send: Send,
+    protocol: str = PROTOCOLS[0],
+) -> None:
+    """Carry an accepted WebSocket until the command ends or the caller goes away."""
+    channels: Channels | SpdyChannels
+    if protocol == SPDY_PROTOCOL:
+        try:
+            async with asyncio.timeout(_STREAMS_SECONDS):
+                channels = await SpdyChannels.opened(request, receive, send)
+        except (ClientLeft, TimeoutError):
+            return
+    else:
+        channels = Channels(send, protocol)
+        # kubectl reads from the moment it is connected, but makes its streams a little later,
+        # and throws away what comes for a stream it has not made yet.
+        await asyncio.sleep(_SETTLING_SECONDS)
+    streams = _Streams(channels, has_status=protocol not in _WITHOUT_STATUS)
+    running = asyncio.ensure_future(source.exec(request, streams))
+    reading = asyncio.ensure_future(streams.read_messages(receive))
+    try:
+        await asyncio.wait((running, reading), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await streams.finish(_outcome(running))
+    finally:
+        for task in (running, reading):
+            task.cancel()
+        await asyncio.wait((running, reading))
+
+
+def _outcome(running: "asyncio.Future[int]") -> dict[str, Any]:
+    try:
+        return _exit_status(running.result())
+    except ApiError as error:
+        return error.status()
+    except Exception:
+        log.exception("a session failed")
+        return InternalError("an error on the server was logged").status()
+
+
+def _exit_status(code: int) -> dict[str, Any]:
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "reason": "NonZeroExitCode",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+class _Streams:
+    """Implements `ExecStreams` on the channels of a WebSocket."""
+
+    def __init__(self, channels: Channels | SpdyChannels, *, has_status: bool) -> None:
+        self._channels = channels
+        self._has_status = has_status
+        self._typed: deque[bytes] = deque()
+        self._typed_bytes = 0
+        self._stdin_ended = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._size: TerminalSize | None = None
+        self._resized = asyncio.Event()
+
+    async def read_stdin(self) -> bytes:
+        while not self._typed and not self._stdin_ended:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._typed:
+            return b""
+        data = b"".join(self._typed)
+        self._typed.clear()
+        self._typed_bytes = 0
+        self._room.set()
+        return data
+
+    async def write_stdout(self, data: bytes) -> None:
+        await self._write(_Channel.STDOUT, data)
+
+    async def write_stderr(self, data: bytes) -> None:
+        await self._write(_Channel.STDERR, data)
+
+    async def next_size(self) -> TerminalSize:
+        await self._resized.wait()
+        self._resized.clear()
+        assert self._size is not None, "a resize sets the size first"
+        return self._size
+
+    async def finish(self, status: dict[str, Any]) -> None:
+        if self._has_status:
+            await self._write(_Channel.STATUS, msgspec.json.encode(status))
+        elif status["status"] != "Success":
+            await self._write(_Channel.STATUS, str(status["message"]).encode())
+        await self._channels.close()
+
+    async def read_messages(self, receive: Receive) -> None:
+        """Sort what arrives into its channels, until the caller is gone."""
+        limit = _MAX_AHEAD_BYTES
+        message: Any = {}
+        while True:
+            # The first round is for what came before the session began.
+            try:
+                for channel, data in self._channels.read(message):
+                    self._take(channel, data)
+            except ClientLeft:
+                return
+            await self._channels.answer()
+            while self._typed_bytes > limit:
+                if not await self._room_within(_STALLED_SECONDS):
+                    limit = self._typed_bytes + _DELIVERED_AT_ONCE
+            message = await receive()
+            if message["type"] != "websocket.receive":
+                return
+
+    async def _room_within(self, seconds: float) -> bool:
+        self._room.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._room.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _take(self, channel: int, data: bytes) -> None:
+        match channel:
+            case _Channel.STDIN if data:
+                self._typed.append(data)
+                self._typed_bytes += len(data)
+                self._changed.set()
+            case _Channel.RESIZE:
+                self._resize(data)
+            case _Channel.CLOSE if data[:1] == bytes([_Channel.STDIN]):
+                self._stdin_ended = True
+                self._changed.set()
+            case _:
+                log.debug("a session sent something on channel %d", channel)
+
+    def _resize(self, data: bytes) -> None:
+        try:
+            size = msgspec.json.decode(data, type=dict[str, int])
+            self._size = TerminalSize(size["Width"], size["Height"])
+        except (msgspec.DecodeError, KeyError):
+            log.debug("a session sent a terminal size that is none: %r", data[:100])
+            return
+        self._resized.set()
+
+    async def _write(self, channel: int, data: bytes) -> None:
+        await self._channels.write(channel, data)

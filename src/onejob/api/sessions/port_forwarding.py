@@ -1,0 +1,315 @@
+"""pods/portforward: connections of a client carried to ports that a Pod listens on.
+
+Two protocols, both in a WebSocket. In the channel protocol (Python's and other clients') the
+request names the ports, and each has one connection: a channel for data and one for an error. In
+the tunnel (kubectl's) the client opens a pair of SPDY streams per connection, whenever it likes.
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeAlias
+
+from onejob.api.http.incoming import Receive, Send
+from onejob.api.input.query import Query
+from onejob.api.sessions.channels import Channels
+from onejob.api.sessions.spdy import (
+    Pinged,
+    SpdyError,
+    SpdyReader,
+    SpdyWriter,
+    StreamData,
+    StreamOpened,
+    StreamReset,
+)
+from onejob.wire.errors import ApiError, BadRequest
+
+log = logging.getLogger(__name__)
+
+CHANNEL_PROTOCOLS: Final = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
+TUNNEL_PROTOCOL: Final = "SPDY/3.1+portforward.k8s.io"
+
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+#: Connects to a port of the Pod. Raises ApiError or OSError.
+Connect: TypeAlias = Callable[[int], Awaitable[Connection]]
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+_PIECE_BYTES: Final = 64 * 1024
+#: How much a Pod that does not read may leave waiting here. Reading on is what keeps pings
+#: answered, so this is generous.
+_MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
+_MOST_PORTS: Final = 100
+_MOST_STREAMS: Final = 1000
+
+
+class PortSource(Protocol):
+    async def connect(self, namespace: str, name: str, port: int) -> Connection:
+        """A connection to a port that a process of this Pod listens on, and to no other. Raises
+        ApiError or OSError."""
+
+
+def forwarded_ports(query: Query) -> tuple[int, ...]:
+    """The ports that a request of the channel protocol names. Raises BadRequest."""
+    texts = [text for value in query.get("ports", ()) for text in value.split(",")]
+    if not texts:
+        raise BadRequest('query parameter "ports" is required')
+    if len(texts) > _MOST_PORTS:
+        raise BadRequest(f"at most {_MOST_PORTS} ports can be forwarded at once")
+    return tuple(map(_port, texts))
+
+
+async def run_channels(
+    connect: Connect, ports: Sequence[int], receive: Receive, send: Send, protocol: str
+) -> None:
+    """Carry an accepted WebSocket until all connections have ended or the caller goes away."""
+    channels = Channels(send, protocol)
+    ahead = _Ahead()
+    relays = []
+    for number, port in enumerate(ports):
+        for channel in (2 * number, 2 * number + 1):
+            await channels.write(channel, struct.pack("<H", port))
+        relays.append(_Relay(port, _channel_writer(channels, 2 * number), ahead))
+
+    async def serve(number: int, relay: _Relay) -> None:
+        if problem := await relay.run(connect):
+            # If the caller is gone, nobody is left to be told.
+            with suppress(OSError):
+                await channels.write(2 * number + 1, problem.encode())
+
+    async def read() -> None:
+        while (message := await receive())["type"] == "websocket.receive":
+            for channel, data in channels.read(message):
+                if channel % 2 == 0 and channel // 2 < len(relays):
+                    relays[channel // 2].take(data)
+            await ahead.room()
+
+    serving = asyncio.ensure_future(
+        asyncio.gather(*(serve(number, relay) for number, relay in enumerate(relays)))
+    )
+    reading = asyncio.ensure_future(read())
+    try:
+        await asyncio.wait((serving, reading), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
+            await channels.close()
+    finally:
+        await _cancelled(serving, reading)
+
+
+def _channel_writer(channels: Channels, channel: int) -> Write:
+    async def write(data: bytes) -> None:
+        await channels.write(channel, data)
+
+    return write
+
+
+async def run_tunnel(connect: Connect, receive: Receive, send: Send) -> None:
+    """Carry an accepted WebSocket until the caller goes away."""
+    tunnel = _Tunnel(connect, send)
+    try:
+        while (message := await receive())["type"] == "websocket.receive":
+            await tunnel.take(message.get("bytes") or b"")
+    except SpdyError as error:
+        log.debug("a client of port forwarding sent no SPDY: %s", error)
+        await send({"type": "websocket.close", "code": 1002})
+    finally:
+        await tunnel.close()
+
+
+class _Pair:
+    """The streams of one forwarded connection. What the client sends is taken from the first
+    moment on; who it is for is known once there are both."""
+
+    def __init__(self, port: int, tunnel: "_Tunnel") -> None:
+        self._tunnel = tunnel
+        self.streams: dict[str, int] = {}
+        self.relay = _Relay(port, self._write, tunnel.ahead)
+        self.task: asyncio.Task[None] | None = None
+
+    async def _write(self, data: bytes) -> None:
+        await self._tunnel.write(SpdyWriter.data(self.streams["data"], data))
+
+
+class _Tunnel:
+    def __init__(self, connect: Connect, send: Send) -> None:
+        self._connect = connect
+        self._send = send
+        self._reader = SpdyReader()
+        self._writer = SpdyWriter()
+        self.ahead = _Ahead()
+        self._pairs: dict[str, _Pair] = {}
+        #: By the number of each of their streams.
+        self._of_stream: dict[int, _Pair] = {}
+
+    async def take(self, data: bytes) -> None:
+        for event in self._reader.feed(data):
+            match event:
+                case StreamOpened():
+                    await self._open(event)
+                case StreamData():
+                    self._deliver(event)
+                case StreamReset():
+                    self._reset(event.stream)
+                case Pinged():
+                    await self.write(self._writer.ping(event.number))
+                case _:
+                    pass
+        await self.ahead.room()
+
+    async def close(self) -> None:
+        tasks = [pair.task for pair in self._of_stream.values() if pair.task is not None]
+        await _cancelled(*tasks)
+
+    async def _open(self, event: StreamOpened) -> None:
+        kind = event.headers.get("streamtype", "")
+        number = event.headers.get("requestid", "")
+        if not number:
+            # Old clients number nothing, but open the stream for errors right before the other.
+            number = f"by stream {event.stream if kind == 'error' else event.stream - 2}"
+        try:
+            pair = self._pairs.get(number) or _Pair(_port(event.headers.get("port", "")), self)
+        except BadRequest:
+            pair = None
+        crowded = len(self._of_stream) >= _MOST_STREAMS or event.stream in self._of_stream
+        if pair is None or kind not in ("data", "error") or kind in pair.streams or crowded:
+            await self.write(self._writer.reset(event.stream))
+            return
+        pair.streams[kind] = event.stream
+        self._of_stream[event.stream] = pair
+        self._pairs[number] = pair
+        await self.write(self._writer.accept(event.stream))
+        if len(pair.streams) == 2:
+            # Complete: whoever uses this number again means another connection.
+            del self._pairs[number]
+            pair.task = asyncio.create_task(self._serve(pair))
+
+    async def _serve(self, pair: _Pair) -> None:
+        error_stream, data_stream = pair.streams["error"], pair.streams["data"]
+        try:
+            if problem := await pair.relay.run(self._connect):
+                text = problem.encode()
+                await self.write(self._writer.data(error_stream, text, ends=True))
+                await self.write(self._writer.reset(data_stream))
+            else:
+                await self.write(self._writer.data(data_stream, b"", ends=True))
+                await self.write(self._writer.data(error_stream, b"", ends=True))
+        except OSError:
+            log.debug("the client of a tunnel is gone")
+        finally:
+            for stream in pair.streams.values():
+                self._of_stream.pop(stream, None)
+
+    def _deliver(self, event: StreamData) -> None:
+        pair = self._of_stream.get(event.stream)
+        if pair is None or pair.streams.get("data") != event.stream:
+            return
+        pair.relay.take(event.data)
+        if event.ended:
+            pair.relay.end()
+
+    def _reset(self, stream: int) -> None:
+        pair = self._of_stream.get(stream)
+        if pair is not None and pair.task is not None and pair.streams.get("data") == stream:
+            pair.task.cancel()
+
+    async def write(self, frame: bytes) -> None:
+        await self._send({"type": "websocket.send", "bytes": frame})
+
+
+class _Ahead:
+    """What clients sent and Pods have not taken yet, over all connections of one session."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._fewer = asyncio.Event()
+
+    def add(self, count: int) -> None:
+        self._bytes += count
+        if count < 0:
+            self._fewer.set()
+
+    async def room(self) -> None:
+        while self._bytes > _MAX_AHEAD_BYTES:
+            self._fewer.clear()
+            await self._fewer.wait()
+
+
+class _Relay:
+    """One connection. `take` and `end` are what the client sends; `write` is how it is sent to."""
+
+    def __init__(self, port: int, write: Write, ahead: _Ahead) -> None:
+        self._port = port
+        self._write = write
+        self._ahead = ahead
+        self._pending: deque[bytes] = deque()
+        self._ended = False
+        self._changed = asyncio.Event()
+
+    def take(self, data: bytes) -> None:
+        if data and not self._ended:
+            self._pending.append(data)
+            self._ahead.add(len(data))
+            self._changed.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._changed.set()
+
+    async def run(self, connect: Connect) -> str:
+        """Until the Pod's end has closed. What went wrong, if anything did."""
+        try:
+            reader, writer = await connect(self._port)
+        except (ApiError, OSError) as error:
+            self._discard()
+            return f"error forwarding port {self._port}: {error}"
+        sending = asyncio.ensure_future(self._send_on(writer))
+        try:
+            while piece := await reader.read(_PIECE_BYTES):
+                await self._write(piece)
+        except OSError as error:
+            return f"error forwarding port {self._port}: {error}"
+        finally:
+            sending.cancel()
+            await asyncio.wait((sending,))
+            self._discard()
+            writer.close()
+        return ""
+
+    async def _send_on(self, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                while self._pending:
+                    piece = self._pending.popleft()
+                    self._ahead.add(-len(piece))
+                    writer.write(piece)
+                    await writer.drain()
+                if self._ended:
+                    writer.write_eof()
+                    return
+                self._changed.clear()
+                await self._changed.wait()
+        except OSError:
+            # The Pod reads no more; what it still writes, or that it hung up, is read elsewhere.
+            self._ended = True
+            self._discard()
+
+    def _discard(self) -> None:
+        self._ended = True
+        self._ahead.add(-sum(map(len, self._pending)))
+        self._pending.clear()
+
+
+async def _cancelled(*tasks: "asyncio.Future[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 65536):
+        raise BadRequest(f'unable to parse "{text[:20]}" as a port: it is a number up to 65535')
+    return int(text)

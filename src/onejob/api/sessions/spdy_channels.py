@@ -1,0 +1,119 @@
+"""exec and attach by SPDY, as kubectl before 1.30 has them: a stream for each channel."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from onejob.api.http.incoming import Receive, Send
+from onejob.api.sessions.pod_streams import ExecRequest
+from onejob.api.sessions.spdy import (
+    Pinged,
+    SpdyError,
+    SpdyReader,
+    SpdyWriter,
+    StreamData,
+    StreamOpened,
+    StreamReset,
+)
+
+#: By their numbers in the channel protocols.
+_CHANNELS: Final = {"stdin": 0, "stdout": 1, "stderr": 2, "error": 3, "resize": 4}
+_STDIN: Final = 0
+_CLOSE: Final = 255
+
+
+class ClientLeft(Exception):
+    """The client hung up, or sent what is no SPDY, before its streams were all open."""
+
+
+class SpdyChannels:
+    """What `Channels` is for WebSockets. Made by `opened`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._reader = SpdyReader()
+        self._writer = SpdyWriter()
+        self._streams: dict[int, int] = {}
+        self._channels: dict[int, int] = {}
+        #: What was sent before all streams were open.
+        self._early: list[tuple[int, bytes]] = []
+        self._unanswered: list[bytes] = []
+
+    @classmethod
+    async def opened(cls, request: ExecRequest, receive: Receive, send: Send) -> "SpdyChannels":
+        """With all the streams that this session needs. Raises ClientLeft."""
+        channels = cls(send)
+        wanted = {"error"} | {
+            name
+            for name, asked in (
+                ("stdin", request.stdin),
+                ("stdout", request.stdout),
+                ("stderr", request.stderr),
+                ("resize", request.tty),
+            )
+            if asked
+        }
+        numbers = {_CHANNELS[name] for name in wanted}
+        while not numbers <= channels._streams.keys():
+            message = await receive()
+            if message["type"] != "websocket.receive":
+                raise ClientLeft
+            channels._early += channels._taken(message)
+            await channels.answer()
+        return channels
+
+    def read(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
+        """Channels and their data. That a stream has ended is said as in v5's protocol. Raises
+        ClientLeft."""
+        early, self._early = self._early, []
+        yield from early
+        yield from self._taken(message)
+
+    async def write(self, channel: int, data: bytes) -> None:
+        await self.answer()
+        stream = self._streams.get(channel)
+        if stream is not None:
+            await self._write(self._writer.data(stream, data))
+
+    async def close(self) -> None:
+        for stream in self._streams.values():
+            await self._write(self._writer.data(stream, b"", ends=True))
+        await self._write(self._writer.go_away(max(self._streams.values(), default=0)))
+        await self._send({"type": "websocket.close", "code": 1000})
+
+    def _taken(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
+        try:
+            for event in self._reader.feed(message.get("bytes") or b""):
+                match event:
+                    case StreamOpened():
+                        self._open(event)
+                    case StreamData() if event.stream in self._channels:
+                        channel = self._channels[event.stream]
+                        if event.data:
+                            yield channel, event.data
+                        if event.ended and channel == _STDIN:
+                            yield _CLOSE, bytes([_STDIN])
+                    case StreamReset() if self._channels.get(event.stream) == _STDIN:
+                        yield _CLOSE, bytes([_STDIN])
+                    case Pinged():
+                        self._unanswered.append(self._writer.ping(event.number))
+                    case _:
+                        pass
+        except SpdyError as error:
+            raise ClientLeft from error
+
+    def _open(self, event: StreamOpened) -> None:
+        channel = _CHANNELS.get(event.headers.get("streamtype", ""))
+        if channel is None or channel in self._streams:
+            self._unanswered.append(self._writer.reset(event.stream))
+            return
+        self._streams[channel] = event.stream
+        self._channels[event.stream] = channel
+        self._unanswered.append(self._writer.accept(event.stream))
+
+    async def answer(self) -> None:
+        """Pings, and streams that were opened."""
+        while self._unanswered:
+            await self._write(self._unanswered.pop(0))
+
+    async def _write(self, frame: bytes) -> None:
+        await self._send({"type": "websocket.send", "bytes": frame})

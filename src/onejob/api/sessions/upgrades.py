@@ -1,0 +1,131 @@
+"""WebSockets: which session a request for one opens, and by which protocol."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.http.answers import Answer
+from onejob.api.http.incoming import Receive, Send
+from onejob.api.http.routing import Target
+from onejob.api.input.query import Query
+from onejob.api.service import Service
+from onejob.api.sessions.channels import choose_protocol
+from onejob.api.sessions.exec_sessions import PROTOCOLS, SPDY_PROTOCOL, run_session
+from onejob.api.sessions.pod_streams import ExecSource, require_running, session_request
+from onejob.api.sessions.port_forwarding import (
+    CHANNEL_PROTOCOLS,
+    TUNNEL_PROTOCOL,
+    Connection,
+    PortSource,
+    forwarded_ports,
+    run_channels,
+    run_tunnel,
+)
+from onejob.wire.errors import BadRequest
+
+#: Subresources that need a WebSocket. The log may also be had in one.
+SESSIONS: Final = ("exec", "attach", "portforward")
+
+_BASE64: Final = "base64.binary.k8s.io"
+_PLAIN_PROTOCOLS: Final = ("binary.k8s.io", _BASE64)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    #: What the answer to the request names; "" if the client named none.
+    protocol: str
+    #: Carries the WebSocket, once it is accepted, until one side ends it.
+    run: Callable[[Receive, Send], Awaitable[None]]
+
+
+class Upgrades:
+    def __init__(
+        self, service: Service, sessions: ExecSource | None, ports: PortSource | None
+    ) -> None:
+        self._service = service
+        self._sessions = sessions
+        self._ports = ports
+
+    async def open(self, target: Target, query: Query, offered: Sequence[str]) -> Session:
+        """Raises what a plain request would get as its answer."""
+        document = await self._service.get(target.kind, target.namespace, target.name)
+        pod: dict[str, Any] = msgspec.json.decode(document)
+        if target.subresource == "portforward":
+            return self._forwarding(target, pod, query, offered)
+        protocol = choose_protocol(offered, (*PROTOCOLS, SPDY_PROTOCOL))
+        attach = target.subresource == "attach"
+        request = session_request(pod, query, target.namespace, target.name, attach=attach)
+        if self._sessions is None:
+            raise BadRequest("the runtime of this server has no sessions")
+        sessions = self._sessions
+
+        async def run(receive: Receive, send: Send) -> None:
+            await run_session(sessions, request, receive, send, protocol)
+
+        return Session(protocol, run)
+
+    def _forwarding(
+        self, target: Target, pod: dict[str, Any], query: Query, offered: Sequence[str]
+    ) -> Session:
+        protocol = choose_protocol(offered, (TUNNEL_PROTOCOL, *CHANNEL_PROTOCOLS))
+        require_running(pod, "forward ports of")
+        if self._ports is None:
+            raise BadRequest("the runtime of this server forwards no ports")
+        connect: Callable[[int], Awaitable[Connection]] = partial(
+            self._ports.connect, target.namespace, target.name
+        )
+        if protocol == TUNNEL_PROTOCOL:
+            return Session(protocol, partial(run_tunnel, connect))
+        ports = forwarded_ports(query)
+
+        async def run(receive: Receive, send: Send) -> None:
+            await run_channels(connect, ports, receive, send, protocol)
+
+        return Session(protocol, run)
+
+
+def plain_stream(answer: Answer, offered: Sequence[str]) -> Session:
+    """The body of an answer, piece by piece, in messages without channels: how a log is had in a
+    WebSocket. Raises BadRequest."""
+    protocol = choose_protocol(offered, _PLAIN_PROTOCOLS)
+
+    async def pump(send: Send) -> None:
+        async for piece in _pieces_of(answer):
+            if protocol == _BASE64:
+                await send({"type": "websocket.send", "text": b64encode(piece).decode()})
+            else:
+                await send({"type": "websocket.send", "bytes": piece})
+        await send({"type": "websocket.close", "code": 1000})
+
+    async def gone(receive: Receive) -> None:
+        while (await receive())["type"] == "websocket.receive":
+            pass
+
+    async def run(receive: Receive, send: Send) -> None:
+        tasks = (asyncio.ensure_future(pump(send)), asyncio.ensure_future(gone(receive)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    return Session(protocol, run)
+
+
+async def _pieces_of(answer: Answer) -> AsyncIterator[bytes]:
+    if isinstance(answer.body, bytes):
+        if answer.body:
+            yield answer.body
+        return
+    try:
+        async for piece in answer.body:
+            yield piece
+    finally:
+        if isinstance(answer.body, AsyncGenerator):
+            await answer.body.aclose()

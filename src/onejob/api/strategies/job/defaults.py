@@ -1,0 +1,60 @@
+"""Defaults of Jobs, and of the parts of a Job that a CronJob's template gets as well."""
+
+from typing import Any, Final
+
+from onejob.api.strategies.job.original_status import keep_shown_fields_out
+from onejob.api.strategies.pod.defaults import default_pod_template
+from onejob.api.strategy import Document
+
+_MAX_INT32: Final = 2**31 - 1
+
+
+def default_job(doc: Document) -> None:
+    spec = doc.setdefault("spec", {})
+    default_job_template_spec(spec)
+    # Only when both are unset is it a single run; parallelism alone means a work queue.
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    if "backoffLimit" not in spec:
+        spec["backoffLimit"] = _MAX_INT32 if "backoffLimitPerIndex" in spec else 6
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("manualSelector", False)
+    if "podReplacementPolicy" not in spec:
+        spec["podReplacementPolicy"] = (
+            "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
+        )
+    _inherit_labels(doc)
+    if status := doc.get("status"):
+        keep_shown_fields_out(status)
+
+
+def default_cronjob(doc: Document) -> None:
+    spec = doc.setdefault("spec", {})
+    if not spec.get("concurrencyPolicy"):
+        spec["concurrencyPolicy"] = "Allow"
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+    # The rest of a Job's defaults wait until a Job is made of the template.
+    template = spec.setdefault("jobTemplate", {})
+    template.setdefault("metadata", {})
+    default_job_template_spec(template.setdefault("spec", {}))
+
+
+def default_job_template_spec(spec: dict[str, Any]) -> None:
+    default_pod_template(spec)
+    for rule in spec.get("podFailurePolicy", {}).get("rules", ()):
+        for pattern in rule.get("onPodConditions", ()):
+            if not pattern.get("status"):
+                pattern["status"] = "True"
+
+
+def _inherit_labels(doc: Document) -> None:
+    """A Job without labels has its template's: the very same dict, so that the labels which
+    `prepare_create` generates for the template show on such a Job, and on no other."""
+    metadata = doc.setdefault("metadata", {})
+    labels = doc["spec"]["template"].get("metadata", {}).get("labels")
+    if labels and not metadata.get("labels"):
+        metadata["labels"] = labels

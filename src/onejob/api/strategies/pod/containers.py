@@ -1,0 +1,231 @@
+"""Containers and init containers of a pod spec."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from onejob.api.strategies.pod.environment import validate_environment, validate_environment_sources
+from onejob.api.strategies.pod.probes import validate_lifecycle, validate_probes
+from onejob.api.strategies.pod.resources import validate_resources
+from onejob.api.strategies.pod.restart_rules import validate_restart_policy
+from onejob.api.strategies.pod.volumes import descending_path_errors
+from onejob.wire.field_errors import (
+    FieldError,
+    duplicate,
+    field_not_found,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from onejob.wire.names import label_errors, port_name_errors
+
+_PULL_POLICIES: Final = ["Always", "IfNotPresent", "Never"]
+_MESSAGE_POLICIES: Final = ["FallbackToLogsOnError", "File"]
+_PROTOCOLS: Final = ["SCTP", "TCP", "UDP"]
+_PROPAGATIONS: Final = ["Bidirectional", "HostToContainer", "None"]
+_MAX_ID: Final = 2**32 - 1
+
+#: What only containers that keep running can have.
+_NOT_FOR_INIT: Final = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+
+
+def validate_containers(
+    containers: Sequence[Mapping[str, Any]],
+    volume_names: set[Any],
+    host_network: bool,
+    path: str,
+) -> list[FieldError]:
+    if not containers:
+        return [required(path)]
+    errors: list[FieldError] = []
+    names: set[str] = set()
+    for i, container in enumerate(containers):
+        place = f"{path}[{i}]"
+        errors += _validate_container(container, volume_names, host_network, place)
+        name = container.get("name", "")
+        if name in names:
+            errors.append(duplicate(f"{place}.name", name))
+        elif name:
+            names.add(name)
+        errors += validate_lifecycle(container, place)
+        errors += validate_probes(container, place)
+        errors += validate_restart_policy(container, place)
+    return errors + _validate_host_ports(containers, path)
+
+
+def validate_init_containers(
+    spec: Mapping[str, Any], volume_names: set[Any], path: str
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    names = {container.get("name") for container in spec.get("containers", ())}
+    host_network = spec.get("hostNetwork", False)
+    for i, container in enumerate(spec["initContainers"]):
+        place = f"{path}[{i}]"
+        errors += _validate_container(container, volume_names, host_network, place)
+        name = container.get("name", "")
+        if name and name in names:
+            errors.append(duplicate(f"{place}.name", name))
+        names.add(name)
+        if container.get("restartPolicy") == "Always":
+            errors += validate_lifecycle(container, place)
+            errors += validate_probes(container, place)
+        else:
+            errors += [
+                forbidden(
+                    f"{place}.{field}",
+                    "may not be set for init containers without restartPolicy=Always",
+                )
+                for field in _NOT_FOR_INIT
+                if field in container
+            ]
+        errors += validate_restart_policy(container, place)
+    return errors
+
+
+def _validate_container(
+    container: Mapping[str, Any], volume_names: set[Any], host_network: bool, path: str
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    name, image = container.get("name", ""), container.get("image", "")
+    if not name:
+        errors.append(required(f"{path}.name"))
+    else:
+        errors += [invalid(f"{path}.name", name, text) for text in label_errors(name)]
+    if not image:
+        errors.append(required(f"{path}.image"))
+    elif image != image.strip():
+        errors.append(
+            invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+        )
+    errors += _one_of(container, "terminationMessagePolicy", _MESSAGE_POLICIES, path)
+    if "ports" in container:
+        errors += _validate_ports(container["ports"], host_network, f"{path}.ports")
+    if "env" in container:
+        errors += validate_environment(container["env"], f"{path}.env")
+    if "envFrom" in container:
+        errors += validate_environment_sources(container["envFrom"], f"{path}.envFrom")
+    if "volumeMounts" in container:
+        errors += _validate_mounts(container["volumeMounts"], volume_names, f"{path}.volumeMounts")
+    errors += _one_of(container, "imagePullPolicy", _PULL_POLICIES, path)
+    if container.get("resources"):
+        errors += validate_resources(container["resources"], f"{path}.resources")
+    if container.get("securityContext"):
+        errors += _validate_security(container["securityContext"], f"{path}.securityContext")
+    return errors
+
+
+def _one_of(
+    container: Mapping[str, Any], field: str, supported: list[str], path: str
+) -> list[FieldError]:
+    value = container.get(field, "")
+    if value in supported:
+        return []
+    if not value:
+        return [required(f"{path}.{field}")]
+    return [not_supported(f"{path}.{field}", value, supported)]
+
+
+def _validate_ports(
+    ports: Sequence[Mapping[str, Any]], host_network: bool, path: str
+) -> list[FieldError]:
+    errors = []
+    names = set()
+    for i, port in enumerate(ports):
+        place = f"{path}[{i}]"
+        if name := port.get("name"):
+            texts = port_name_errors(name)
+            if texts:
+                errors += [invalid(f"{place}.name", name, text) for text in texts]
+            elif name in names:
+                errors.append(duplicate(f"{place}.name", name))
+            names.add(name)
+        number, host_port = port.get("containerPort", 0), port.get("hostPort", 0)
+        if number == 0:
+            errors.append(required(f"{place}.containerPort"))
+        else:
+            errors += port_errors(number, f"{place}.containerPort")
+        if host_port:
+            errors += port_errors(host_port, f"{place}.hostPort")
+            if host_network and host_port != number:
+                errors.append(
+                    invalid(
+                        f"{place}.containerPort",
+                        number,
+                        "must match `hostPort` when `hostNetwork` is true",
+                    )
+                )
+        errors += _one_of(port, "protocol", _PROTOCOLS, place)
+    return errors
+
+
+def port_errors(number: int, path: str) -> list[FieldError]:
+    if 1 <= number <= 65535:
+        return []
+    return [invalid(path, number, "must be between 1 and 65535, inclusive")]
+
+
+def _validate_host_ports(containers: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
+    errors = []
+    taken = set()
+    for i, container in enumerate(containers):
+        for j, port in enumerate(container.get("ports", ())):
+            if not port.get("hostPort"):
+                continue
+            slot = f"{port.get('protocol', 'TCP')}/{port.get('hostIP', '')}/{port['hostPort']}"
+            if slot in taken:
+                errors.append(duplicate(f"{path}[{i}].ports[{j}].hostPort", slot))
+            taken.add(slot)
+    return errors
+
+
+def _validate_mounts(
+    mounts: Sequence[Mapping[str, Any]], volume_names: set[Any], path: str
+) -> list[FieldError]:
+    errors = []
+    targets = set()
+    for i, mount in enumerate(mounts):
+        place = f"{path}[{i}]"
+        name, target = mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            errors.append(required(f"{place}.name"))
+        elif name not in volume_names:
+            errors.append(field_not_found(f"{place}.name", name))
+        if not target:
+            errors.append(required(f"{place}.mountPath"))
+        elif target in targets:
+            errors.append(invalid(f"{place}.mountPath", target, "must be unique"))
+        targets.add(target)
+        for field in ("subPath", "subPathExpr"):
+            if mount.get(field):
+                errors += descending_path_errors(mount[field], f"{place}.{field}")
+        if mount.get("subPath") and mount.get("subPathExpr"):
+            errors.append(
+                invalid(
+                    f"{place}.subPathExpr",
+                    mount["subPathExpr"],
+                    "subPathExpr and subPath are mutually exclusive",
+                )
+            )
+        propagation = mount.get("mountPropagation", "None")
+        if propagation not in _PROPAGATIONS:
+            errors.append(not_supported(f"{place}.mountPropagation", propagation, _PROPAGATIONS))
+    return errors
+
+
+def _validate_security(context: Mapping[str, Any], path: str) -> list[FieldError]:
+    errors = []
+    for field in ("runAsUser", "runAsGroup"):
+        value = context.get(field, 0)
+        if not 0 <= value <= _MAX_ID:
+            errors.append(
+                invalid(f"{path}.{field}", value, f"must be between 0 and {_MAX_ID}, inclusive")
+            )
+    if context.get("allowPrivilegeEscalation") is False and context.get("privileged"):
+        errors.append(
+            invalid(
+                path,
+                dict(context),
+                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            )
+        )
+    return errors

@@ -1,0 +1,174 @@
+"""What Pods decide about their documents."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from onejob.api.strategies.base import (
+    SelectableStrategy,
+    keep_all_but_status,
+    keep_generation,
+    keep_status,
+)
+from onejob.api.strategies.job.warnings import pod_name_warnings, pod_spec_warnings
+from onejob.api.strategies.metadata import validate_metadata, validate_metadata_update
+from onejob.api.strategies.pod.defaults import default_pod
+from onejob.api.strategies.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
+from onejob.api.strategies.pod.quality import quality_of_service
+from onejob.api.strategies.pod.status_validation import validate_pod_status_change
+from onejob.api.strategies.pod.template import validate_pod_spec
+from onejob.api.strategies.pod.update import validate_pod_change
+from onejob.api.strategies.sameness import same_meaning
+from onejob.api.strategy import Document
+from onejob.gates import FeatureGates
+from onejob.wire.field_errors import FieldError, forbidden, invalid
+from onejob.wire.kinds import Kind
+from onejob.wire.names import subdomain_errors
+
+_TTL = "ttlSecondsAfterFinished"
+
+_GATED_CONDITION = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+
+
+class PodStrategy(SelectableStrategy):
+    selectable = frozenset(
+        {
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        }
+    )
+
+    def __init__(self, kind: Kind, gates: FeatureGates) -> None:
+        super().__init__(kind)
+        self._has_ttl = gates.enabled("TTLAfterFinishedPods")
+
+    def default(self, doc: Document) -> None:
+        default_pod(doc)
+
+    def prepare_create(self, doc: Document) -> None:
+        metadata, spec = doc["metadata"], doc["spec"]
+        metadata["generation"] = 1
+        if not self._has_ttl:
+            spec.pop(_TTL, None)
+        if not spec.get("serviceAccountName"):
+            spec["serviceAccountName"] = spec["serviceAccount"] = "default"
+        status: dict[str, Any] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
+        if spec.get("schedulingGates"):
+            status["conditions"] = [dict(_GATED_CONDITION)]
+        doc["status"] = status
+
+    def validate_create(self, doc: Document) -> list[FieldError]:
+        spec = doc["spec"]
+        errors = validate_metadata(doc["metadata"], subdomain_errors, namespaced=True)
+        errors += validate_pod_spec(spec, "spec")
+        errors += _validate_ttl(spec)
+        if spec.get("schedulingGates") and spec.get("nodeName"):
+            errors.append(
+                forbidden(
+                    "spec.nodeName", "cannot be set until all schedulingGates have been cleared"
+                )
+            )
+        if spec.get("ephemeralContainers"):
+            errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        return errors
+
+    def warnings_on_create(self, doc: Document) -> list[str]:
+        return [
+            *pod_name_warnings(doc["metadata"].get("name", "")),
+            *pod_spec_warnings(doc["spec"], "spec"),
+        ]
+
+    def prepare_update(self, new: Document, old: Document) -> None:
+        keep_status(new, old)
+        if new["spec"] == old["spec"]:
+            keep_generation(new, old, changed=False)
+            return
+        if not self._has_ttl and _TTL not in old["spec"]:
+            new["spec"].pop(_TTL, None)
+        keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
+
+    def validate_update(self, new: Document, old: Document) -> list[FieldError]:
+        errors = validate_metadata_update(new, old)
+        # Most updates are about metadata; what is stored was validated when it came in.
+        if new["spec"] == old["spec"]:
+            return errors
+        errors += validate_pod_spec(new["spec"], "spec")
+        errors += _validate_ttl(new["spec"])
+        return errors + validate_pod_change(new["spec"], old["spec"])
+
+    def prepare_status_update(self, new: Document, old: Document) -> None:
+        keep_all_but_status(new, old)
+        metadata, stored = new["metadata"], old["metadata"]
+        # Agents send back what they read: they must not undo an adoption that came between.
+        if "ownerReferences" in stored:
+            metadata["ownerReferences"] = stored["ownerReferences"]
+        else:
+            metadata.pop("ownerReferences", None)
+        quality = old.get("status", {}).get("qosClass")
+        if quality:
+            new.setdefault("status", {}).setdefault("qosClass", quality)
+
+    def validate_status_update(self, new: Document, old: Document) -> list[FieldError]:
+        return [*validate_metadata_update(new, old), *validate_pod_status_change(new, old)]
+
+    def selectable_fields(self, doc: Document) -> Mapping[str, str]:
+        spec, status = doc.get("spec", {}), doc.get("status", {})
+        address = status.get("podIP", "")
+        return {
+            "spec.nodeName": spec.get("nodeName", ""),
+            "spec.restartPolicy": spec.get("restartPolicy", ""),
+            "spec.schedulerName": spec.get("schedulerName", ""),
+            "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+            "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
+            "status.phase": status.get("phase", ""),
+            "status.podIP": address,
+            "status.podIPs": address,
+            "status.nominatedNodeName": status.get("nominatedNodeName", ""),
+        }
+
+    def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
+        spec, phase = doc.get("spec", {}), doc.get("status", {}).get("phase")
+        if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+            return 0
+        grace: int = (
+            requested if requested is not None else spec.get("terminationGracePeriodSeconds", 0)
+        )
+        return grace if grace >= 0 else 1
+
+    def columns(self) -> list[dict[str, Any]]:
+        return POD_COLUMNS
+
+    def cells(self, doc: Document, now: datetime) -> list[Any]:
+        return pod_cells(doc, now)
+
+    def row_conditions(self, doc: Document) -> list[dict[str, str]]:
+        return pod_row_conditions(doc)
+
+
+def _validate_ttl(spec: Mapping[str, Any]) -> list[FieldError]:
+    """A Pod that is always restarted never finishes, so nothing can come after it."""
+    seconds = spec.get(_TTL)
+    if seconds is None:
+        return []
+    errors = []
+    if seconds < 0:
+        errors.append(invalid(f"spec.{_TTL}", seconds, "must be greater than or equal to 0"))
+    if spec.get("restartPolicy") not in ("Never", "OnFailure"):
+        errors.append(
+            forbidden(
+                f"spec.{_TTL}", 'may only be set when restartPolicy is "Never" or "OnFailure"'
+            )
+        )
+    return errors

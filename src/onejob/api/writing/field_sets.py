@@ -1,0 +1,303 @@
+"""Sets of fields of a document: who owns what, and what a write changed.
+
+A field is the path to it, a tuple of elements in the form that `fieldsV1` has them: `f:<name>` for
+a field or a key of a map, `k:<keys>` for an item of a keyed list, `v:<value>` for an item of a
+set. What the schema calls atomic has no fields inside.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import merge
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from onejob.api.schema.shapes import ListShape, MapShape, ObjectShape, Shape, StringShape
+from onejob.api.writing.patching import copied
+
+FieldPath: TypeAlias = tuple[str, ...]
+FieldSet: TypeAlias = frozenset[FieldPath]
+#: A set of fields as documents hold it.
+FieldsV1: TypeAlias = dict[str, Any]
+
+
+class _Missing:
+    """Stands for a value that is not there; null never gets this far."""
+
+
+_MISSING: Final = _Missing()
+
+
+def fields_of(doc: Any, shape: Shape) -> FieldSet:
+    """What a manager owns who applied `doc`: its leaves, and the items of its lists."""
+    found: set[FieldPath] = set()
+    _collect(doc, shape, (), found)
+    return frozenset(found)
+
+
+def _collect(value: Any, shape: Shape, path: FieldPath, found: set[FieldPath]) -> None:
+    if not value or not isinstance(value, dict | list):
+        found.add(path)
+        return
+    children = _children(value, shape)
+    if children is None:
+        found.add(path)
+        return
+    for element, child, child_shape in children:
+        if element[0] != "f":
+            found.add((*path, element))
+        _collect(child, child_shape, (*path, element), found)
+
+
+@dataclass(slots=True)
+class Comparison:
+    added: set[FieldPath] = field(default_factory=set)
+    modified: set[FieldPath] = field(default_factory=set)
+    removed: set[FieldPath] = field(default_factory=set)
+
+    def without(self, ignored: Iterable[FieldPath]) -> "Comparison":
+        """Leaving out some fields and all inside them."""
+        prefixes = tuple(ignored)
+        return Comparison(
+            {path for path in self.added if not _is_inside(path, prefixes)},
+            {path for path in self.modified if not _is_inside(path, prefixes)},
+            {path for path in self.removed if not _is_inside(path, prefixes)},
+        )
+
+    @property
+    def same(self) -> bool:
+        return not (self.added or self.modified or self.removed)
+
+
+def compare(old: Any, new: Any, shape: Shape) -> Comparison:
+    comparison = Comparison()
+    _compare(old, new, shape, (), comparison)
+    return comparison
+
+
+def _compare(old: Any, new: Any, shape: Shape, path: FieldPath, found: Comparison) -> None:
+    if old == new:
+        return
+    before = _child_map(old, shape)
+    after = _child_map(new, shape)
+    if not before and not after:
+        # Leaves, atomic values and empty containers.
+        if old is _MISSING:
+            found.added.add(path)
+        elif new is _MISSING:
+            found.removed.add(path)
+        else:
+            found.modified.add(path)
+        return
+    for element in before.keys() | after.keys():
+        old_child, known = before.get(element, (_MISSING, None))
+        new_child, shape_of_child = after.get(element, (_MISSING, known))
+        assert shape_of_child is not None
+        _compare(old_child, new_child, shape_of_child, (*path, element), found)
+    if old is _MISSING:
+        found.added.add(path)
+    elif new is _MISSING:
+        found.removed.add(path)
+
+
+def _child_map(value: Any, shape: Shape) -> dict[str, tuple[Any, Shape]]:
+    if not isinstance(value, dict | list):
+        return {}
+    children = _children(value, shape)
+    return {element: (child, inner) for element, child, inner in children or ()}
+
+
+def _children(value: Any, shape: Shape) -> list[tuple[str, Any, Shape]] | None:
+    """The parts of a value that are fields of their own; None when it is atomic."""
+    if isinstance(value, dict):
+        if isinstance(shape, ObjectShape) and not shape.atomic:
+            fields = shape.fields
+            return [("f:" + name, item, fields[name]) for name, item in value.items()
+                    if name in fields]  # fmt: skip
+        if isinstance(shape, MapShape) and not shape.atomic:
+            return [("f:" + name, item, shape.values) for name, item in value.items()]
+    elif isinstance(value, list) and isinstance(shape, ListShape):
+        if shape.list_type == "set":
+            return [(_value_element(item), item, shape.items) for item in value]
+        if shape.list_type == "map":
+            elements = [key_element(item, shape) for item in value]
+            # An item without its keys has no name; then the list counts as one value.
+            if None not in elements:
+                return [
+                    (element, item, shape.items)
+                    for element, item in zip(elements, value, strict=True)
+                    if element is not None
+                ]
+    return None
+
+
+def key_element(item: Any, shape: ListShape) -> str | None:
+    """How an item of a keyed list is named; None when it lacks a key without default."""
+    if not isinstance(item, dict) or not isinstance(shape.items, ObjectShape):
+        return None
+    keys: dict[str, Any] = {}
+    for key in shape.keys:
+        known = shape.items.fields.get(key)
+        default = known.default if isinstance(known, StringShape) else None
+        keys[key] = item.get(key, default)
+    if None in keys.values():
+        return None
+    return "k:" + msgspec.json.encode(keys, order="sorted").decode()
+
+
+def item_element(item: Any, shape: ListShape) -> str | None:
+    """How an item of a set or a keyed list is named."""
+    return _value_element(item) if shape.list_type == "set" else key_element(item, shape)
+
+
+def _value_element(item: Any) -> str:
+    return "v:" + msgspec.json.encode(item, order="sorted").decode()
+
+
+def _is_inside(path: FieldPath, prefixes: Iterable[FieldPath]) -> bool:
+    return any(path[: len(prefix)] == prefix for prefix in prefixes)
+
+
+#: As many paths are sorted within a millisecond or two.
+_RUN: Final = 2000
+
+
+def in_order(fields: Iterable[FieldPath]) -> Iterable[FieldPath]:
+    """Sorted. Of very many, run by run: one sort of all would not let the event loop have the
+    interpreter until it is done."""
+    paths = list(fields)
+    if len(paths) <= _RUN:
+        return sorted(paths)
+    return merge(*(sorted(paths[at : at + _RUN]) for at in range(0, len(paths), _RUN)))
+
+
+def with_parents(fields: Iterable[FieldPath]) -> set[FieldPath]:
+    """The fields and everything they are inside of."""
+    return {path[:length] for path in fields for length in range(1, len(path) + 1)}
+
+
+def encode_fields(fields: Iterable[FieldPath]) -> FieldsV1:
+    """As `fieldsV1`: nested objects; an empty one is a field of the set, and so is one that holds
+    `.` besides its parts."""
+    root: FieldsV1 = {}
+    for path in in_order(fields):
+        _insert(root, path)
+    return root
+
+
+def encode_all(value: Any, shape: Shape, known: Any = _MISSING) -> FieldsV1:
+    """All fields of `value` that are not in `known`, encoded: what `compare` finds added, but
+    for a new object, where this is the greater part of the work."""
+    node: FieldsV1 = {}
+    children = _children(value, shape) if value else None
+    for element, child, inner in children or ():
+        present = known.get(element[2:], _MISSING) if isinstance(known, dict) else _MISSING
+        if present is _MISSING:
+            node[element] = encode_all(child, inner)
+        elif child != present:
+            parts = encode_all(child, inner, present)
+            # An object that was there and got nothing new is not new.
+            if parts or not isinstance(child, dict):
+                node[element] = parts
+    if node and known is _MISSING:
+        node["."] = {}
+    return node
+
+
+def add_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
+    added: FieldsV1 = copied(encoded)
+    # Sorted, so that equal writes give equal bytes in every process.
+    for path in in_order(fields):
+        _insert(added, path)
+    return added
+
+
+def _insert(root: FieldsV1, path: FieldPath) -> None:
+    node = root
+    for depth, element in enumerate(path):
+        child = node.get(element)
+        if child is None:
+            child = node[element] = {}
+        elif not child and depth < len(path) - 1:
+            # So far a field without parts; from now on one with parts.
+            child["."] = {}
+        node = child
+    if node:
+        node["."] = {}
+
+
+def remove_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
+    """Takes exactly these fields out, not what is inside them."""
+    present = [path for path in fields if _contains(encoded, path)]
+    if not present:
+        return encoded
+    remaining: FieldsV1 = copied(encoded)
+    for path in present:
+        _delete(remaining, path)
+    return remaining
+
+
+def _contains(encoded: FieldsV1, path: FieldPath) -> bool:
+    node: Any = encoded
+    for element in path:
+        node = node.get(element)
+        if node is None:
+            return False
+    return not node or "." in node
+
+
+def _delete(node: FieldsV1, path: FieldPath) -> None:
+    element, *rest = path
+    child = node[element]
+    if rest:
+        _delete(child, tuple(rest))
+        if child.keys() == {"."}:
+            child.clear()
+        elif not child:
+            # It was there only for the sake of its parts.
+            del node[element]
+    elif child:
+        del child["."]
+    else:
+        del node[element]
+
+
+def check_encoding(node: Any) -> None:
+    """Raises ValueError for what is not `fieldsV1`."""
+    if not isinstance(node, dict):
+        raise ValueError("fieldsV1 holds something else than objects")
+    for element, child in node.items():
+        if element[:2] not in ("f:", "k:", "v:", "i:", "."):
+            raise ValueError(f"unknown path element {element}")
+        if child != {}:
+            check_encoding(child)
+
+
+def decode_fields(encoded: FieldsV1) -> FieldSet:
+    return frozenset(_decode(encoded, ()))
+
+
+def _decode(node: FieldsV1, path: FieldPath) -> Iterator[FieldPath]:
+    for element, child in node.items():
+        if element == ".":
+            yield path
+        elif child == {}:
+            yield (*path, element)
+        else:
+            yield from _decode(child, (*path, element))
+
+
+def render_field(path: FieldPath) -> str:
+    """`.spec.containers[name="c"].image`, as conflicts name a field."""
+    return "".join(map(_render_element, path))
+
+
+def _render_element(element: str) -> str:
+    kind, text = element[:1], element[2:]
+    if kind == "f":
+        return f".{text}"
+    if kind == "k":
+        pairs = json.loads(text).items()
+        return "[" + ",".join(f"{name}={json.dumps(value)}" for name, value in pairs) + "]"
+    return f"[={text}]" if kind == "v" else f"[{text}]"

@@ -1,0 +1,230 @@
+"""Who owns which field: the entries of `metadata.managedFields`, and how plain writes change them.
+
+Server-side apply builds on this in `onejob.api.writing.apply`.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from onejob.api.schema.shapes import ObjectShape
+from onejob.api.strategy import Document
+from onejob.api.writing.field_sets import (
+    FieldPath,
+    FieldSet,
+    FieldsV1,
+    add_fields,
+    check_encoding,
+    compare,
+    decode_fields,
+    encode_all,
+    encode_fields,
+    remove_fields,
+)
+
+#: Kept by the server itself; nobody owns these.
+SERVER_FIELDS: Final[frozenset[FieldPath]] = frozenset(
+    {
+        (),
+        ("f:apiVersion",),
+        ("f:kind",),
+        ("f:metadata",),
+        *(
+            ("f:metadata", f"f:{name}")
+            for name in (
+                "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation",
+                "managedFields", "resourceVersion",
+            )
+        ),
+    }
+)  # fmt: skip
+
+#: More Update entries than that are folded together, oldest first.
+MAX_UPDATE_ENTRIES: Final = 10
+_ANCIENT: Final = "ancient-changes"
+
+#: What Go clients always write, even in an empty object: never added by anyone.
+_ALWAYS_WRITTEN: Final = frozenset(
+    {"metadata", "spec", "status", "template", "jobTemplate", "containers"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    manager: str
+    operation: str
+    api_version: str
+    subresource: str
+    time: str
+    #: Never changed in place: documents share it.
+    encoded: FieldsV1
+
+    @property
+    def fields(self) -> FieldSet:
+        return decode_fields(self.encoded)
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """Applying in another version of the API is still the same manager's apply."""
+        version = "" if self.operation == "Apply" else self.api_version
+        return (self.manager, self.operation, version, self.subresource)
+
+    def document(self) -> Document:
+        doc: Document = {
+            "manager": self.manager,
+            "operation": self.operation,
+            "apiVersion": self.api_version,
+        }
+        if self.time:
+            doc["time"] = self.time
+        doc["fieldsType"] = "FieldsV1"
+        doc["fieldsV1"] = self.encoded
+        if self.subresource:
+            doc["subresource"] = self.subresource
+        return doc
+
+
+def track_update(
+    old: Document | None,
+    new: Document,
+    manager: str,
+    now: datetime,
+    subresource: str,
+    type_: ObjectShape,
+) -> None:
+    """Bring `new`'s managedFields up to date after a create (`old` is None) or an update: what
+    changed now belongs to `manager`, what is gone to nobody. An object without managedFields
+    gets none by an update: it is tracked from its first apply on."""
+    own = Entry(manager, "Update", type_.api_version, subresource, stamp(now), {})
+    if old is None:
+        write_entries(new, [replace(own, encoded=all_fields(new, type_, subresource))])
+        return
+    entries = _starting_point(old, new)
+    if not entries:
+        write_entries(new, [])
+        return
+    before = skeleton(type_) | {**old, "metadata": _without_entries(old)}
+    after = {**new, "metadata": _without_entries(new)}
+    changes = compare(before, after, type_).without(reset_fields(type_, subresource))
+    taken = (changes.added | changes.modified) - SERVER_FIELDS
+    lost = taken | changes.removed
+    entries = [replace(entry, encoded=remove_fields(entry.encoded, lost)) for entry in entries]
+    write_entries(new, _capped(_with_own(entries, own, taken) if taken else entries))
+
+
+def all_fields(doc: Document, type_: ObjectShape, subresource: str) -> FieldsV1:
+    """Everything in `doc` that can be owned from this endpoint."""
+    ignored = {*SERVER_FIELDS, *reset_fields(type_, subresource)}
+    ownable = {name: item for name, item in doc.items() if (f"f:{name}",) not in ignored}
+    ownable["metadata"] = {
+        name: item
+        for name, item in doc.get("metadata", {}).items()
+        if ("f:metadata", f"f:{name}") not in ignored
+    }
+    return encode_all(ownable, type_, skeleton(type_))
+
+
+def _with_own(entries: list[Entry], own: Entry, taken: set[FieldPath]) -> list[Entry]:
+    kept = [entry for entry in entries if entry.identity != own.identity]
+    previous = next((e.encoded for e in entries if e.identity == own.identity), {})
+    return [*kept, replace(own, encoded=add_fields(previous, taken))]
+
+
+def _starting_point(old: Document, new: Document) -> list[Entry]:
+    """Clients may edit managedFields, and reset them with one empty entry. What cannot be read
+    counts as not sent."""
+    if new.get("metadata", {}).get("managedFields") == [{}]:
+        return []
+    return read_entries(new) or read_entries(old)
+
+
+def read_entries(doc: Document) -> list[Entry]:
+    """All entries, or none at all when one of them makes no sense."""
+    try:
+        return [_entry(item) for item in doc.get("metadata", {}).get("managedFields") or ()]
+    except (ValueError, TypeError, AttributeError):
+        return []
+
+
+def _entry(item: Any) -> Entry:
+    if item.get("operation") not in ("Apply", "Update"):
+        raise ValueError("neither Apply nor Update")
+    encoded = item.get("fieldsV1") or {}
+    check_encoding(encoded)
+    return Entry(
+        item.get("manager", ""),
+        item["operation"],
+        item.get("apiVersion", ""),
+        item.get("subresource", ""),
+        item.get("time", ""),
+        encoded,
+    )
+
+
+def write_entries(doc: Document, entries: list[Entry]) -> None:
+    """Entries that own nothing are left out; the rest is in upstream's order."""
+    documents = [
+        entry.document()
+        for entry in sorted(entries, key=lambda e: (e.operation, e.time, *e.identity))
+        if entry.encoded
+    ]
+    if documents:
+        doc["metadata"]["managedFields"] = documents
+    else:
+        doc["metadata"].pop("managedFields", None)
+
+
+def _capped(entries: list[Entry]) -> list[Entry]:
+    updates = sorted(
+        (entry for entry in entries if entry.operation == "Update" and entry.encoded),
+        key=lambda entry: entry.time,
+    )
+    surplus = len(updates) - MAX_UPDATE_ENTRIES
+    if surplus <= 0:
+        return entries
+    # One more, because the folded entry counts too.
+    folded = updates[: surplus + 1]
+    ancient = replace(
+        folded[-1],
+        manager=_ANCIENT,
+        subresource="",
+        encoded=encode_fields({path for entry in folded for path in entry.fields}),
+    )
+    # By identity: comparing each with each takes minutes when a client sends thousands.
+    gone = {id(entry) for entry in folded}
+    return [*(entry for entry in entries if id(entry) not in gone), ancient]
+
+
+def reset_fields(type_: ObjectShape, subresource: str) -> tuple[FieldPath, ...]:
+    """What writes to this endpoint cannot change, and so cannot own."""
+    if subresource == "":
+        return (("f:status",),) if "status" in type_.fields else ()
+    if subresource == "status":
+        if type_.kind == "Pod":
+            return (
+                ("f:spec",),
+                ("f:metadata", "f:deletionTimestamp"),
+                ("f:metadata", "f:ownerReferences"),
+            )
+        return (("f:spec",),)
+    return ()
+
+
+def skeleton(type_: ObjectShape) -> Document:
+    """The document that upstream compares a new object with: empty, but for what is always
+    there. Without it, a creator would own `spec` as such, not only what is inside."""
+    return {
+        name: skeleton(shape) if isinstance(shape, ObjectShape) else []
+        for name, shape in type_.fields.items()
+        if name in _ALWAYS_WRITTEN
+    }
+
+
+def stamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _without_entries(doc: Document) -> Document:
+    return {
+        name: value for name, value in doc.get("metadata", {}).items() if name != "managedFields"
+    }

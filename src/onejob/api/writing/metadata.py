@@ -1,0 +1,207 @@
+"""The rules of metadata that hold for every kind: who owns which field, and when."""
+
+from datetime import datetime
+from random import Random
+from typing import Any
+
+from onejob.api.strategy import Document
+from onejob.wire.errors import BadRequest, Conflict, InternalError, Invalid, conflict
+from onejob.wire.field_errors import FieldError, forbidden, invalid, required
+from onejob.wire.kinds import Kind
+
+#: No vowels and nothing that looks like another letter: no words, no misreading.
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_LONGEST_GENERATED_PREFIX = 58
+
+#: Fields of metadata that an update takes from the stored object.
+_OWNED_BY_SERVER = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+)
+
+#: Of the 128 bits of a UUID six say that the others are random.
+_RANDOM_BITS = (1 << 128) - 1 & ~(0xF000 << 64 | 0xC000 << 48)
+_VERSION_4 = 0x4000 << 64 | 0x8000 << 48
+
+_OMITTED_WHEN_EMPTY = (
+    "generateName",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "managedFields",
+)
+
+
+def timestamp(at: datetime) -> str:
+    # `at` is in UTC; formatting with strftime takes five times as long.
+    return at.isoformat()[:19] + "Z"
+
+
+def new_uid(rng: Random) -> str:
+    # What `UUID(int=…, version=4)` is, in a third of the time: one is made per write.
+    text = f"{rng.getrandbits(128) & _RANDOM_BITS | _VERSION_4:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def generated_name(prefix: str, rng: Random) -> str:
+    suffix = "".join(rng.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
+    return prefix[:_LONGEST_GENERATED_PREFIX] + suffix
+
+
+def check_type(kind: Kind, body: Document) -> None:
+    """The body may leave apiVersion and kind out, but not contradict the URL."""
+    api_version = body.get("apiVersion", kind.api_version)
+    if api_version != kind.api_version:
+        raise BadRequest(
+            f"the API version in the data ({api_version}) does not match the expected "
+            f"API version ({kind.api_version})"
+        )
+    name = body.get("kind", kind.kind)
+    if name != kind.kind:
+        raise BadRequest(
+            f"{name} in version {kind.version!r} cannot be handled as a {kind.kind}: "
+            f"expected kind {kind.kind}".replace("'", '"')
+        )
+
+
+def metadata_of(body: Document) -> dict[str, Any]:
+    metadata = body.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise BadRequest("metadata must be an object")
+    return metadata
+
+
+def ordered(kind: Kind, doc: Document) -> Document:
+    """The same document with apiVersion, kind and metadata first, as lists rely on."""
+    doc.pop("apiVersion", None)
+    doc.pop("kind", None)
+    metadata = doc.pop("metadata", {})
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **doc}
+
+
+def prepare_created(
+    kind: Kind, namespace: str, doc: Document, now: datetime, rng: Random, *, dry_run: bool
+) -> None:
+    """Check and fill the metadata of a new object; its name may still be generated later."""
+    metadata = metadata_of(doc)
+    check_namespace(kind, namespace, metadata)
+    if metadata.get("resourceVersion") and not dry_run:
+        raise InternalError("resourceVersion should not be set on objects to be created")
+    for owned in ("resourceVersion", "selfLink", *_OWNED_BY_SERVER):
+        metadata.pop(owned, None)
+    _drop_empty(metadata)
+    if kind.namespaced:
+        metadata["namespace"] = namespace
+    metadata["uid"] = new_uid(rng)
+    metadata["creationTimestamp"] = timestamp(now)
+
+
+def _drop_empty(metadata: dict[str, Any]) -> None:
+    """Empty lists and maps of metadata are never shown."""
+    for field in _OMITTED_WHEN_EMPTY:
+        if field in metadata and not metadata[field]:
+            del metadata[field]
+
+
+def check_namespace(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
+    given = metadata.get("namespace", "")
+    if given and given != namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if not kind.namespaced:
+        metadata.pop("namespace", None)
+
+
+def missing_name(kind: Kind, doc: Document) -> Invalid:
+    return Invalid(
+        kind.kind,
+        kind.group,
+        "",
+        [required("metadata.name", "name or generateName is required")],
+    )
+
+
+def carry_over(
+    kind: Kind, new: Document, old: Document, *, namespace: str, name: str, patching: bool
+) -> None:
+    """Check the identity of an updated object, and keep what only the server may change."""
+    metadata, stored = metadata_of(new), old["metadata"]
+    check_namespace(kind, namespace, metadata)
+    given_name = metadata.get("name", "")
+    if given_name != name:
+        if patching or given_name:
+            raise wrong_name(given_name, name)
+        raise BadRequest("name must be provided")
+    given_uid = metadata.get("uid", "")
+    if given_uid and given_uid != stored["uid"]:
+        if patching:
+            raise Invalid(
+                kind.kind,
+                kind.group,
+                name,
+                [invalid("metadata.uid", given_uid, "field is immutable")],
+            )
+        raise uid_mismatch(kind, name, given_uid, stored["uid"])
+    if kind.namespaced:
+        metadata["namespace"] = namespace
+    metadata.pop("selfLink", None)
+    _drop_empty(metadata)
+    for owned in _OWNED_BY_SERVER:
+        if owned in stored:
+            metadata[owned] = stored[owned]
+        else:
+            metadata.pop(owned, None)
+
+
+def wrong_name(given: str, name: str) -> BadRequest:
+    return BadRequest(
+        f"the name of the object ({given}) does not match the name on the URL ({name})"
+    )
+
+
+def uid_mismatch(kind: Kind, name: str, asked: str, found: str) -> Conflict:
+    return precondition_failed(
+        kind,
+        name,
+        f"the UID in the precondition ({asked}) does not match the UID in record ({found}). "
+        "The object might have been deleted and then recreated",
+    )
+
+
+def revision_mismatch(kind: Kind, name: str, asked: str, found: str) -> Conflict:
+    return precondition_failed(
+        kind,
+        name,
+        f"the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion "
+        f"in record ({found}). The object might have been modified",
+    )
+
+
+def precondition_failed(kind: Kind, name: str, why: str) -> Conflict:
+    """Here, and only here, upstream names the Kind where it otherwise names the resource."""
+    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    return conflict(qualified, name, why)
+
+
+def new_finalizers(new: Document, old: Document) -> list[FieldError]:
+    """An object that is being deleted may lose finalizers, but gain none."""
+    if "deletionTimestamp" not in old["metadata"]:
+        return []
+    known = set(old["metadata"].get("finalizers", ()))
+    added = [name for name in new["metadata"].get("finalizers", ()) if name not in known]
+    if not added:
+        return []
+    listed = " ".join(f'"{name}"' for name in added).replace('" "', '", "')
+    return [
+        forbidden(
+            "metadata.finalizers",
+            "no new finalizers can be added if the object is being deleted, "
+            f"found new finalizers []string{{{listed}}}",
+        )
+    ]

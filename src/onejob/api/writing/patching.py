@@ -1,0 +1,222 @@
+"""JSON patch (RFC 6902) and JSON merge patch (RFC 7386).
+
+Pure: the result shares nothing with the arguments.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.input.decoding import is_too_deep
+from onejob.api.strategy import Document
+from onejob.wire.errors import ApiError, BadRequest
+
+#: Upstream's limits on one JSON patch: how long it may be, and how much it may copy.
+MAX_OPERATIONS: Final = 10_000
+MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
+
+
+class PatchFailed(ApiError):
+    """The patch is well-formed but cannot be applied to this document."""
+
+    code, reason = 422, "Invalid"
+
+
+def merge_patch(doc: Document, patch: Document) -> Document:
+    """Objects merge, null removes, everything else replaces."""
+    merged = _merge(doc, patch)
+    assert isinstance(merged, dict)
+    return merged
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return copied(patch)
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merge(merged.get(name), value)
+    for name in merged.keys() - patch.keys():
+        merged[name] = copied(merged[name])
+    return merged
+
+
+def copied(value: Any) -> Any:
+    """Of JSON: a fifth of the time that `deepcopy`, which expects anything, would take."""
+    if isinstance(value, dict):
+        return {name: copied(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    return value
+
+
+def json_patch(doc: Document, operations: list[Any]) -> Document:
+    """Raises BadRequest when `operations` is no JSON patch, PatchFailed when one of them does
+    not fit the document; then nothing has happened."""
+    if len(operations) > MAX_OPERATIONS:
+        raise BadRequest(
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, "
+            f"got {len(operations)}"
+        )
+    root: Any = copied(doc)
+    copied_bytes = 0
+    try:
+        for operation in operations:
+            if not isinstance(operation, dict):
+                raise BadRequest("error decoding patch: every operation must be an object")
+            if operation.get("op") == "copy":
+                # Copies of copies double: forty operations could fill any memory.
+                copied_bytes += len(msgspec.json.encode(_source(root, operation)))
+                _require_bounded(copied_bytes)
+            root = _operate(root, operation)
+    except RecursionError:
+        raise _too_deep() from None
+    if not isinstance(root, dict):
+        raise PatchFailed("the patched value is not an object")
+    if is_too_deep(root):
+        raise _too_deep()
+    return root
+
+
+def _operate(root: Any, operation: Document) -> Any:
+    verb = operation.get("op")
+    path = _pointer(operation, "path")
+    match verb:
+        case "add":
+            return _add(root, path, _value(operation))
+        case "remove":
+            return _remove(root, path)[0]
+        case "replace":
+            if path:
+                _get(root, path, "replace")
+                if isinstance(_get(root, path[:-1], "replace"), list):
+                    root = _remove(root, path)[0]
+            return _add(root, path, _value(operation))
+        case "move":
+            source = _pointer(operation, "from")
+            if path[: len(source)] == source and path != source:
+                raise PatchFailed(f"move operation: cannot move {_text(source)} into itself")
+            root, value = _remove(root, source)
+            return _add(root, path, value)
+        case "copy":
+            return _add(root, path, copied(_source(root, operation)))
+        case "test":
+            _test(root, path, operation.get("value"))
+            return root
+        case _:
+            raise PatchFailed(f"Unexpected kind: {verb}")
+
+
+def _require_bounded(copied_bytes: int) -> None:
+    if copied_bytes > MAX_COPIED_BYTES:
+        raise PatchFailed(
+            "Unable to complete the copy, the accumulated size increase of copy is "
+            f"{copied_bytes}, exceeding the limit {MAX_COPIED_BYTES}"
+        )
+
+
+def _too_deep() -> PatchFailed:
+    return PatchFailed("the patched value exceeds the maximum depth")
+
+
+def _source(root: Any, operation: Document) -> Any:
+    return _get(root, _pointer(operation, "from"), "copy")
+
+
+def _value(operation: Document) -> Any:
+    if "value" not in operation:
+        raise PatchFailed(f"{operation['op']} operation: missing value")
+    return copied(operation["value"])
+
+
+def _pointer(operation: Document, name: str) -> list[str]:
+    text = operation.get(name)
+    if not isinstance(text, str):
+        raise PatchFailed(f"{operation.get('op')} operation: missing {name} field")
+    if text and not text.startswith("/"):
+        raise PatchFailed(f'{operation.get("op")} operation: bad path "{text}"')
+    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+
+
+def _get(root: Any, path: list[str], verb: str) -> Any:
+    value = root
+    for position, part in enumerate(path):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list):
+            value = value[_index(part, len(value) - 1, path)]
+        else:
+            raise _missing(verb, path[: position + 1])
+    return value
+
+
+def _add(root: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    *parents, last = path
+    holder = _get(root, parents, "add")
+    if isinstance(holder, dict):
+        holder[last] = value
+    elif isinstance(holder, list):
+        position = len(holder) if last == "-" else _index(last, len(holder), path)
+        holder.insert(position, value)
+    else:
+        raise _missing("add", path)
+    return root
+
+
+def _remove(root: Any, path: list[str]) -> tuple[Any, Any]:
+    if not path:
+        raise PatchFailed("remove operation: cannot remove the whole document")
+    *parents, last = path
+    holder = _get(root, parents, "remove")
+    if isinstance(holder, dict) and last in holder:
+        return root, holder.pop(last)
+    if isinstance(holder, list):
+        return root, holder.pop(_index(last, len(holder) - 1, path))
+    raise _missing("remove", path)
+
+
+def _test(root: Any, path: list[str], expected: Any) -> None:
+    try:
+        actual = _get(root, path, "test")
+    except PatchFailed:
+        # An absent value equals null, as upstream's library has it.
+        if expected is None:
+            return
+        raise
+    if not _same(actual, expected):
+        raise PatchFailed(f"testing value {_text(path)} failed: test failed")
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Python takes 1 and True for equal; JSON does not."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[name], b[name]) for name in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)
+
+
+def _index(part: str, largest: int, path: list[str]) -> int:
+    negative = part.startswith("-")
+    digits = part[1:] if negative else part
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise PatchFailed(f'invalid array index "{part}" in {_text(path)}')
+    # Upstream counts negative indexes from the end.
+    index = largest + 1 - int(digits) if negative else int(digits)
+    if not 0 <= index <= largest:
+        raise PatchFailed(f"Unable to access invalid index: {part}: {_text(path)}")
+    return index
+
+
+def _missing(verb: str, path: list[str]) -> PatchFailed:
+    return PatchFailed(f"{verb} operation does not apply: doc is missing path: {_text(path)}")
+
+
+def _text(path: list[str]) -> str:
+    return '"' + "".join("/" + p.replace("~", "~0").replace("/", "~1") for p in path) + '"'

@@ -1,0 +1,127 @@
+"""What can be done to a Pod besides reading and writing it: bind it to a node, evict it."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from onejob.api.input.query import delete_options_from_body
+from onejob.api.strategy import Document
+from onejob.api.writing.deletion import check_preconditions
+from onejob.api.writing.metadata import timestamp, uid_mismatch
+from onejob.api.writing.pod_pieces import scheduled
+from onejob.api.writing.writes import Writes
+from onejob.objects.meta import PODS, Key
+from onejob.wire.errors import BadRequest, Conflict, not_found
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import Outcome, Target, WriteOptions
+
+_POD = BY_RESOURCE[PODS]
+
+
+def bind(
+    writes: Writes, namespace: str, name: str, body: Document, options: WriteOptions
+) -> Outcome:
+    """Assign a Pod to a node, once. The body names the Pod where the URL does not."""
+    if not options.trusted:
+        _require_shape(writes, body, "v1", "Binding")
+    node = body.get("target", {}).get("name", "")
+    if not node:
+        raise BadRequest("a Binding must name the node in target.name")
+    name = name or body.get("metadata", {}).get("name", "")
+    stored = writes.store.newest(Key(PODS, namespace, name))
+    if stored is None:
+        raise not_found(PODS, name)
+    pod: Document = msgspec.json.decode(stored.value)
+    uid = body.get("metadata", {}).get("uid", "")
+    if uid and uid != pod["metadata"]["uid"]:
+        raise uid_mismatch(_POD, name, uid, pod["metadata"]["uid"])
+    spec = pod["spec"]
+    if "deletionTimestamp" in pod["metadata"]:
+        raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _refused(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _refused(name, f"pod {name} has non-empty .spec.schedulingGates")
+    spec["nodeName"] = node
+    status = pod.setdefault("status", {})
+    status["conditions"] = _with_condition(
+        status.get("conditions", []),
+        scheduled(pod["metadata"].get("generation", 0), timestamp(writes.clock.now())),
+    )
+    if options.dry_run:
+        return _accepted(stored.revision)
+    staged = writes.stage(stored.key, stored.revision, pod)
+    return _accepted(staged.revision)
+
+
+def evict(
+    writes: Writes, namespace: str, name: str, body: Document, options: WriteOptions
+) -> Outcome:
+    """Mark a Pod as disrupted, then delete it with its own grace period."""
+    if not options.trusted:
+        _require_shape(writes, body, "policy/v1", "Eviction")
+    if body.get("metadata", {}).get("name", name) != name:
+        raise BadRequest("name in URL does not match name in Eviction object")
+    stored = writes.store.newest(Key(PODS, namespace, name))
+    if stored is None:
+        raise not_found(PODS, name)
+    deletion = delete_options_from_body(body.get("deleteOptions", {}), options.user)
+    deletion = replace(deletion, dry_run=deletion.dry_run or options.dry_run)
+    pod: Document = msgspec.json.decode(stored.value)
+    # Before anything is written: a Pod that stays must not look evicted.
+    check_preconditions(_POD, pod, deletion)
+    terminal = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    if not terminal and not deletion.dry_run:
+        status = pod.setdefault("status", {})
+        status["conditions"] = _with_condition(
+            status.get("conditions", []),
+            {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "lastTransitionTime": timestamp(writes.clock.now()),
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+            },
+        )
+        writes.stage(stored.key, stored.revision, pod)
+    outcome = writes.delete(Target(_POD, namespace, name), deletion)
+    return _accepted(outcome.revision)
+
+
+def _require_shape(writes: Writes, body: Document, api_version: str, kind: str) -> None:
+    """Refuse what is no such object; drop what it does not have."""
+    given = (body.get("apiVersion") or api_version, body.get("kind") or kind)
+    if given != (api_version, kind):
+        raise BadRequest(f"expected a {kind} of {api_version}, got a {given[1]} of {given[0]}")
+    writes.schema.normalise(body, writes.schema.kind(api_version, kind))
+
+
+def _with_condition(
+    conditions: list[dict[str, Any]], wanted: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The conditions with one of them set; an unchanged one keeps its time."""
+    for position, condition in enumerate(conditions):
+        if condition["type"] == wanted["type"]:
+            if condition.get("status") == wanted["status"]:
+                return conditions
+            return [*conditions[:position], wanted, *conditions[position + 1 :]]
+    return [*conditions, wanted]
+
+
+def _refused(name: str, why: str) -> Conflict:
+    return Conflict(
+        f'Operation cannot be fulfilled on pods/binding "{name}": {why}',
+        details={"name": name, "kind": "pods/binding"},
+    )
+
+
+def _accepted(revision: int) -> Outcome:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    }
+    return Outcome(201, msgspec.json.encode(status), revision)

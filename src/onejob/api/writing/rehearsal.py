@@ -1,0 +1,125 @@
+"""A large write, computed on another thread against a few objects as they were, then staged.
+
+`Writes` decides a write in one go, so that nothing comes between reading and writing. For a large
+document that takes too long for the event loop. So it is decided on a `Rehearsal` of the store,
+which only notes what was read and what is to be staged. Back on the loop, the decision counts if
+all that was read is still so; otherwise it is made again.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from onejob.api.turns import Worker
+from onejob.api.writing.pieces import at_revision
+from onejob.api.writing.writes import Writes
+from onejob.objects.meta import Key
+from onejob.store.base import StagingStore, Stored
+from onejob.wire.errors import ApiError, Conflict
+from onejob.wire.requests import Outcome
+
+#: As often as upstream tries a patch again.
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    key: Key
+    expected: int
+    value: bytes | None
+    cold: bool
+
+
+class Rehearsal:
+    """What `Writes` needs of a store, over objects that were read before. All others are taken
+    to be absent, and that is noted like any other reading."""
+
+    def __init__(
+        self, known: dict[Key, Stored | None], revision: int, staged_revision: int
+    ) -> None:
+        self.known = known
+        self.revision = revision
+        self.staged_revision = staged_revision
+        self.staged: _Staged | None = None
+        #: Those were found when the objects were read.
+        self.damaged: dict[Key, int] = {}
+
+    def newest(self, key: Key) -> Stored | None:
+        return self.known.setdefault(key, None)
+
+    def discard(self, key: Key) -> int:
+        raise AssertionError("deletions are not rehearsed")
+
+    def stage(
+        self,
+        key: Key,
+        expected: int,
+        encode: Callable[[int], bytes] | None,
+        *,
+        cold: bool = False,
+        quiet: bool = False,
+    ) -> Stored | None:
+        assert self.staged is None, "one write at a time is rehearsed"
+        assert not quiet, "only small writes of our own are quiet"
+        self.staged_revision += 1
+        value = None if encode is None else encode(self.staged_revision)
+        self.staged = _Staged(key, expected, value, cold)
+        return None if value is None else Stored(key, self.staged_revision, value)
+
+
+async def rehearsed(
+    writes: Writes,
+    worker: Worker,
+    keys: Iterable[Key],
+    decide: Callable[[Writes], Outcome],
+) -> Outcome:
+    """The outcome of `decide`, staged. It may be called several times, on another thread; `keys`
+    are those it is known to read."""
+    store = writes.store
+    reading = set(keys)
+    for _ in range(_TRIES):
+        known = {key: store.newest(key) for key in reading}
+        rehearsal = Rehearsal(dict(known), store.revision, store.staged_revision)
+        error: ApiError | None = None
+        outcome = None
+        try:
+            outcome = await worker.run(decide, replace(writes, store=rehearsal))
+        except ApiError as refusal:
+            error = refusal
+        if all(_same(store, key, seen) for key, seen in rehearsal.known.items()):
+            if error is not None:
+                raise error
+            assert outcome is not None
+            return _staged(store, rehearsal, outcome)
+        reading |= rehearsal.known.keys()
+    raise Conflict(
+        "the object was changed again and again while this large request was worked on; please "
+        "try again"
+    )
+
+
+def _same(store: StagingStore, key: Key, seen: Stored | None) -> bool:
+    newest = store.newest(key)
+    if newest is None or seen is None:
+        return newest is seen
+    return newest.revision == seen.revision
+
+
+def _staged(store: StagingStore, rehearsal: Rehearsal, outcome: Outcome) -> Outcome:
+    staged = rehearsal.staged
+    if staged is None:
+        return outcome
+    assumed, value = rehearsal.staged_revision, staged.value
+    if value is None:
+        store.stage(staged.key, staged.expected, None)
+        revision = store.staged_revision
+        document = at_revision(outcome.document, assumed, revision)
+        return msgspec.structs.replace(outcome, document=document, revision=revision)
+
+    def encode(revision: int) -> bytes:
+        return value if revision == assumed else at_revision(value, assumed, revision)
+
+    stored = store.stage(staged.key, staged.expected, encode, cold=staged.cold)
+    assert stored is not None, "only a deletion leaves nothing behind"
+    return msgspec.structs.replace(outcome, document=stored.value, revision=stored.revision)

@@ -1,0 +1,160 @@
+"""What can be waited for, and the waiting."""
+
+from math import ceil
+from time import sleep
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from onejob.cli.clients.base import Api, Ask, get, path_of, watch_events
+from onejob.cli.clients.nouns import Noun
+from onejob.cli.clients.sources import Sources
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.run.runs import is_under_way
+from onejob.clock import Clock
+from onejob.wire.errors import NotFound
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.stored_api import StoredApi
+
+_WATCH_SECONDS: Final = 300
+#: How often a run that is under way is looked at again.
+_LOOK_SECONDS: Final = 0.3
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    good: bool
+    text: str
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """`type` is empty for the end of a Job, and `delete` for an object's disappearance."""
+
+    type: str = ""
+    status: str = "True"
+
+    @classmethod
+    def parse(cls, text: str) -> "Condition":
+        if not text:
+            return cls()
+        kind, _, rest = text.partition("=")
+        if text.lower() == "delete":
+            return cls("delete")
+        if kind != "condition" or not rest:
+            raise CommandError(
+                f"--for {text}: expected condition=NAME, condition=NAME=VALUE or delete"
+            )
+        name, _, status = rest.partition("=")
+        return cls(name, status or "True")
+
+    def __str__(self) -> str:
+        match self.type:
+            case "":
+                return "finished"
+            case "delete":
+                return "deleted"
+            case _:
+                return f"{self.type}={self.status}"
+
+    def judge(self, document: dict[str, Any] | None) -> Verdict | None:
+        """None while it does not hold. No document means that the object is gone."""
+        if document is None:
+            if self.type == "delete":
+                return Verdict(True, "deleted")
+            return Verdict(False, "was deleted")
+        conditions = document.get("status", {}).get("conditions", ())
+        for condition in conditions:
+            kind, status = condition["type"], condition["status"]
+            if not self.type and kind in ("Complete", "Failed") and status == "True":
+                detail = "" if kind == "Complete" else f": {condition.get('message', '')}"
+                return Verdict(kind == "Complete", f"{kind}{detail}")
+            wanted = kind.lower() == self.type.lower() and status.lower() == self.status.lower()
+            if self.type and wanted:
+                return Verdict(True, "condition met")
+        return None
+
+
+def await_object(
+    where: Sources, noun: Noun, condition: Condition, clock: Clock, deadline: float | None
+) -> Verdict | None:
+    """None when the time is over."""
+    try:
+        api, namespace = where.holding(noun)
+    except NotFound:
+        if condition.type == "delete":
+            return Verdict(True, "deleted")
+        raise
+    from onejob.cli.clients.stored_api import StoredApi
+
+    if isinstance(api, StoredApi):
+        return _await_run(api, noun, namespace, condition, clock, deadline)
+    return await_on_server(api, noun, namespace, condition, clock, deadline)
+
+
+def await_on_server(
+    api: Api,
+    noun: Noun,
+    namespace: str,
+    condition: Condition,
+    clock: Clock,
+    deadline: float | None,
+) -> Verdict | None:
+    """None when the time is over."""
+    path = path_of(noun.kind, namespace)
+    selection = {"fieldSelector": f"metadata.name={noun.name}"}
+    while True:
+        listing = api.send(Ask("GET", path, selection)).document
+        verdict = condition.judge(listing["items"][0] if listing["items"] else None)
+        seconds = _watch_seconds(clock, deadline)
+        if verdict is not None or seconds <= 0:
+            return verdict
+        query = {
+            **selection,
+            "watch": "true",
+            "resourceVersion": listing["metadata"]["resourceVersion"],
+            "timeoutSeconds": str(seconds),
+        }
+        for event in watch_events(api, Ask("GET", path, query)):
+            if event["type"] == "ERROR":
+                break
+            gone = event["type"] == "DELETED"
+            verdict = condition.judge(None if gone else event["object"])
+            if verdict is not None:
+                return verdict
+
+
+def _watch_seconds(clock: Clock, deadline: float | None) -> int:
+    """How long the server shall let us watch; it ends the watch by itself then."""
+    if deadline is None:
+        return _WATCH_SECONDS
+    return min(_WATCH_SECONDS, ceil(deadline - clock.monotonic()))
+
+
+def _await_run(
+    api: "StoredApi",
+    noun: Noun,
+    namespace: str,
+    condition: Condition,
+    clock: Clock,
+    deadline: float | None,
+) -> Verdict | None:
+    """A run has no API for others, so its state is read again and again."""
+    while True:
+        # Asked before reading: what a run that is over has stored is final.
+        over = not is_under_way(api.folder)
+        try:
+            document = get(api, noun.kind, namespace, noun.name)
+        except NotFound:
+            document = None
+        verdict = condition.judge(document)
+        if verdict is not None:
+            return verdict
+        if over:
+            raise CommandError(
+                f"{api.title} ended before {noun} was {condition}", exit_code=EXIT_FAILED
+            )
+        if deadline is not None and clock.monotonic() >= deadline:
+            return None
+        sleep(_LOOK_SECONDS)
+        api.close()
+        api = api.fresh()

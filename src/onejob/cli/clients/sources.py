@@ -1,0 +1,205 @@
+"""Where client commands look: a server, else the kept runs. Never at `$KUBECONFIG` or
+`~/.kube/config`: nobody shall delete a production Job by accident.
+"""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from onejob.cli.clients.base import Api, get
+from onejob.cli.clients.nouns import Noun
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.places import DataDir
+from onejob.cli.places import data_dir as find_data_dir
+from onejob.cli.run.runs import Run, kept_runs
+from onejob.objects.meta import JOBS, PODS
+from onejob.wire.errors import NotFound
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.stored_api import StoredApi
+
+#: As many runs are looked into for a list; older ones are found by name.
+_LISTED_RUNS: Final = 20
+
+
+A = TypeVar("A", bound=Api)
+
+
+class ServerDown(CommandError):
+    """There is a server for the data dir, and it does not answer."""
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """`namespace` is the one that was asked for, "" if none was."""
+
+    data_dir: DataDir
+    kubeconfig: Path | None = None
+    namespace: str = ""
+    #: Look at kept runs even where there is a server.
+    only_runs: bool = False
+    _opened: list[Api] = msgspec.field(default_factory=list)
+
+    def close(self) -> None:
+        """Of everything that was handed out."""
+        while self._opened:
+            self._opened.pop().close()
+
+    def server(self) -> Api | None:
+        """The server; None if the data dir never had one. Raises ServerDown."""
+        from onejob.cli.clients.http_api import open_http_api
+
+        if self.only_runs:
+            return None
+        if self.kubeconfig is not None:
+            return self._keep(open_http_api(self.kubeconfig, "is it running?"))
+        if not self.data_dir.has_kubeconfig():
+            return None
+        start = f"start it: {self._serve_command}"
+        api = open_http_api(self.data_dir.kubeconfig, start)
+        if not api.answers():
+            raise ServerDown(f"{api.title} does not answer", start)
+        return self._keep(api)
+
+    def require_server(self) -> Api:
+        api = self.server()
+        if api is None:
+            raise CommandError(
+                f"there is no onejob server for {self.data_dir.path}",
+                f"start one: {self._serve_command}",
+            )
+        return api
+
+    def listed_server(self) -> Api | None:
+        """As `server`, for commands that list: old runs are no substitute for a server."""
+        try:
+            return self.server()
+        except ServerDown as down:
+            raise ServerDown(down.message, f"{down.next_step}; --runs lists kept runs") from None
+
+    def is_local(self, api: Api) -> bool:
+        """Whether that server sees the folders that we see."""
+        return self.kubeconfig is None or api.on_this_machine
+
+    def namespace_in(self, api: Api) -> str:
+        return self.namespace or api.namespace
+
+    def runs(self) -> Iterator["StoredApi"]:
+        """Kept runs, newest first."""
+        for folder, run in islice(kept_runs(self.data_dir.runs), _LISTED_RUNS):
+            api = _opened_run(folder, run)
+            if api is None:
+                continue
+            try:
+                yield api
+            finally:
+                api.close()
+
+    def holding(self, noun: Noun) -> tuple[Api, str]:
+        """Where an object is, and in which namespace: on the server, else in the newest run
+        that has it, which a note on stderr says then. Raises NotFound or CommandError."""
+        missing: NotFound | None = None
+        down: ServerDown | None = None
+        try:
+            api = self.server()
+        except ServerDown as error:
+            api, down = None, error
+        if api is not None:
+            namespace = self.namespace_in(api)
+            try:
+                get(api, noun.kind, namespace, noun.name)
+            except NotFound as error:
+                missing = error
+            else:
+                return api, namespace
+        if self.kubeconfig is None:
+            found = self._kept(noun)
+            if found is not None:
+                why = down.lines[0] if down is not None else f"the server has no {noun}"
+                if down is not None or missing is not None:
+                    print(f"note: {why}: this is {found[0].title}", file=sys.stderr)
+                return found
+        if missing is not None:
+            raise missing
+        if down is not None:
+            raise ServerDown(f"{down.message}, and no kept run has {noun}", down.next_step)
+        raise CommandError(
+            f"no run of the last 7 days has {noun}, and there is no server",
+            "onejob get jobs shows what there is; onejob serve starts a server",
+            exit_code=EXIT_FAILED,
+        )
+
+    @property
+    def _serve_command(self) -> str:
+        if self.data_dir == find_data_dir(None):
+            return "onejob serve"
+        return f"onejob serve --data-dir {shlex.quote(str(self.data_dir.path))}"
+
+    def _keep(self, api: A) -> A:
+        self._opened.append(api)
+        return api
+
+    def _kept(self, noun: Noun) -> tuple[Api, str] | None:
+        for folder, run in kept_runs(self.data_dir.runs):
+            namespaces = dict.fromkeys(
+                job.namespace
+                for job in run.jobs
+                if self.namespace in ("", job.namespace) and _may_hold(noun, job.name)
+            )
+            if not namespaces:
+                continue
+            api = _opened_run(folder, run)
+            if api is None:
+                continue
+            self._keep(api)
+            for namespace in namespaces:
+                try:
+                    get(api, noun.kind, namespace, noun.name)
+                except NotFound:
+                    continue
+                return api, namespace
+        return None
+
+
+def sources(
+    data_dir: str | None,
+    kubeconfig: str | None,
+    namespace: str | None = None,
+    *,
+    only_runs: bool = False,
+) -> Sources:
+    place = find_data_dir(data_dir)
+    if not kubeconfig:
+        place.require_trusted()
+    return Sources(
+        place,
+        Path(kubeconfig) if kubeconfig else None,
+        namespace or "",
+        only_runs,
+    )
+
+
+def _opened_run(folder: Path, run: Run) -> "StoredApi | None":
+    """A run that cannot be read is named, and does not hide the others."""
+    from onejob.cli.clients.stored_api import StoredApi
+
+    try:
+        return StoredApi(folder, run)
+    except CommandError as error:
+        print(f"note: {error.lines[0]}", file=sys.stderr)
+        return None
+
+
+def _may_hold(noun: Noun, job: str) -> bool:
+    """Whether a run of that Job may have the object: spares opening most of them."""
+    match noun.kind.resource:
+        case resource if resource == JOBS:
+            return noun.name == job
+        case resource if resource == PODS:
+            return noun.name.startswith(job[:50])
+        case _:
+            return True

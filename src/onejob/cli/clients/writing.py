@@ -1,0 +1,81 @@
+"""Sending manifests to a server."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from onejob.cli.clients.base import FIELD_MANAGER, Api, Ask, Reply, path_of
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.run.manifests import Manifest, where
+from onejob.wire.errors import ApiError
+
+
+def manifest_namespace(manifest: Manifest, asked: str, default: str = "default") -> str:
+    """Where a manifest belongs: `asked` with -n, else where it says itself."""
+    if not manifest.kind.namespaced:
+        return ""
+    own = (manifest.document.get("metadata") or {}).get("namespace")
+    if own and asked and own != asked:
+        raise CommandError(
+            f"{where(manifest.source, manifest.number)}: it is for namespace {own}, not {asked}",
+            f"leave out -n, or use -n {own}",
+        )
+    return own or asked or default
+
+
+def create(
+    api: Api, manifest: Manifest, namespace: str, *, dry_run: bool = False
+) -> dict[str, Any]:
+    ask = Ask(
+        "POST",
+        path_of(manifest.kind, namespace),
+        _parameters(dry_run=dry_run),
+        body=msgspec.json.encode(manifest.document),
+    )
+    return _sent(api, ask, manifest).document
+
+
+def apply(
+    api: Api, manifest: Manifest, namespace: str, *, force: bool, dry_run: bool = False
+) -> tuple[dict[str, Any], bool]:
+    """Server-side apply. The object, and whether it was created."""
+    if not manifest.name:
+        raise CommandError(
+            f"{where(manifest.source, manifest.number)}: apply needs metadata.name",
+            "use onejob create for generateName",
+        )
+    query = {**_parameters(dry_run=dry_run), "force": "true" if force else ""}
+    ask = Ask(
+        "PATCH",
+        path_of(manifest.kind, namespace, manifest.name),
+        query,
+        body=msgspec.json.encode(manifest.document),
+        content_type="application/apply-patch+yaml",
+    )
+    reply = _sent(api, ask, manifest)
+    return reply.document, reply.code == 201
+
+
+def tell_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def _parameters(*, dry_run: bool) -> dict[str, str]:
+    return {
+        "fieldManager": FIELD_MANAGER,
+        "fieldValidation": "Strict",
+        "dryRun": "All" if dry_run else "",
+    }
+
+
+def _sent(api: Api, ask: Ask, manifest: Manifest) -> Reply:
+    try:
+        reply = api.send(ask)
+    except ApiError as error:
+        place = where(manifest.source, manifest.number)
+        raise CommandError(f"{place}: {error.message}", exit_code=EXIT_FAILED) from None
+    tell_warnings(reply.warnings)
+    return reply

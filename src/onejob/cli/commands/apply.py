@@ -1,0 +1,64 @@
+"""`onejob apply`: what files say, and no more than they say."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.options import client_options, output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob apply -f cron.yaml                # create it, or change it to this
+  onejob apply -f deploy/ -n batch         # all files of a folder
+  cat job.yaml | onejob apply -f -"""
+
+
+@click.command(epilog=_EPILOG, short_help="Create or change objects to match files")
+@click.option(
+    "-f", "--filename", multiple=True, required=True, metavar="FILE", help="File, folder or -."
+)
+@click.option("--force-conflicts", is_flag=True, help="Take over fields that others set.")
+@click.option("--dry-run", type=click.Choice(["server"]), help="Check only; nothing is stored.")
+@output_option("json", "yaml", "name")
+@client_options
+def command(
+    filename: tuple[str, ...],
+    force_conflicts: bool,
+    dry_run: str | None,
+    output: str | None,
+    where: "Sources",
+) -> int:
+    """Create objects, or change them to what the files say (server-side apply)."""
+    from onejob.cli.clients.base import get
+    from onejob.cli.clients.writing import apply, manifest_namespace
+    from onejob.cli.display.output import noun_of, print_documents
+    from onejob.cli.run.manifests import read_manifests
+    from onejob.wire.errors import NotFound
+
+    manifests = read_manifests(filename)
+    api = where.require_server()
+    for manifest in manifests:
+        namespace = manifest_namespace(manifest, where.namespace, api.namespace)
+        try:
+            before = get(api, manifest.kind, namespace, manifest.name)
+        except NotFound:
+            before = None
+        document, created = apply(
+            api, manifest, namespace, force=force_conflicts, dry_run=dry_run is not None
+        )
+        if output:
+            print_documents([document], output)
+            continue
+        same = before is not None and _version(before) == _version(document)
+        verb = "created" if created else "unchanged" if same else "configured"
+        print(f"{noun_of(document)} {verb}{' (dry run)' if dry_run else ''}")
+    return 0
+
+
+def _version(document: dict[str, object]) -> object:
+    metadata = document["metadata"]
+    assert isinstance(metadata, dict)
+    return metadata.get("resourceVersion")

@@ -1,0 +1,119 @@
+"""`onejob bench`: how fast it is on this machine, next to its peers and to what is possible."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
+
+if TYPE_CHECKING:
+    from onejob.benchmarks.catalogue import Scenario
+    from onejob.benchmarks.results import Outcome
+
+_EPILOG = """\b
+Examples:
+  onejob bench                             # everything at full size; takes minutes
+  onejob bench --quick                     # everything, too small to judge by
+  onejob bench giant processes             # two scenarios
+  onejob bench --results results.jsonl     # and keep the figures
+  onejob bench scaling --plot cost.svg     # and draw cost against size"""
+
+
+@click.command(epilog=_EPILOG, short_help="Measure onejob next to its peers and limits")
+@click.argument("names", nargs=-1, metavar="[SCENARIO]...")
+@click.option("--list", "list_only", is_flag=True, help="Show the scenarios, measure nothing.")
+@click.option("--quick", is_flag=True, help="Small sizes: shows that it works, not how fast.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON line per scenario on stdout.")
+@click.option(
+    "--results", type=click.Path(path_type=Path), metavar="FILE", help="Append JSON lines to it."
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw `scaling` as SVG."
+)
+def command(
+    names: tuple[str, ...],
+    list_only: bool,
+    quick: bool,
+    as_json: bool,
+    results: Path | None,
+    plot: Path | None,
+) -> int:
+    """Measure what this machine makes of onejob, next to others measured in the same run.
+
+    Each scenario runs in processes of its own; nothing else should be running meanwhile.
+    Targets are for a quiet machine with two cores.
+    """
+    from onejob.cli.display.terminal import terminal_of
+
+    terminal = terminal_of()
+    scenarios = _chosen(names)
+    if list_only:
+        from onejob.cli.display.tables import render_table
+
+        rows = [[scenario.name, scenario.question] for scenario in scenarios]
+        print("\n".join(render_table((), rows, terminal.width)))
+        return EXIT_OK
+    if plot is not None and not any(scenario.name == "scaling" for scenario in scenarios):
+        raise CommandError("--plot draws the scenario `scaling`", "name it as well")
+
+    from onejob.benchmarks.recording import append, as_line, this_occasion
+    from onejob.benchmarks.running import measure
+    from onejob.cli.display.bench_report import render_outcome, render_targets
+    from onejob.clock import SystemClock
+
+    occasion = this_occasion(SystemClock().now())
+    progress = _Progress(len(scenarios))
+    outcomes: list[Outcome] = []
+    for scenario in scenarios:
+        progress.begin()
+        outcome = measure(scenario, quick=quick, progress=progress.show)
+        progress.clear()
+        outcomes.append(outcome)
+        line = as_line(outcome, occasion)
+        if results is not None:
+            append(results, line)
+        text = line.decode() if as_json else "\n".join(render_outcome(outcome, terminal)) + "\n\n"
+        print(text, end="", flush=True)
+        if plot is not None and outcome.measured.curve:
+            from onejob.benchmarks.plot import cost_plot
+
+            plot.write_text(cost_plot(outcome.measured.curve))
+    if not as_json:
+        print("\n".join(render_targets(outcomes, terminal)))
+    return EXIT_FAILED if any(outcome.problem for outcome in outcomes) else EXIT_OK
+
+
+def _chosen(names: tuple[str, ...]) -> "tuple[Scenario, ...]":
+    from onejob.benchmarks.catalogue import SCENARIOS, find
+
+    for name in names:
+        if find(name) is None:
+            raise CommandError(f"there is no scenario {name!r}", "see onejob bench --list")
+    return tuple(scenario for scenario in SCENARIOS if not names or scenario.name in names)
+
+
+class _Progress:
+    """One line on stderr: rewritten on a terminal, one per measurement elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        from onejob.cli.display.terminal import terminal_of
+
+        self._terminal = terminal_of(sys.stderr)
+        self._total = total
+        self._number = 0
+
+    def begin(self) -> None:
+        self._number += 1
+
+    def show(self, what: str, seconds: float) -> None:
+        text = f"[{self._number}/{self._total}] {what}"
+        if self._terminal.interactive:
+            print(f"\r\x1b[K{text} {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+        elif not seconds:
+            print(text, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._terminal.interactive:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

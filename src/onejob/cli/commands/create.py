@@ -1,0 +1,198 @@
+"""`onejob create`: from files, or a Job, CronJob or Namespace without one."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onejob.cli.errors import CommandError
+from onejob.cli.options import CommandAfterDashes, client_options, output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.base import Api
+    from onejob.cli.clients.sources import Sources
+    from onejob.cli.run.manifests import Manifest
+
+_EPILOG = """\b
+Examples:
+  onejob create -f job.yaml
+  onejob create job pi -- ./pi.py 1000
+  onejob create job now --from=cronjob/nightly         # run a CronJob's Job at once
+  onejob create cronjob tidy --schedule '0 3 * * *' -- ./tidy.sh
+  onejob create namespace batch
+  onejob create job x --dry-run=client -o yaml -- date"""
+
+
+@click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Create objects")
+@click.argument("what", nargs=-1, metavar="[job|cronjob|namespace NAME] [-- COMMAND [ARG]...]")
+@click.option("-f", "--filename", multiple=True, metavar="FILE", help="File, folder or -.")
+@click.option("--image", default="", metavar="IMAGE", help="The container's image.")
+@click.option("--from", "origin", default="", metavar="cronjob/NAME", help="Run its Job now.")
+@click.option(
+    "--workdir",
+    metavar="FOLDER",
+    help="Where the command starts. [default: this folder, if the server runs processes on this "
+    "machine]",
+)
+@click.option(
+    "--schedule", default="", metavar="CRON", help="When a CronJob runs, e.g. '*/5 * * * *'."
+)
+@click.option(
+    "--dry-run",
+    type=click.Choice(["client", "server"]),
+    help="client: print only. server: let the server check; nothing is stored.",
+)
+@output_option("json", "yaml", "name")
+@client_options
+def command(
+    what: tuple[str, ...],
+    after_dashes: tuple[str, ...] | None,
+    filename: tuple[str, ...],
+    dry_run: str | None,
+    output: str | None,
+    where: "Sources",
+    **options: Any,
+) -> int:
+    """Create objects on the server."""
+    from onejob.cli.clients.writing import create, manifest_namespace
+    from onejob.cli.display.output import noun_of, print_documents
+    from onejob.cli.run.manifests import read_manifests
+
+    if bool(filename) == bool(what):
+        raise CommandError("give files or what to create", "see onejob create --help")
+    api: Api | None = None
+    if filename:
+        manifests = read_manifests(filename)
+    else:
+        if options["origin"] or dry_run != "client":
+            api = where.require_server()
+        manifests = [_described(where, api, what, after_dashes, **options)]
+    if dry_run == "client":
+        documents = [manifest.document for manifest in manifests]
+    else:
+        api = api or where.require_server()
+        documents = [
+            create(
+                api,
+                manifest,
+                manifest_namespace(manifest, where.namespace, api.namespace),
+                dry_run=dry_run == "server",
+            )
+            for manifest in manifests
+        ]
+    if output:
+        print_documents(documents, output)
+        return 0
+    for document in documents:
+        print(f"{noun_of(document)} created{f' ({dry_run} dry run)' if dry_run else ''}")
+    return 0
+
+
+def _described(
+    where: "Sources",
+    api: "Api | None",
+    what: tuple[str, ...],
+    command_line: tuple[str, ...] | None,
+    image: str,
+    origin: str,
+    schedule: str,
+    workdir: str | None,
+) -> "Manifest":
+    from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
+    from onejob.cli.run.manifests import Manifest, yaml_of
+    from onejob.wire.kinds import BY_KIND
+
+    if len(what) != 2:
+        raise CommandError("give a kind and a name", "for instance: onejob create job pi -- date")
+    kind, name = what
+    if kind in ("namespace", "ns"):
+        document: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name},
+        }
+    elif kind in ("job", "cronjob", "cj"):
+        if origin:
+            assert api is not None
+            document = _job_of_cronjob(where, api, name, origin)
+        elif not command_line and not image:
+            raise CommandError("what shall it run?", "give a command after --, or --image")
+        else:
+            folder = os.path.abspath(workdir) if workdir else _default_folder(where, api)
+            job = CommandJob(
+                command_line or (), name=name, image=image or HOST_IMAGE, working_dir=folder
+            )
+            document = job_document(job, dict(os.environ))
+        if kind != "job":
+            document = _cronjob_of(document, schedule)
+    else:
+        raise CommandError(
+            f"onejob create knows no {kind}",
+            "it makes job, cronjob and namespace; for others use -f",
+        )
+    found = BY_KIND[document["apiVersion"], document["kind"]]
+    return Manifest("command", 1, found, document, yaml_of(document))
+
+
+def _default_folder(where: "Sources", api: "Api | None") -> str:
+    """Commands start where their caller is, as with `onejob run`, if that means anything to the
+    server: it is on this machine, and runs them without an image of their own."""
+    from onejob.cli.clients.base import list_all
+    from onejob.objects.meta import NODES
+    from onejob.wire.kinds import BY_RESOURCE
+
+    if api is None or not where.is_local(api):
+        return ""
+    nodes = list_all(api, BY_RESOURCE[NODES], "")
+    runtimes = {
+        node.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
+        for node in nodes
+    }
+    return os.getcwd() if runtimes and all(r.startswith("process:") for r in runtimes) else ""
+
+
+def _cronjob_of(job: dict[str, Any], schedule: str) -> dict[str, Any]:
+    if not schedule:
+        raise CommandError("a CronJob needs --schedule", "for instance: --schedule '0 3 * * *'")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": job["metadata"],
+        "spec": {"schedule": schedule, "jobTemplate": {"spec": job["spec"]}},
+    }
+
+
+def _job_of_cronjob(where: "Sources", api: "Api", name: str, origin: str) -> dict[str, Any]:
+    """The Job that the CronJob would start, owned by it, marked as kubectl marks it."""
+    from onejob.cli.clients.base import get
+    from onejob.cli.clients.nouns import one_noun
+    from onejob.objects.meta import CRONJOBS
+
+    noun = one_noun([origin])
+    if noun.kind.resource != CRONJOBS:
+        raise CommandError(f"--from {origin}: expected cronjob/NAME")
+    owner = get(api, noun.kind, where.namespace_in(api), noun.name)
+    template = owner["spec"]["jobTemplate"]
+    metadata = template.get("metadata", {})
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "labels": metadata.get("labels", {}),
+            "annotations": {
+                **metadata.get("annotations", {}),
+                "cronjob.kubernetes.io/instantiate": "manual",
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "CronJob",
+                    "name": noun.name,
+                    "uid": owner["metadata"]["uid"],
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": template["spec"],
+    }

@@ -1,0 +1,143 @@
+"""`onejob delete`: objects go, and what they own with them."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onejob.cli.display.durations import duration
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.options import client_options
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.base import Api
+    from onejob.cli.clients.nouns import Noun
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob delete job/pi                     # the Job and its Pods
+  onejob delete jobs -l app=etl            # by label
+  onejob delete -f job.yaml                # what a file creates
+  onejob delete job/pi --cascade=orphan    # leave the Pods"""
+
+
+@click.command(epilog=_EPILOG, short_help="Delete objects")
+@click.argument("what", nargs=-1, metavar="TYPE NAME... | TYPE/NAME...")
+@click.option("-f", "--filename", multiple=True, metavar="FILE", help="Objects of a manifest.")
+@click.option("-l", "--selector", default="", metavar="LABELS", help="By labels.")
+@click.option("--all", "everything", is_flag=True, help="All of that kind in the namespace.")
+@click.option(
+    "--cascade",
+    type=click.Choice(["background", "foreground", "orphan"]),
+    default="background",
+    show_default=True,
+    help="What becomes of Pods and other things that they own.",
+)
+@click.option(
+    "--grace-period", type=int, default=-1, metavar="N", help="Seconds that Pods get to stop."
+)
+@click.option("--now", is_flag=True, help="The same as --grace-period 1.")
+@click.option("--force", is_flag=True, help="With --grace-period 0: do not wait for Pods.")
+@click.option("--ignore-not-found", is_flag=True, help="What is not there is no failure.")
+@click.option("--wait/--no-wait", default=True, help="Wait until they are gone.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Wait for so long at most.")
+@client_options
+def command(
+    what: tuple[str, ...],
+    filename: tuple[str, ...],
+    selector: str,
+    everything: bool,
+    ignore_not_found: bool,
+    wait: bool,
+    timeout: float | None,
+    where: "Sources",
+    **options: Any,
+) -> int:
+    """Delete objects of the server. Past runs need no deleting: they go after 7 days."""
+    import msgspec
+
+    from onejob.cli.clients.base import Ask, path_of
+    from onejob.wire.errors import NotFound
+
+    api = where.require_server()
+    doomed = _chosen(where, api, what, filename, selector, everything)
+    if not doomed:
+        print("No resources found.")
+        return 0
+    body = msgspec.json.encode(_delete_options(**options))
+    removed = []
+    for noun, namespace in doomed:
+        try:
+            api.send(Ask("DELETE", path_of(noun.kind, namespace, noun.name), body=body))
+        except NotFound:
+            if not ignore_not_found:
+                raise
+        else:
+            print(f'{noun.type} "{noun.name}" deleted', flush=True)
+            removed.append((noun, namespace))
+    if wait and not options["force"]:
+        _wait_until_gone(api, removed, timeout)
+    return 0
+
+
+def _chosen(
+    where: "Sources",
+    api: "Api",
+    what: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str,
+    everything: bool,
+) -> "list[tuple[Noun, str]]":
+    """Each object with its namespace."""
+    from onejob.cli.clients.base import list_all
+    from onejob.cli.clients.nouns import Noun, parse_nouns
+    from onejob.cli.clients.writing import manifest_namespace
+
+    namespace = where.namespace_in(api)
+    if files:
+        if what:
+            raise CommandError("give files or names, not both")
+        from onejob.cli.run.manifests import read_manifests
+
+        return [
+            (Noun(manifest.kind, manifest.name), manifest_namespace(manifest, where.namespace))
+            for manifest in read_manifests(files)
+        ]
+    nouns = parse_nouns(what)
+    if all(noun.name for noun in nouns):
+        return [(noun, namespace if noun.kind.namespaced else "") for noun in nouns]
+    if not selector and not everything:
+        raise CommandError("which ones?", "name them, or give -l or --all")
+    return [
+        (Noun(noun.kind, item["metadata"]["name"]), item["metadata"].get("namespace", ""))
+        for noun in nouns
+        for item in list_all(api, noun.kind, namespace, labelSelector=selector)
+    ]
+
+
+def _delete_options(cascade: str, grace_period: int, now: bool, force: bool) -> dict[str, Any]:
+    if grace_period == 0 and not force:
+        raise CommandError("--grace-period 0 may leave processes behind", "add --force, or --now")
+    options: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": cascade.capitalize(),
+    }
+    seconds = 0 if force else 1 if now else grace_period
+    return options if seconds < 0 else {**options, "gracePeriodSeconds": seconds}
+
+
+def _wait_until_gone(api: "Api", removed: "list[tuple[Noun, str]]", timeout: float | None) -> None:
+    from onejob.cli.clients.awaiting import Condition, await_on_server
+    from onejob.clock import SystemClock
+
+    clock = SystemClock()
+    deadline = None if timeout is None else clock.monotonic() + timeout
+    for noun, namespace in removed:
+        gone = await_on_server(api, noun, namespace, Condition("delete"), clock, deadline)
+        if gone is None:
+            raise CommandError(
+                f"{noun} is still being deleted",
+                f"see onejob describe {noun.kind.singular}/{noun.name}",
+                exit_code=EXIT_FAILED,
+            )

@@ -1,0 +1,44 @@
+"""`onejob describe`: one object in full, with its events."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.errors import CommandError
+from onejob.cli.options import client_options, runs_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob describe job/pi             # now, or as its last run left it
+  onejob describe pod/pi-x2k4p
+  onejob describe cronjob/nightly -n batch"""
+
+
+@click.command(epilog=_EPILOG, short_help="Show one object with its events")
+@click.argument("what", nargs=-1, metavar="TYPE/NAME...")
+@runs_option
+@client_options
+def command(what: tuple[str, ...], where: "Sources") -> int:
+    """Show objects in full, each with the events about it, as kubectl describe does."""
+    from onejob.cli.clients.base import get, list_all
+    from onejob.cli.clients.nouns import parse_nouns
+    from onejob.cli.display.describing import describe
+    from onejob.clock import SystemClock
+    from onejob.objects.meta import EVENTS
+    from onejob.wire.kinds import BY_RESOURCE
+
+    nouns = parse_nouns(what)
+    if not all(noun.name for noun in nouns):
+        raise CommandError("name what to describe", "for instance: job/NAME")
+    for number, noun in enumerate(nouns):
+        api, namespace = where.holding(noun)
+        document = get(api, noun.kind, namespace, noun.name)
+        fields = f"involvedObject.uid={document['metadata']['uid']}"
+        events = list_all(api, BY_RESOURCE[EVENTS], namespace, fieldSelector=fields)
+        if number:
+            print("\n")
+        print("\n".join(describe(document, events, SystemClock().now(), api.ended)))
+    return 0

@@ -1,0 +1,107 @@
+"""`onejob logs`: what containers wrote, now or in a past run."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onejob.cli.display.durations import duration
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.options import client_options, runs_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.base import Api
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob logs job/pi                 # all Pods of a Job, each line with its Pod
+  onejob logs pi-x2k4p -c main       # one container of one Pod
+  onejob logs -f job/pi              # and go on as they write
+  onejob logs --tail 20 -l app=etl   # by label"""
+
+
+@click.command(epilog=_EPILOG, short_help="Print what containers wrote")
+@click.argument("what", nargs=-1, metavar="POD | job/NAME")
+@click.option(
+    "-l", "--selector", default="", metavar="LABELS", help="Pods by labels instead of by name."
+)
+@click.option("-c", "--container", default="", metavar="NAME", help="This container only.")
+@click.option("--all-containers", is_flag=True, help="Init containers too.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
+@click.option("-p", "--previous", is_flag=True, help="Of the instance before the last restart.")
+@click.option(
+    "--tail", type=int, metavar="N", default=-1, help="Only the last lines of each container."
+)
+@click.option("--since", type=duration, metavar="DURATION", help="Only what is newer, e.g. 5m.")
+@click.option("--since-time", default="", metavar="TIME", help="Only what is newer (RFC 3339).")
+@click.option("--limit-bytes", type=int, metavar="N", help="At most so much of each container.")
+@click.option("--timestamps", is_flag=True, help="When each line was written.")
+@click.option("--prefix/--no-prefix", default=None, help="The Pod before each line, or not.")
+@runs_option
+@client_options
+def command(
+    what: tuple[str, ...],
+    selector: str,
+    container: str,
+    all_containers: bool,
+    follow: bool,
+    prefix: bool | None,
+    where: "Sources",
+    **options: Any,
+) -> int:
+    """Print what the containers of a Pod, or of all Pods of a Job, wrote.
+
+    Several Pods are told apart by a prefix, as with kubectl logs --all-pods --prefix.
+    """
+    from onejob.cli.clients.log_reading import LogQuery, containers_of, follow_all, print_logs
+
+    api, pods = _pods(where, what, selector)
+    if not pods:
+        raise CommandError("there are no Pods, so there are no logs", exit_code=EXIT_FAILED)
+    readings = [
+        reading
+        for pod in pods
+        for reading in containers_of(pod, container, all_of_them=all_containers)
+    ]
+    tail = options["tail"]
+    query = LogQuery(
+        follow=follow,
+        previous=options["previous"],
+        tail_lines=10 if selector and tail < 0 and not follow else tail,
+        since_seconds=options["since"],
+        since_time=options["since_time"],
+        limit_bytes=options["limit_bytes"],
+        timestamps=options["timestamps"],
+    )
+    show_prefix = len(readings) > 1 if prefix is None else prefix
+    if follow and len(readings) > 1:
+        return follow_all(api, readings, query, prefix=show_prefix)
+    return print_logs(api, readings, query, sys.stdout, prefix=show_prefix)
+
+
+def _pods(
+    where: "Sources", what: tuple[str, ...], selector: str
+) -> "tuple[Api, list[dict[str, Any]]]":
+    from onejob.cli.clients.base import get, list_all
+    from onejob.cli.clients.nouns import one_noun
+    from onejob.objects.meta import JOBS, PODS
+    from onejob.wire.kinds import BY_RESOURCE
+
+    pod_kind = BY_RESOURCE[PODS]
+    if selector:
+        if what:
+            raise CommandError("give a name or a selector, not both")
+        api = where.require_server()
+        return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
+    noun = one_noun(what, default="pod")
+    api, namespace = where.holding(noun)
+    document = get(api, noun.kind, namespace, noun.name)
+    if noun.kind.resource == PODS:
+        return api, [document]
+    if noun.kind.resource != JOBS:
+        raise CommandError(f"{noun.kind.kind}s have no logs", "name a Pod or a Job")
+    labels = document["spec"]["selector"].get("matchLabels", {})
+    text = ",".join(f"{key}={value}" for key, value in labels.items())
+    pods = list_all(api, pod_kind, namespace, labelSelector=text)
+    return api, sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])

@@ -1,0 +1,24 @@
+"""`onejob resume`: the counterpart of `onejob suspend`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.commands.suspend import set_suspend
+from onejob.cli.options import client_options
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob resume job/pi               # its deadline starts anew
+  onejob resume cronjob/nightly"""
+
+
+@click.command(epilog=_EPILOG, short_help="Go on with what was suspended")
+@click.argument("what", nargs=-1, metavar="job/NAME | cronjob/NAME ...")
+@client_options
+def command(what: tuple[str, ...], where: "Sources") -> int:
+    """Resume Jobs or CronJobs that are suspended."""
+    return set_suspend(where, what, suspended=False)

@@ -1,0 +1,211 @@
+"""`onejob run`: a whole control plane in this process, for as long as its Jobs take."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onejob.cli.display.durations import duration
+from onejob.cli.errors import CommandError
+from onejob.cli.options import (
+    CommandAfterDashes,
+    data_dir_option,
+    node_options,
+    parse_capacity,
+    parse_engine,
+    parse_image_map,
+    parse_writable,
+)
+
+if TYPE_CHECKING:
+    from onejob.cli.run.manifests import Manifest
+    from onejob.node.process.settings import PidNamespace
+    from onejob.server import RuntimeName
+
+_EPILOG = """\b
+Examples:
+  onejob run job.yaml                         # one file; several, folders and - work too
+  onejob run -n batch ci/                     # into a namespace, which is created if need be
+  onejob run -- ./train.py --epochs 3         # a Job without YAML
+  onejob run --completions 8 --parallelism 4 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
+  onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
+  onejob run -o json job.yaml | jq .outcome   # for scripts
+\b
+A run ends at once, with the reason, when its Pods can never start: a missing ConfigMap, Secret
+or key, a request larger than this machine, an image that cannot be had. --keep-waiting waits.
+\b
+Exit code: 0 every Job is Complete, 1 one Failed, could not start or took longer than --timeout,
+2 bad input (nothing was started), 130 interrupted (its Pods were stopped); with --exit-code
+that of the only container."""
+
+
+@click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Run Jobs to the end")
+@click.argument("files", nargs=-1, metavar="[FILE]... [-- COMMAND [ARG]...]")
+@click.option(
+    "-n", "--namespace", default="default", metavar="NAME", help="For manifests that name none."
+)
+@click.option("--name", default="", metavar="NAME", help="The Job's name, with -- COMMAND.")
+@click.option(
+    "--image", default="", metavar="IMAGE", help="The container's image, with -- COMMAND."
+)
+@click.option(
+    "--completions", type=click.IntRange(0), metavar="N", help="Successful Pods, with -- COMMAND."
+)
+@click.option(
+    "--parallelism", type=click.IntRange(1), metavar="N", help="Pods at a time, with -- COMMAND."
+)
+@click.option("--indexed", is_flag=True, help="Give each Pod JOB_COMPLETION_INDEX.")
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    metavar="N",
+    help="How often to try again after a failure (each index by itself, with --indexed), with "
+    "-- COMMAND. [default: 0]",
+)
+@click.option("--deadline", type=duration, metavar="DURATION", help="The Job's, e.g. 10m.")
+@click.option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="With -- COMMAND.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Of the whole run.")
+@click.option(
+    "--keep-waiting",
+    is_flag=True,
+    help="Wait on for what Pods need and nobody will bring: a ConfigMap, room, an image.",
+)
+@click.option("--ephemeral", is_flag=True, help="Keep nothing for later commands.")
+@click.option("--exit-code", is_flag=True, help="Exit as the container of the only Pod did.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print a result.")
+@click.option("--plain", is_flag=True, help="Lines instead of a live display.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only what failed.")
+@click.option(
+    "--dry-run",
+    type=click.Choice(["client"]),
+    help="Check all files, print what would be created (-o yaml or json), start nothing.",
+)
+@node_options
+@data_dir_option
+def command(
+    files: tuple[str, ...],
+    after_dashes: tuple[str, ...] | None,
+    namespace: str,
+    timeout: float | None,
+    output: str | None,
+    dry_run: str | None,
+    runtime: "RuntimeName",
+    pass_env: tuple[str, ...],
+    image_map: tuple[str, ...],
+    capacity: str,
+    engine: str,
+    engine_option: tuple[str, ...],
+    host_fs: str,
+    writable: tuple[str, ...],
+    pid_namespace: "PidNamespace",
+    default_failed_pods_limit: int | None,
+    feature_gates: str,
+    data_dir: str | None,
+    **options: Any,
+) -> int:
+    """Run Jobs to the end on this machine, show their logs and progress, exit accordingly.
+
+    FILE holds Jobs and what they need (ConfigMap, Secret, Namespace). No server is needed, and
+    runs neither share nor disturb anything. Each is kept for 7 days: onejob get, logs, describe
+    and why find it by its Job's name.
+    """
+    from onejob.cli.run.plan import plan_run
+    from onejob.clock import SystemClock
+    from onejob.gates import UnknownGate, parse_gates
+
+    if timeout is not None and timeout <= 0:
+        raise CommandError("--timeout must be more than nothing")
+    try:
+        gates = parse_gates(feature_gates)
+    except UnknownGate as error:
+        raise CommandError(str(error)) from None
+    manifests = _manifests(files, after_dashes, options)
+    now = SystemClock().now()
+    plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None)
+    if dry_run:
+        for notice in plan.notices:
+            print(f"note: {notice}", file=sys.stderr)
+        return _print_documents([item.document for item in plan.objects], output)
+    from onejob.cli.places import data_dir as find_data_dir
+    from onejob.cli.run.session import SessionOptions, run_session
+
+    return run_session(
+        plan,
+        SessionOptions(
+            data_dir=None if options["ephemeral"] else find_data_dir(data_dir),
+            runtime=runtime,
+            gates=gates,
+            pass_env=pass_env,
+            image_map=parse_image_map(image_map),
+            capacity=parse_capacity(capacity),
+            engine=parse_engine(engine, runtime),
+            engine_options=engine_option,
+            host_read_only=host_fs == "ro",
+            writable=parse_writable(writable, host_fs, pid_namespace),
+            pid_namespace=pid_namespace,
+            default_failed_pods_limit=default_failed_pods_limit,
+            timeout_seconds=timeout,
+            keep_waiting=options["keep_waiting"],
+            output=output,
+            plain=options["plain"],
+            quiet=options["quiet"],
+            container_exit_code=options["exit_code"],
+            arguments=tuple(sys.argv[1:]),
+        ),
+    )
+
+
+def _manifests(
+    files: tuple[str, ...], command_line: tuple[str, ...] | None, options: dict[str, Any]
+) -> "list[Manifest]":
+    from onejob.cli.run.manifests import read_manifests
+
+    if command_line is None:
+        if not files:
+            raise CommandError("nothing to run", "give a file, or -- and a command")
+        for option in ("name", "image", "completions", "parallelism", "retries", "deadline", "env"):
+            if options[option] not in ("", None, ()):
+                raise CommandError(f"--{option} describes a command", "give one after --")
+        return read_manifests(files)
+    if files:
+        raise CommandError("give files or a command, not both", "see onejob run --help")
+    if not command_line:
+        raise CommandError("there is no command after --")
+    from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
+    from onejob.cli.run.manifests import Manifest, yaml_of
+    from onejob.wire.kinds import BY_RESOURCE
+
+    deadline = options["deadline"]
+    document = job_document(
+        CommandJob(
+            command=command_line,
+            name=options["name"],
+            image=options["image"] or HOST_IMAGE,
+            completions=options["completions"],
+            parallelism=options["parallelism"],
+            indexed=options["indexed"],
+            retries=options["retries"] or 0,
+            deadline_seconds=None if deadline is None else max(1, round(deadline)),
+            env=options["env"],
+        ),
+        dict(os.environ),
+    )
+    return [Manifest("command", 1, BY_RESOURCE["jobs.batch"], document, yaml_of(document))]
+
+
+def _print_documents(documents: list[dict[str, Any]], output: str | None) -> int:
+    from onejob.cli.run.manifests import yaml_of
+
+    if output == "json":
+        import msgspec
+
+        for document in documents:
+            print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    elif output == "yaml":
+        print("---\n".join(yaml_of(document) for document in documents), end="")
+    else:
+        for document in documents:
+            kind, name = document["kind"].lower(), document["metadata"].get("name", "")
+            print(f"{kind}/{name} would be created (dry run)")
+    return 0

@@ -1,0 +1,219 @@
+"""`onejob serve`: the server that stays."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.options import (
+    data_dir_option,
+    node_options,
+    parse_capacity,
+    parse_engine,
+    parse_image_map,
+    parse_listen,
+    parse_writable,
+)
+from onejob.planning.names import TRACKING_NAMES
+
+if TYPE_CHECKING:
+    from onejob.cli.places import DataDir
+    from onejob.https_server import HttpsServer
+    from onejob.node.process.settings import PidNamespace
+    from onejob.server import RuntimeName, Settings
+
+_EPILOG = """\b
+Examples:
+  onejob serve                                 # on 127.0.0.1:7443
+  onejob serve --listen 127.0.0.1:0 --data-dir ~/ci-state
+  onejob serve --runtime simulated             # Pods end at once; for tests of clients
+\b
+It goes on where it was after any kind of end, kill -9 included; its Pods outlive it."""
+
+
+@click.command(epilog=_EPILOG, short_help="Serve the Kubernetes API")
+@click.option(
+    "--listen", default="127.0.0.1:7443", show_default=True, metavar="HOST:PORT", help="TLS only."
+)
+@click.option(
+    "--tracking-finalizer-name",
+    type=click.Choice(TRACKING_NAMES),
+    default=TRACKING_NAMES[0],
+    help="What Pods carry until they are counted. [default: today's]",
+)
+@click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
+@node_options
+@data_dir_option
+def command(
+    listen: str,
+    default_failed_pods_limit: int | None,
+    tracking_finalizer_name: str,
+    verbose: int,
+    runtime: "RuntimeName",
+    pass_env: tuple[str, ...],
+    image_map: tuple[str, ...],
+    capacity: str,
+    engine: str,
+    engine_option: tuple[str, ...],
+    host_fs: str,
+    writable: tuple[str, ...],
+    pid_namespace: "PidNamespace",
+    feature_gates: str,
+    data_dir: str | None,
+) -> int:
+    """Serve the Kubernetes API over TLS, run Jobs and CronJobs, keep everything.
+
+    An admin kubeconfig for kubectl and other clients is written to the data dir.
+    """
+    from onejob.cli.places import data_dir as find_data_dir
+    from onejob.clock import local_zone
+    from onejob.gates import UnknownGate, parse_gates
+    from onejob.server import Settings
+
+    host, port = parse_listen(listen)
+    try:
+        gates = parse_gates(feature_gates)
+    except UnknownGate as error:
+        raise CommandError(str(error)) from None
+    place = find_data_dir(data_dir)
+    place.prepare()
+    _log_to_stderr(verbose)
+    settings = Settings(
+        data_dir=place.server,
+        runtime=runtime,
+        gates=gates,
+        pass_env=pass_env,
+        image_map=parse_image_map(image_map),
+        capacity=parse_capacity(capacity),
+        engine=parse_engine(engine, runtime),
+        engine_options=engine_option,
+        default_failed_pods_limit=default_failed_pods_limit,
+        tracking_finalizer=tracking_finalizer_name,
+        host_read_only=host_fs == "ro",
+        hidden=place.path,
+        writable=parse_writable(writable, host_fs, pid_namespace),
+        pid_namespace=pid_namespace,
+        local_zone=local_zone(),
+    )
+    return _run(settings, host, port, place)
+
+
+def _run(settings: "Settings", host: str, port: int, place: "DataDir") -> int:
+    import asyncio
+
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings, host, port, place))
+
+
+async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -> int:
+    import asyncio
+    import signal
+
+    from onejob import own_process
+    from onejob.api.access.certificates import BadAuthority
+    from onejob.api.http.serving import CannotListen
+    from onejob.https_server import HttpsServer
+    from onejob.node.runtime import RuntimeUnavailable
+    from onejob.store.base import CannotOpen
+    from onejob.trusted_paths import NotTrusted
+
+    _end_at_once_on_sigterm()
+    own_process.raise_descriptor_limit()
+    try:
+        server = await HttpsServer.start(
+            settings, host=host, port=port, kubeconfig=place.kubeconfig
+        )
+    except CannotListen as error:
+        raise CommandError(str(error), "choose another with --listen") from None
+    except NotTrusted as error:
+        raise CommandError(str(error), "choose another place with --data-dir") from None
+    except (BadAuthority, CannotOpen, RuntimeUnavailable) as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(
+            f"cannot start in {settings.data_dir}: {error}",
+            "is the disk in order? choose another place with --data-dir",
+        ) from None
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    own_process.settle()
+    _banner(server, settings)
+    _tell_service_manager("READY=1")
+    asked = asyncio.ensure_future(stopping.wait())
+    ends: set[asyncio.Future[Any]] = {asked, server.plane.failed}
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    _tell_service_manager("STOPPING=1")
+    asked.cancel()
+    if server.plane.failed.done():
+        # Nothing in memory can be trusted any more, so nothing is wound up: what is on disk is
+        # true, and the next start begins there.
+        print(f"error: {server.plane.failed.result()}; start again", file=sys.stderr)
+        return EXIT_FAILED
+    await server.stop()
+    return 0
+
+
+def _end_at_once_on_sigterm() -> None:
+    """Until the server is up there is nothing to wind up: what is on disk stands, as after a
+    kill -9. The loop would see the signal only once it gets a turn."""
+    import os
+    import signal
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        # The first process of a container is not ended by a signal that it does not handle.
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _banner(server: "HttpsServer", settings: "Settings") -> None:
+    import os
+
+    from onejob import __version__
+    from onejob.api.schema.schema import load_schema
+
+    if os.geteuid() == 0 and settings.runtime == "process" and not settings.host_read_only:
+        print(
+            "note: running as root: Pods act on this host's files (--host-fs ro forbids changes)",
+            file=sys.stderr,
+        )
+    print(
+        f"onejob v{__version__} serves Kubernetes API {load_schema().release} at {server.url}\n"
+        f"  state    {settings.data_dir}\n"
+        f"  runtime  {settings.runtime}\n"
+        "\n"
+        "Next, in another terminal:\n"
+        f"  export KUBECONFIG={server.kubeconfig}\n"
+        "  kubectl create job hello --image=busybox -- echo hello\n"
+        "  onejob logs -f job/hello",
+        flush=True,
+    )
+
+
+def _log_to_stderr(verbose: int) -> None:
+    import logging
+
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _tell_service_manager(state: str) -> None:
+    """systemd's Type=notify: one datagram, no library."""
+    import os
+    import socket
+
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)
+        except OSError as error:
+            print(f"note: cannot reach {address}: {error.strerror}", file=sys.stderr)

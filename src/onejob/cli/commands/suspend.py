@@ -1,0 +1,57 @@
+"""`onejob suspend` and `onejob resume`: one field, set for people who forget its name."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.errors import CommandError
+from onejob.cli.options import client_options
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob suspend job/pi              # its Pods are stopped, its progress is kept
+  onejob suspend cronjob/nightly     # no new Jobs; those that run go on"""
+
+
+@click.command(epilog=_EPILOG, short_help="Stop starting Pods or Jobs")
+@click.argument("what", nargs=-1, metavar="job/NAME | cronjob/NAME ...")
+@client_options
+def command(what: tuple[str, ...], where: "Sources") -> int:
+    """Suspend Jobs (their Pods are stopped) or CronJobs (no new Jobs are started)."""
+    return set_suspend(where, what, suspended=True)
+
+
+def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> int:
+    import msgspec
+
+    from onejob.cli.clients.base import FIELD_MANAGER, Ask, get, path_of
+    from onejob.cli.clients.nouns import parse_nouns
+    from onejob.objects.meta import CRONJOBS, JOBS
+
+    nouns = parse_nouns(what, default="job")
+    for noun in nouns:
+        if noun.kind.resource not in (JOBS, CRONJOBS):
+            raise CommandError(f"{noun}: only Jobs and CronJobs can be suspended")
+    api = where.require_server()
+    namespace = where.namespace_in(api)
+    body = msgspec.json.encode({"spec": {"suspend": suspended}})
+    done = "suspended" if suspended else "resumed"
+    for noun in nouns:
+        before = get(api, noun.kind, namespace, noun.name)
+        if bool(before["spec"].get("suspend")) == suspended:
+            print(f"{noun} is {'already suspended' if suspended else 'not suspended'}")
+            continue
+        api.send(
+            Ask(
+                "PATCH",
+                path_of(noun.kind, namespace, noun.name),
+                {"fieldManager": FIELD_MANAGER},
+                body=body,
+                content_type="application/merge-patch+json",
+            )
+        )
+        print(f"{noun} {done}")
+    return 0

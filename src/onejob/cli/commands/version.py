@@ -1,0 +1,50 @@
+"""`onejob version`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.options import client_options, output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob version
+  onejob version --client -o json"""
+
+
+@click.command(epilog=_EPILOG, short_help="Print versions")
+@click.option("--client", is_flag=True, help="Do not ask a server.")
+@output_option("json", "yaml")
+@client_options
+def command(client: bool, output: str | None, where: "Sources") -> int:
+    """Print the version of onejob, of the Kubernetes API that it speaks, and of its server."""
+    from onejob import __version__
+    from onejob.api.schema.schema import load_schema
+    from onejob.cli.clients.base import Ask
+    from onejob.cli.clients.sources import ServerDown
+
+    versions = {"onejob": f"v{__version__}", "kubernetesApi": load_schema().release}
+    down = "no server is running (onejob serve)"
+    server = None
+    if not client:
+        try:
+            server = where.server()
+        except ServerDown as error:
+            down = error.lines[0]
+    if server is not None:
+        versions["server"] = server.send(Ask("GET", "/version")).document["gitVersion"]
+    if output:
+        from onejob.cli.display.output import rendered
+
+        print(rendered(versions, output), end="")
+        return 0
+    print(f"onejob {versions['onejob']}")
+    print(f"Kubernetes API {versions['kubernetesApi']}")
+    if server is not None:
+        print(f"server {versions['server']}")
+    elif not client:
+        print(down)
+    return 0

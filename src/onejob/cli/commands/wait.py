@@ -1,0 +1,60 @@
+"""`onejob wait`: until a Job ends, or until a condition holds."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.display.durations import duration, short_seconds
+from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
+from onejob.cli.options import client_options, runs_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob wait job/pi                                 # 0 once Complete, 1 once Failed
+  onejob wait job/a job/b --timeout 10m              # all of them
+  onejob wait job/pi --for condition=suspended
+  onejob wait job/pi --for delete"""
+
+
+@click.command(epilog=_EPILOG, short_help="Wait for a Job to end")
+@click.argument("what", nargs=-1, metavar="job/NAME...")
+@click.option(
+    "--for",
+    "condition",
+    default="",
+    metavar="CONDITION",
+    help="condition=NAME[=VALUE] or delete. [default: Complete or Failed]",
+)
+@click.option("--timeout", type=duration, metavar="DURATION", help="Give up after so long.")
+@runs_option
+@client_options
+def command(what: tuple[str, ...], condition: str, timeout: float | None, where: "Sources") -> int:
+    """Wait until each object is as asked. Without --for: until the Job is finished; the exit
+    code is 0 if all are Complete and 1 if one Failed (which kubectl cannot tell)."""
+    from onejob.cli.clients.awaiting import Condition, await_object
+    from onejob.cli.clients.nouns import parse_nouns
+    from onejob.clock import SystemClock
+
+    nouns = parse_nouns(what)
+    if any(not noun.name for noun in nouns):
+        raise CommandError("name what to wait for", "for instance: job/NAME")
+    wanted = Condition.parse(condition)
+    clock = SystemClock()
+    deadline = None if timeout is None else clock.monotonic() + timeout
+    exit_code = EXIT_OK
+    for noun in nouns:
+        verdict = await_object(where, noun, wanted, clock, deadline)
+        if verdict is None:
+            assert timeout is not None
+            raise CommandError(
+                f"{noun} is not {wanted} after {short_seconds(timeout)}",
+                f"see onejob why {noun.kind.singular}/{noun.name}",
+                exit_code=EXIT_FAILED,
+            )
+        print(f"{noun} {verdict.text}")
+        if not verdict.good:
+            exit_code = EXIT_FAILED
+    return exit_code

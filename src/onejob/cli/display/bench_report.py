@@ -1,0 +1,76 @@
+"""Benchmark outcomes as text: a table per scenario, and all targets together at the end."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from onejob.benchmarks.results import Outcome, Peer, number
+from onejob.cli.display.tables import render_table
+from onejob.cli.display.terminal import Terminal
+
+_VERDICTS: Final = {True: "met", False: "NOT MET", None: ""}
+_INDENT: Final = "  "
+
+
+def render_outcome(outcome: Outcome, terminal: Terminal) -> list[str]:
+    """Figures as rows; ours, the target and each peer as columns."""
+    lines = [f"{terminal.paint(outcome.scenario, 'bold')}  {outcome.question}"]
+    if outcome.problem:
+        return [*lines, f"{_INDENT}could not be measured: {outcome.problem}"]
+    peers = [peer for peer in outcome.peers if _shared(outcome, peer)]
+    headers = ["FIGURE", "ONEJOB", "TARGET", ""]
+    headers += [peer.name.upper() + ("*" if peer.elsewhere else "") for peer in peers]
+    rows = [
+        [
+            figure,
+            number(value),
+            target.text() if (target := outcome.targets.get(figure)) else "",
+            _VERDICTS[outcome.verdict(figure)],
+            *(_figure(peer, figure) for peer in peers),
+        ]
+        for figure, value in outcome.measured.figures.items()
+    ]
+    used = [column for column in range(len(headers)) if any(row[column] for row in rows)]
+    table = [[row[column] for column in used] for row in rows]
+    shown = render_table([headers[c] for c in used], table, terminal.width - len(_INDENT))
+    lines += [_INDENT + _painted(line, terminal) for line in shown]
+    for peer in outcome.peers:
+        if peer.measured.skipped:
+            lines.append(f"{_INDENT}{peer.name}: skipped, {peer.measured.skipped}")
+    if any(peer.elsewhere for peer in peers):
+        lines.append(terminal.paint(f"{_INDENT}* measured elsewhere", "dim"))
+    return lines
+
+
+def render_targets(outcomes: Sequence[Outcome], terminal: Terminal) -> list[str]:
+    """Nothing where nothing was measured at full size."""
+    rows = [
+        [
+            outcome.scenario,
+            figure,
+            number(outcome.measured.figures[figure]),
+            target.text(),
+            _VERDICTS[verdict],
+        ]
+        for outcome in outcomes
+        for figure, target in outcome.targets.items()
+        if (verdict := outcome.verdict(figure)) is not None
+    ]
+    if not rows:
+        return []
+    met = sum(row[-1] == _VERDICTS[True] for row in rows)
+    headers = ["SCENARIO", "FIGURE", "ONEJOB", "TARGET", ""]
+    table = [_painted(line, terminal) for line in render_table(headers, rows, terminal.width)]
+    return [*table, f"{met} of {len(rows)} targets met"]
+
+
+def _shared(outcome: Outcome, peer: Peer) -> bool:
+    return any(figure in peer.measured.figures for figure in outcome.measured.figures)
+
+
+def _figure(peer: Peer, figure: str) -> str:
+    value = peer.measured.figures.get(figure)
+    return "" if value is None else number(value)
+
+
+def _painted(line: str, terminal: Terminal) -> str:
+    return terminal.paint(line, "red") if _VERDICTS[False] in line else line

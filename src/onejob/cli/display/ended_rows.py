@@ -1,0 +1,57 @@
+"""Rows of a run that is over: nothing of it runs, and no duration grows. Pure.
+
+The stored objects say what was true when the run was stopped or killed, and stay as they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from onejob.api.strategies.printing import human_duration, read_time
+from onejob.cli.run.runs import RunEnd
+
+Document = Mapping[str, Any]
+
+#: Of Pods that ended because their node left: in a run, because the run ended.
+STOPPED_REASON: Final = "Terminated"
+
+
+def ended_cells(
+    document: Document, columns: Sequence[str], cells: Sequence[Any], end: RunEnd
+) -> list[Any]:
+    """The cells of an object's row as they are true after the run's end."""
+    row = dict(zip(columns, cells, strict=True))
+    metadata = document["metadata"]
+    match document.get("kind"):
+        case "Job":
+            finished = finish_of(document)
+            if finished is None:
+                own = end.of_job(metadata.get("namespace", ""), metadata["name"])
+                row["Status"] = own.word
+            started = read_time(document.get("status", {}).get("startTime"))
+            if started is not None:
+                seconds = ((finished or end.at) - started).total_seconds()
+                row["Duration"] = human_duration(max(seconds, 0))
+        case "Pod":
+            if document.get("status", {}).get("reason") == STOPPED_REASON:
+                row["Status"] = "Stopped"
+            elif not has_ended(document):
+                row["Status"] = end.word
+                row["Ready"] = f"0/{len(document['spec']['containers'])}"
+        case _:
+            pass
+    return list(row.values())
+
+
+def finish_of(job: Document) -> datetime | None:
+    """When a Job became Complete or Failed."""
+    status = job.get("status", {})
+    for condition in status.get("conditions", ()):
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            done = status.get("completionTime") or condition.get("lastTransitionTime")
+            return read_time(done)
+    return None
+
+
+def has_ended(pod: Document) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

@@ -1,0 +1,346 @@
+"""Why a Job is in its state, from the planner's own notes and what its Pods show. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from onejob.cli.display.durations import short_seconds
+from onejob.cli.display.ended_rows import STOPPED_REASON
+from onejob.cli.run.pod_activity import PodActivity, activity_text, next_text, pod_activity
+from onejob.cli.run.runs import RunEnd
+from onejob.objects.job import Job, read_job
+from onejob.objects.pod import Pod, read_pod
+from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
+from onejob.planning.job.counting import Census
+from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.plan import Note, Observed, Plan
+from onejob.planning.job.planner import plan_job
+from onejob.planning.job.pod_facts import finish_time, is_tracked
+from onejob.planning.job.settings import Settings
+from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
+from onejob.planning.pod.placement import NodeView
+
+Document = dict[str, Any]
+
+_SHOWN_PODS: Final = 3
+_RUN_IS_OVER: Final = "nothing: its run is over; onejob run starts another"
+_ODD_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    #: One sentence.
+    state: str
+    cause: tuple[str, ...]
+    evidence: tuple[str, ...]
+    next: tuple[str, ...]
+    #: The Pod whose last log lines say most, as (name, container); empty if none does.
+    witness: tuple[str, str] | None = None
+
+
+def explain_job(
+    job_document: Document,
+    pod_documents: Sequence[Document],
+    now: datetime,
+    *,
+    node: NodeView | None = None,
+    ended: RunEnd | None = None,
+) -> Explanation:
+    """`node` is the only place for Pods, if there is only one; `ended` is the end of the run
+    whose kept state this is."""
+    job = read_job(msgspec.json.encode(job_document))
+    pods = [read_pod(msgspec.json.encode(document)) for document in pod_documents]
+    record = _backoff_record(pods)
+    plan = plan_job(job, Census(pods), Observed(backoff=record), now, Settings())
+    failed = sorted((p for p in pods if p.phase == "Failed"), key=finish_time)
+    title = f"job/{job.metadata.name}"
+    if ended is not None and not job.finished:
+        own = ended.of_job(job.metadata.namespace, job.metadata.name)
+        return Explanation(
+            state=f"{title} {_cut_short(job, own, now)}",
+            cause=(own.cause,),
+            evidence=(_counts(job, over=True), *_failed_pods(job, failed, now)),
+            next=(_RUN_IS_OVER,),
+            witness=_witness(failed),
+        )
+    activity = pod_activity(pod_documents, node)
+    evidence = [
+        _counts(job),
+        *_stuck_pods(pod_documents, activity),
+        *_failed_pods(job, failed, now),
+    ]
+    coming = _next(job, plan, activity, now) if ended is None else [_RUN_IS_OVER]
+    return Explanation(
+        state=f"{title} {_state(job, plan, activity, now)}",
+        cause=tuple(_causes(job, job_document, plan, now)),
+        evidence=tuple(evidence),
+        next=tuple(coming),
+        witness=_witness(failed),
+    )
+
+
+# --- the state in one sentence --------------------------------------------------------------
+
+
+def _cut_short(job: Job, end: RunEnd, now: datetime) -> str:
+    """Of a Job that the end of its run has cut short."""
+    ago = _span((now - end.at).total_seconds())
+    after = ""
+    if job.status.start_time is not None:
+        after = f", after {_span((end.at - job.status.start_time).total_seconds())}"
+    match end.word:
+        case "Lost":
+            return f"is lost: its run ended without a word about {ago} ago{after}."
+        case "Blocked":
+            return f"could not start, and its run was ended {ago} ago{after}."
+        case _:
+            return f"was stopped {ago} ago{after}."
+
+
+def _state(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> str:
+    finished = job.finished_condition
+    if finished is not None:
+        ago = ""
+        if finished.last_transition_time is not None:
+            ago = f", {_span((now - finished.last_transition_time).total_seconds())} ago"
+        return f"is {finished.type}{ago}."
+    kinds = {note.kind for note in plan.notes}
+    if job.metadata.deleting:
+        return "is being deleted."
+    if "managed-elsewhere" in kinds:
+        return "is left to another controller."
+    if job.spec.suspend:
+        return "is suspended."
+    if plan.fate is not None:
+        return "has been decided and waits for its Pods to end."
+    if "backoff" in kinds:
+        return "waits before it retries."
+    if job.spec.parallelism == 0:
+        return "is told to run no Pods."
+    return activity_text(activity)
+
+
+# --- causes ---------------------------------------------------------------------------------
+
+
+def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str]:
+    causes = []
+    for note in plan.notes:
+        match note.kind:
+            case "catching-up" | "deadline":
+                continue
+            case "managed-elsewhere":
+                causes.append(_managed_elsewhere(job))
+            case "suspended":
+                causes.append(f"spec.suspend is true{_set_by(document, 'f:spec', 'f:suspend')}")
+            case "finished":
+                causes.append(_finished(job))
+            case _:
+                causes.append(_told(note, now))
+    if job.metadata.deleting:
+        causes.extend(f"the finalizer {name} holds it" for name in job.metadata.finalizers)
+    if job.spec.parallelism == 0 and not job.finished:
+        causes.append("spec.parallelism is 0")
+    if job.spec.active_deadline_seconds is not None and not job.finished and not job.spec.suspend:
+        causes.extend(_told(note, now) for note in plan.notes if note.kind == "deadline")
+    return causes
+
+
+def _managed_elsewhere(job: Job) -> str:
+    text = f"spec.managedBy is {job.spec.managed_by}, so onejob leaves it alone"
+    if job.status.start_time is None and not job.status.conditions:
+        text += "; nobody has written its status yet, so perhaps no such controller runs"
+    return text
+
+
+def _finished(job: Job) -> str:
+    condition = job.finished_condition
+    assert condition is not None, "only called for finished Jobs"
+    text = f"{condition.reason}: {condition.message}"
+    match condition.reason:
+        case "BackoffLimitExceeded":
+            return f"{text} (backoffLimit {job.spec.backoff_limit}, {job.status.failed} failed)"
+        case "DeadlineExceeded":
+            return f"{text} (activeDeadlineSeconds {job.spec.active_deadline_seconds})"
+        case "FailedIndexes" | "MaxFailedIndexesExceeded":
+            return f"{text} (failed indexes: {job.status.failed_indexes})"
+        case _:
+            return text
+
+
+def _set_by(document: Document, *path: str) -> str:
+    """Who set a field last, according to managedFields."""
+    writers = []
+    for entry in document["metadata"].get("managedFields", ()):
+        fields: Any = entry.get("fieldsV1", {})
+        for segment in path:
+            fields = fields.get(segment) if isinstance(fields, dict) else None
+        if fields is not None:
+            writers.append((entry.get("time", ""), entry.get("manager", "")))
+    if not writers:
+        return ""
+    time, manager = max(writers)
+    return f", set by {manager} at {time}"
+
+
+# --- evidence -------------------------------------------------------------------------------
+
+
+def _counts(job: Job, *, over: bool = False) -> str:
+    status, goal = job.status, job.spec.completions
+    wanted = "" if goal is None else f" of {goal}"
+    active = f"{status.active} cut short" if over else f"{status.active} active"
+    parts = [f"{status.succeeded}{wanted} succeeded", active]
+    if status.failed:
+        limit = job.spec.backoff_limit
+        per_index = job.spec.backoff_limit_per_index is not None
+        of = "" if limit is None or per_index else f" (backoffLimit {limit})"
+        parts.append(f"{status.failed} failed{of}")
+    if status.terminating and not over:
+        parts.append(f"{status.terminating} ending")
+    return "Pods: " + ", ".join(parts)
+
+
+def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
+    told = [
+        f"pod {name} cannot start: {wait.text}"
+        if wait.lasting
+        else f"pod {name}: {wait.message if wait.for_room else wait.text}"
+        for name, wait in activity.waits
+    ]
+    shown = {name for name, _ in activity.waits}
+    for pod in pods:
+        metadata, status = pod["metadata"], pod.get("status", {})
+        name = metadata["name"]
+        if status.get("phase") in ("Succeeded", "Failed") or name in shown:
+            continue
+        reports = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+        for report in reports:
+            waiting = report.get("state", {}).get("waiting", {})
+            if waiting.get("reason", "") not in _ODD_WAITS:
+                text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+                text += _last_end(report)
+                told.append(f"pod {name}, container {report['name']} waits: {text}")
+        others = [f for f in metadata.get("finalizers", ()) if f not in TRACKING_NAMES]
+        if metadata.get("deletionTimestamp") and others:
+            told.append(f"pod {name} is being deleted, but held by {', '.join(others)}")
+    if len(told) > _SHOWN_PODS:
+        told = [*told[:_SHOWN_PODS], f"and {len(told) - _SHOWN_PODS} more like these"]
+    return told
+
+
+def _last_end(report: Document) -> str:
+    end = report.get("lastState", {}).get("terminated")
+    if end is None:
+        return ""
+    message = " ".join(end.get("message", "").split())
+    text = f"; it last ended with {end['exitCode']} ({end.get('reason', '')})"
+    return f"{text}: {message}" if message else text
+
+
+def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
+    told = []
+    for pod in failed[-_SHOWN_PODS:]:
+        ago = _span((now - finish_time(pod)).total_seconds())
+        ends = [
+            (status.name, status.state.terminated)
+            for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+            if status.state.terminated is not None and status.state.terminated.exit_code != 0
+        ]
+        what = "; ".join(
+            f"container {name} ended with {end.exit_code} ({end.reason})"
+            + (f": {' '.join(end.message.split())}" if end.message else "")
+            for name, end in ends
+        )
+        verb = "was stopped" if pod.status.reason == STOPPED_REASON else "failed"
+        how = what or pod.status.reason or "deleted"
+        text = f"pod {pod.metadata.name} {verb} {ago} ago: {how}"
+        ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
+        if ruling.action is not None:
+            text += f"; it matched podFailurePolicy rule {ruling.rule_index} ({ruling.action})"
+        elif job.spec.pod_failure_policy is not None:
+            text += "; no podFailurePolicy rule matched, so it counts"
+        told.append(text)
+    return told
+
+
+def _witness(failed: Sequence[Pod]) -> tuple[str, str] | None:
+    for pod in reversed(failed):
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+            end = status.state.terminated
+            if end is not None and end.exit_code != 0:
+                return pod.metadata.name, status.name
+    return None
+
+
+# --- what happens next ----------------------------------------------------------------------
+
+
+def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[str]:
+    if job.finished:
+        return [_after_the_end(job, now)]
+    kinds = {note.kind: note for note in plan.notes}
+    if "managed-elsewhere" in kinds:
+        return [f"whatever {job.spec.managed_by} decides; {BUILT_IN_MANAGER} would be onejob"]
+    if job.metadata.deleting:
+        return ["it goes once its finalizers are removed"]
+    if job.spec.suspend:
+        return [f"nothing, until: onejob resume job/{job.metadata.name}"]
+    if plan.fate is not None:
+        outcome = "Complete" if plan.fate.succeeds else "Failed"
+        return [f"it becomes {outcome} when the last of its Pods has ended"]
+    told = []
+    if "backoff" in kinds:
+        until = kinds["backoff"].until
+        assert until is not None, "a backoff has an end"
+        told.append(f"a new Pod is started {_at(until, now)}")
+        left = (job.spec.backoff_limit or 0) - job.status.failed
+        if job.spec.backoff_limit_per_index is None:
+            told.append(f"{left + 1} more failure(s) would make the Job fail")
+    elif job.spec.parallelism == 0:
+        told.append("nothing, until spec.parallelism is raised")
+    elif plan.creations:
+        told.append(f"{len(plan.creations)} Pod(s) are started")
+    elif coming := next_text(activity):
+        told.append(coming)
+    if "deadline" in kinds:
+        until = kinds["deadline"].until
+        assert until is not None, "a deadline is a time"
+        told.append(f"unless it ends before, it fails {_at(until, now)}: activeDeadlineSeconds")
+    return told
+
+
+def _after_the_end(job: Job, now: datetime) -> str:
+    ttl = job.spec.ttl_seconds_after_finished
+    condition = job.finished_condition
+    if ttl is None or condition is None or condition.last_transition_time is None:
+        return "nothing: a finished Job stays as it is until somebody deletes it"
+    left = ttl - (now - condition.last_transition_time).total_seconds()
+    return f"it is deleted in {_span(max(left, 0))}: ttlSecondsAfterFinished is {ttl}"
+
+
+# --- shared ---------------------------------------------------------------------------------
+
+
+def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
+    """The controller keeps this in memory; the Pods that are left tell nearly the same. Those
+    that still hold their finalizer are not in it: the planner adds them itself."""
+    record = NO_FAILURES
+    counted = [pod for pod in pods if pod.terminal and not is_tracked(pod)]
+    for pod in sorted(counted, key=finish_time):
+        at = finish_time(pod)
+        record = record.after([at], []) if pod.phase == "Succeeded" else record.after([], [at])
+    return record
+
+
+def _told(note: Note, now: datetime) -> str:
+    return note.text if note.until is None else f"{note.text}, {_at(note.until, now)}"
+
+
+def _at(moment: datetime, now: datetime) -> str:
+    return f"at {moment.strftime('%H:%M:%S')} (in {_span((moment - now).total_seconds())})"
+
+
+def _span(seconds: float) -> str:
+    return short_seconds(max(seconds, 0.0))

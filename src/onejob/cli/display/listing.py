@@ -1,0 +1,177 @@
+"""Finding what `get` shows, on a server or among runs, and laying it out."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from onejob.cli.clients.base import TABLE, Api, Ask, get, list_all, path_of, watch_events
+from onejob.cli.clients.nouns import Noun
+from onejob.cli.clients.sources import Sources
+from onejob.cli.display.ended_rows import ended_cells
+from onejob.cli.display.tables import column_widths, render_table
+from onejob.cli.display.terminal import terminal_of
+from onejob.cli.errors import CommandError
+from onejob.cli.run.runs import RunEnd
+from onejob.wire.kinds import Kind
+
+
+class Query(msgspec.Struct, frozen=True):
+    labels: str = ""
+    fields: str = ""
+    all_namespaces: bool = False
+
+    def parameters(self, **more: str) -> dict[str, str]:
+        return {"labelSelector": self.labels, "fieldSelector": self.fields, **more}
+
+
+class Rows(msgspec.Struct):
+    """Rows of one kind, perhaps from several places."""
+
+    kind: Kind
+    columns: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    #: Namespace, run (or ""), cells.
+    rows: list[tuple[str, str, list[str]]] = msgspec.field(default_factory=list)
+    show_namespace: bool = False
+
+    def add(self, table: dict[str, Any], run: str = "", ended: RunEnd | None = None) -> None:
+        """With `ended`, the rows must hold whole objects."""
+        self.columns = self.columns or table["columnDefinitions"]
+        names = [column["name"] for column in self.columns]
+        for row in table["rows"]:
+            metadata = row["object"]["metadata"]
+            cells = row["cells"]
+            if ended is not None:
+                cells = ended_cells(row["object"], names, cells, ended)
+            shown = [_cell(cell) for cell in cells]
+            self.rows.append((metadata.get("namespace", ""), run, shown))
+
+    def layout(self, *, wide: bool, prefix: bool) -> tuple[list[str], list[list[str]]]:
+        """Headers and rows."""
+        kept = [i for i, column in enumerate(self.columns) if wide or not column["priority"]]
+        show_run = any(run for _, run, _ in self.rows)
+        headers = [self.columns[i]["name"].upper() for i in kept]
+        headers = ["NAMESPACE"] * self.show_namespace + headers + ["RUN"] * show_run
+        rows = []
+        for namespace, run, cells in self.rows:
+            shown = [cells[i] for i in kept]
+            if prefix:
+                shown[0] = str(Noun(self.kind, shown[0]))
+            rows.append([namespace] * self.show_namespace + shown + [run] * show_run)
+        return headers, rows
+
+
+def find_tables(where: Sources, nouns: Sequence[Noun], query: Query) -> list[Rows]:
+    """One for each kind."""
+    server = _listed_server(where, nouns)
+    found = []
+    for kind, group in groupby(nouns, key=lambda noun: noun.kind):
+        table = Rows(kind, show_namespace=query.all_namespaces and kind.namespaced)
+        for noun in group:
+            if noun.name:
+                api, namespace = where.holding(noun)
+                path = path_of(kind, namespace, noun.name)
+                ask = Ask("GET", path, _included(api), TABLE)
+                table.add(api.send(ask).document, ended=api.ended)
+            elif server is not None:
+                _add_pages(table, server, _place(where, server, kind, query), query)
+            else:
+                for run in where.runs():
+                    _add_pages(table, run, where.namespace, query, run.run.id)
+        found.append(table)
+    return found
+
+
+def find_documents(where: Sources, nouns: Sequence[Noun], query: Query) -> list[dict[str, Any]]:
+    server = _listed_server(where, nouns)
+    found: list[dict[str, Any]] = []
+    for noun in nouns:
+        kind = noun.kind
+        if noun.name:
+            api, namespace = where.holding(noun)
+            found.append(get(api, kind, namespace, noun.name))
+            continue
+        places: Iterator[Api] = iter((server,)) if server is not None else iter(where.runs())
+        for api in places:
+            namespace = _place(where, api, kind, query)
+            named = {"apiVersion": kind.api_version, "kind": kind.kind}
+            items = list_all(api, kind, namespace, **query.parameters())
+            found.extend({**named, **item} for item in items)
+    return found
+
+
+def print_tables(tables: Sequence[Rows], *, wide: bool, headers: bool) -> None:
+    width = terminal_of().width
+    prefix = len(tables) > 1
+    first = True
+    for table in tables:
+        if not table.rows:
+            continue
+        if not first:
+            print()
+        first = False
+        names, rows = table.layout(wide=wide, prefix=prefix)
+        for line in render_table(names if headers else (), rows, width):
+            print(line)
+
+
+def watch_table(where: Sources, noun: Noun, query: Query, *, wide: bool, headers: bool) -> None:
+    """Print what is there, then a row for each change, until the server ends it."""
+    api = where.server()
+    if api is None:
+        raise CommandError("only a server can be watched", "start one: onejob serve")
+    place = _place(where, api, noun.kind, query)
+    path = path_of(noun.kind, place)
+    fields = ",".join(filter(None, [query.fields, f"metadata.name={noun.name}" * bool(noun.name)]))
+    parameters = {"labelSelector": query.labels, "fieldSelector": fields}
+    listing = api.send(Ask("GET", path, parameters, TABLE)).document
+    table = Rows(noun.kind, show_namespace=query.all_namespaces)
+    table.add(listing)
+    names, rows = table.layout(wide=wide, prefix=False)
+    widths = column_widths([names, *rows])
+    for line in render_table(names if headers else (), rows, terminal_of().width):
+        print(line)
+    sys.stdout.flush()
+    revision = listing["metadata"]["resourceVersion"]
+    ask = Ask("GET", path, {**parameters, "watch": "true", "resourceVersion": revision}, TABLE)
+    for event in watch_events(api, ask):
+        if event["type"] in ("BOOKMARK", "ERROR"):
+            continue
+        table.rows = []
+        table.add(event["object"])
+        _, rows = table.layout(wide=wide, prefix=False)
+        for line in render_table((), rows, terminal_of().width, at_least=widths):
+            print(line, flush=True)
+
+
+def _add_pages(table: Rows, api: Api, namespace: str, query: Query, run: str = "") -> None:
+    token = ""
+    while True:
+        asked = query.parameters(limit="500", **{"continue": token}, **_included(api))
+        page = api.send(Ask("GET", path_of(table.kind, namespace), asked, TABLE)).document
+        table.add(page, run, api.ended)
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return
+
+
+def _place(where: Sources, api: Api, kind: Kind, query: Query) -> str:
+    if query.all_namespaces or not kind.namespaced:
+        return ""
+    return where.namespace_in(api)
+
+
+def _listed_server(where: Sources, nouns: Sequence[Noun]) -> Api | None:
+    """Only asked for if something is to be listed: objects with a name are found one by one."""
+    return None if all(noun.name for noun in nouns) else where.listed_server()
+
+
+def _included(api: Api) -> dict[str, str]:
+    """How much of the objects their rows shall hold: by default their metadata."""
+    return {"includeObject": "Object"} if api.ended is not None else {}
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,47 @@
+"""Documents on stdout: JSON, YAML or names."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from onejob.cli.clients.nouns import Noun
+from onejob.wire.kinds import BY_KIND
+
+_ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+
+
+def print_documents(
+    documents: Sequence[dict[str, Any]], output: str, *, as_list: bool = False
+) -> None:
+    """Several documents become one `List`, as kubectl has it."""
+    if output == "name":
+        for document in documents:
+            print(noun_of(document))
+        return
+    whole: Any = documents[0] if len(documents) == 1 and not as_list else _list_of(documents)
+    print(rendered(whole, output), end="")
+
+
+def rendered(document: Any, output: str) -> str:
+    if output == "yaml":
+        from onejob.cli.run.manifests import yaml_of
+
+        return yaml_of(document)
+    text = msgspec.json.format(msgspec.json.encode(document), indent=4).decode()
+    # JSON may hold these as they are, but terminals act upon them.
+    return text.translate(_ESCAPED) + "\n"
+
+
+def noun_of(document: dict[str, Any]) -> Noun:
+    kind = BY_KIND[document["apiVersion"], document["kind"]]
+    return Noun(kind, document["metadata"]["name"])
+
+
+def _list_of(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "items": list(documents),
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+    }

@@ -1,0 +1,209 @@
+"""A run told in lines: for pipes, CI logs and `--plain`, and until a live display is worth it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Final, Protocol, TextIO
+
+import msgspec
+
+from onejob.cli.display.durations import short_seconds
+from onejob.cli.display.terminal import Terminal, visible
+from onejob.cli.run.pod_waits import PodWait
+from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
+
+#: How often a line tells how far a Job is, at most.
+_PROGRESS_EVERY: Final = timedelta(seconds=5)
+#: Failures told as they happen, per Job; the summary counts them all.
+_FAILURES_TOLD: Final = 20
+_PREFIX_COLOURS: Final = ("cyan", "magenta", "blue", "yellow", "green")
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    pod: str
+    #: Empty where the Pod has only one.
+    container: str
+    text: str
+
+
+class Display(Protocol):
+    """Told of everything that happens in a run, in order."""
+
+    def job_started(self, job: JobProgress) -> None: ...
+
+    def pod_failed(self, job: JobProgress, pod: EndedPod) -> None: ...
+
+    def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None: ...
+
+    def hint(self, text: str) -> None:
+        """What helps against what was shown last."""
+
+    def job_ended(self, job: JobProgress, now: datetime) -> None: ...
+
+    def wrote(self, lines: Sequence[LogLine]) -> None: ...
+
+    def notice(self, text: str) -> None: ...
+
+    def tick(self, run: RunProgress, now: datetime) -> None:
+        """Time passed: redraw, or tell how far the run is."""
+
+    def close(self) -> None:
+        """Leave the screen as it is; nothing follows but ordinary output."""
+
+
+class Silence:
+    """`-q`: nothing is told but what the caller prints at the end."""
+
+    def job_started(self, job: JobProgress) -> None: ...
+
+    def pod_failed(self, job: JobProgress, pod: EndedPod) -> None: ...
+
+    def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None: ...
+
+    def hint(self, text: str) -> None: ...
+
+    def job_ended(self, job: JobProgress, now: datetime) -> None: ...
+
+    def wrote(self, lines: Sequence[LogLine]) -> None: ...
+
+    def notice(self, text: str) -> None: ...
+
+    def tick(self, run: RunProgress, now: datetime) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainDisplay:
+    def __init__(self, stream: TextIO, terminal: Terminal) -> None:
+        self._stream = stream
+        self._terminal = terminal
+        self._told_failures: dict[str, int] = {}
+        self._told_progress: dict[str, tuple[datetime, str]] = {}
+        self._told_retry: dict[str, datetime] = {}
+        self._colours: dict[str, str] = {}
+
+    def write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+    def job_started(self, job: JobProgress) -> None:
+        self.write(f"{self._title(job)}: started ({what_is_asked(job)})\n")
+
+    def pod_failed(self, job: JobProgress, pod: EndedPod) -> None:
+        uid = job.job.metadata.uid
+        told = self._told_failures[uid] = self._told_failures.get(uid, 0) + 1
+        if told <= _FAILURES_TOLD:
+            what = self._terminal.paint(f"pod {pod.name} failed", "red")
+            self.write(f"{self._title(job)}: {what}: {how_it_ended(pod)}\n")
+        if told == _FAILURES_TOLD:
+            self.write(f"{self._title(job)}: further failures are counted in the summary\n")
+
+    def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None:
+        if wait.lasting:
+            what = self._terminal.paint(f"pod {pod} cannot start", "red")
+            self.write(f"{self._title(job)}: {what}: {visible(wait.text)}\n")
+            self.hint(wait.next_step)
+        else:
+            text = visible(wait.message if wait.for_room else wait.text)
+            self.write(f"{self._title(job)}: pod {pod}: {text}\n")
+
+    def hint(self, text: str) -> None:
+        if text:
+            self.write(f"{self._terminal.paint('hint', 'yellow')}: {visible(text)}\n")
+
+    def job_ended(self, job: JobProgress, now: datetime) -> None:
+        colour = "green" if job.complete else "red"
+        verdict = self._terminal.paint(job.outcome, colour)
+        took = short_seconds(job.wall_seconds(now))
+        condition = job.job.finished_condition
+        why = ""
+        if condition is not None and not job.complete:
+            why = f": {condition.reason}: {visible(condition.message)}"
+        self.write(f"{self._title(job)}: {verdict} in {took}{why}\n")
+
+    def wrote(self, lines: Sequence[LogLine]) -> None:
+        self.write("".join(f"{self._prefix(line)} {line.text}\n" for line in lines))
+
+    def notice(self, text: str) -> None:
+        self.write(f"{self._terminal.paint('note', 'yellow')}: {visible(text)}\n")
+
+    def tick(self, run: RunProgress, now: datetime) -> None:
+        for job in run:
+            if not job.done:
+                self._tell_retry(job, now)
+                self._tell_progress(job, now)
+
+    def close(self) -> None:
+        pass
+
+    def _tell_retry(self, job: JobProgress, now: datetime) -> None:
+        uid = job.job.metadata.uid
+        retry_at = job.retry_at(now)
+        told = self._told_retry.get(uid)
+        # The same wait, seen again a moment later.
+        if retry_at is None or (told is not None and abs(retry_at - told) < timedelta(seconds=1)):
+            return
+        self._told_retry[uid] = retry_at
+        self.write(f"{self._title(job)}: {retry_text(job, retry_at, now)}\n")
+
+    def _tell_progress(self, job: JobProgress, now: datetime) -> None:
+        uid = job.job.metadata.uid
+        text = counts_text(job)
+        told_at, told = self._told_progress.setdefault(uid, (now, text))
+        if text != told and now - told_at >= _PROGRESS_EVERY:
+            self._told_progress[uid] = (now, text)
+            self.write(f"{self._title(job)}: {text}\n")
+
+    def _title(self, job: JobProgress) -> str:
+        return self._terminal.paint(job.title, "bold")
+
+    def _prefix(self, line: LogLine) -> str:
+        name = f"{line.pod}/{line.container}" if line.container else line.pod
+        return self._terminal.paint(f"[{name}]", self.colour_of(name))
+
+    def colour_of(self, name: str) -> str:
+        if name not in self._colours:
+            if len(self._colours) > 1000:
+                self._colours.clear()
+            self._colours[name] = _PREFIX_COLOURS[len(self._colours) % len(_PREFIX_COLOURS)]
+        return self._colours[name]
+
+
+def what_is_asked(job: JobProgress) -> str:
+    spec = job.job.spec
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    at_a_time = f"{parallelism} at a time"
+    if spec.completions is None:
+        return f"work queue, {at_a_time}"
+    noun = "indexes" if job.job.indexed else "completions"
+    if spec.completions == 1:
+        noun = noun.removesuffix("es") if job.job.indexed else "completion"
+    return f"{spec.completions} {noun}, {at_a_time}" if spec.completions > 1 else f"1 {noun}"
+
+
+def how_it_ended(pod: EndedPod) -> str:
+    code = f"exit code {pod.exit_code}" if pod.exit_code is not None else ""
+    known = pod.reason if pod.reason not in ("", "Error", "Completed") else ""
+    parts = [part for part in (code, known) if part]
+    text = ", ".join(parts) or "ended without a status"
+    if pod.stopped:
+        text = f"stopped ({text})"
+    return f"{text}: {visible(' '.join(pod.message.split()))}" if pod.message else text
+
+
+def counts_text(job: JobProgress) -> str:
+    status = job.job.status
+    goal = "" if job.goal is None else f"/{job.goal}"
+    parts = [f"{status.succeeded}{goal} succeeded", f"{status.active} active"]
+    if status.failed:
+        parts.append(f"{status.failed} failed")
+    return ", ".join(parts)
+
+
+def retry_text(job: JobProgress, retry_at: datetime, now: datetime) -> str:
+    seconds = max(0, ceil((retry_at - now).total_seconds()))
+    limit = job.job.spec.backoff_limit
+    per_index = job.job.spec.backoff_limit_per_index is not None
+    of = f" of {limit}" if limit is not None and not per_index else ""
+    number = "" if per_index else f" {job.failed_pods}{of}"
+    return f"retry{number} in {seconds}s"

@@ -1,0 +1,61 @@
+"""Columns of text in kubectl's manner, cut where the terminal would otherwise wrap them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from onejob.cli.display.terminal import visible
+
+_GAP: Final = 3
+#: A column is not cut below this: less says nothing.
+_LEAST: Final = 8
+
+
+def render_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    *,
+    at_least: Sequence[int] = (),
+) -> list[str]:
+    """Lines without trailing spaces. Without headers give an empty sequence of them;
+    `at_least` are widths of columns that rows which follow later shall line up with."""
+    table = [[_one_line(cell) for cell in row] for row in ([headers, *rows] if headers else rows)]
+    if not table:
+        return []
+    natural = column_widths(table)
+    if at_least:
+        natural = list(map(max, natural, at_least))
+    widths = _fit(natural, width)
+    return [
+        (" " * _GAP)
+        .join(_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
+        .rstrip()
+        for row in table
+    ]
+
+
+def _one_line(cell: str) -> str:
+    return visible(cell).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def column_widths(table: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*table, strict=True)]
+
+
+def _fit(widths: list[int], available: int) -> list[int]:
+    """Take from the widest column until all fit, or until nothing can be taken."""
+    fitted = list(widths)
+    excess = sum(fitted) + _GAP * (len(fitted) - 1) - available
+    while excess > 0:
+        widest = max(range(len(fitted)), key=fitted.__getitem__)
+        rest = max((w for i, w in enumerate(fitted) if i != widest), default=0)
+        target = max(fitted[widest] - excess, min(rest, fitted[widest] - 1), _LEAST)
+        if target >= fitted[widest]:
+            break
+        excess -= fitted[widest] - target
+        fitted[widest] = target
+    return fitted
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

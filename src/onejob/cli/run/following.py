@@ -1,0 +1,349 @@
+"""Keeps a run's progress up to date from watches, and hands what happens to a display."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final, Protocol
+
+import msgspec
+
+from onejob.cli.display.plain import Display, LogLine
+from onejob.cli.run.pod_waits import find_wait, start_hint
+from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
+from onejob.client.base import Client, Selection, WatchEvent
+from onejob.clock import Clock
+from onejob.objects.job import read_job
+from onejob.objects.meta import EVENTS, JOBS, PODS, Key, View
+from onejob.objects.pod import Pod, Terminated, read_pod
+from onejob.planning.pod.placement import NodeView
+from onejob.wire.errors import Expired
+
+_TICK_SECONDS: Final = 0.1
+#: How long to wait, once a Job is finished, for what its last Pods still have to say.
+_LAST_WORDS_SECONDS: Final = 1.0
+_SETTLE_SECONDS: Final = 0.005
+#: Pods that start within this time need no look at what keeps them from it.
+_LOOK_AFTER: Final = timedelta(seconds=0.3)
+_LOOKS_PER_TICK: Final = 50
+#: Of events that the Pod's own status says as well, in `pod_failed` or `pod_waits`.
+_SAID_OTHERWISE: Final = frozenset(
+    {"Failed", "FailedMount", "FailedScheduling", "NodeUnderPressure"}
+)
+_START_FAILURES: Final = ("StartError", "ContainerCannotRun")
+
+
+class LogSource(Protocol):
+    """Of containers that have started, by Pod UID, container and attempt."""
+
+    def follow(self, uid: str, container: str, attempt: int) -> AsyncIterator[bytes]:
+        """What it writes, until it ends."""
+
+    def is_silent(self, uid: str, container: str, attempt: int) -> bool:
+        """Whether it is known without reading that it wrote nothing so far."""
+
+    def tail(self, uid: str, container: str, attempt: int, lines: int) -> AsyncIterator[bytes]:
+        """The last lines that it wrote so far."""
+
+
+class Follower:
+    def __init__(
+        self,
+        client: Client,
+        run: RunProgress,
+        display: Display,
+        clock: Clock,
+        logs: LogSource | None,
+        *,
+        node: Callable[[], NodeView],
+        folder: str,
+        keep_waiting: bool = False,
+    ) -> None:
+        """`folder` is where commands start; with `keep_waiting`, what can never start is waited
+        for nevertheless."""
+        self._client = client
+        self._run = run
+        self._display = display
+        self._clock = clock
+        self._logs = logs
+        self._node = node
+        self._folder = folder
+        self._keep_waiting = keep_waiting
+        #: Pods that have not started, by UID, with their newest document while nobody looked at
+        #: it.
+        self._unread_waits: dict[str, tuple[JobProgress, bytes]] = {}
+        self._told_waits: set[tuple[str, str]] = set()
+        self._told_start_failures: set[tuple[str, str]] = set()
+        self._done = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        #: Each with the UIDs of the Job and of the Pod that it tells about.
+        self._log_tasks: dict[asyncio.Task[None], tuple[str, str]] = {}
+        #: Pods that failed while their last lines are still being shown, by UID.
+        self._untold: dict[str, tuple[JobProgress, EndedPod]] = {}
+        self._told_ended: set[str] = set()
+        self._followed: set[tuple[str, str, int]] = set()
+
+    async def until_done(self, revision: int) -> None:
+        """Follow all that happened after `revision`; returns when every Job is finished or
+        gone and its last log lines were shown, or when none of the others can ever go on: they
+        have a `blocked_by` then. Raises whatever breaks a watch."""
+        self._tasks = [
+            asyncio.create_task(self._watch(Selection(JOBS), revision, self._job_event)),
+            asyncio.create_task(self._watch(Selection(PODS), revision, self._pod_event)),
+            asyncio.create_task(
+                self._watch(Selection(EVENTS, fields="type=Warning"), revision, self._warning)
+            ),
+            asyncio.create_task(self._tick()),
+        ]
+        done = asyncio.create_task(self._done.wait())
+        try:
+            await asyncio.wait([done, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            if self._failure is not None:
+                raise self._failure
+            if self._run.done:
+                await self._settle()
+        finally:
+            done.cancel()
+
+    async def close(self) -> None:
+        """Wait a moment for the last words of containers that have ended, then let go."""
+        if self._log_tasks:
+            await asyncio.wait(self._log_tasks, timeout=_LAST_WORDS_SECONDS)
+        tasks = [*self._tasks, *self._log_tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _settle(self) -> None:
+        """The Job's end may be seen before the ends of its Pods, which happened before."""
+        deadline = self._clock.monotonic() + _LAST_WORDS_SECONDS
+        while self._clock.monotonic() < deadline:
+            self._tell_ended()
+            if len(self._told_ended) == len(self._run.jobs):
+                return
+            await asyncio.sleep(_SETTLE_SECONDS)
+        self._tell_ended(at_last=True)
+
+    def _tell_ended(self, *, at_last: bool = False) -> None:
+        """Once a Job is done and its Pods have said their last words."""
+        speaking = {job for job, _ in self._log_tasks.values()}
+        for uid, job in self._run.jobs.items():
+            if job.done and uid not in self._told_ended:
+                quiet = _accounted_for(job) and uid not in speaking
+                if quiet or at_last:
+                    self._told_ended.add(uid)
+                    self._display.job_ended(job, self._clock.now())
+
+    async def _watch(
+        self, what: Selection, revision: int, handle: Callable[[WatchEvent], None]
+    ) -> None:
+        while True:
+            try:
+                async with aclosing(self._client.watch(what, after=revision)) as batches:
+                    async for batch in batches:
+                        for event in batch:
+                            revision = event.revision
+                            if event.type != "BOOKMARK":
+                                handle(event)
+            except Expired:
+                # We fell behind. What is there now tells enough to go on.
+                listing = await self._client.list(what)
+                for document in listing.documents:
+                    handle(WatchEvent("MODIFIED", _NO_KEY, listing.revision, document))
+                revision = listing.revision
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            now = self._clock.now()
+            self._tell_ended()
+            self._read_waits(now)
+            if not self._keep_waiting and self._run.blocked(now):
+                for job in self._run:
+                    if not job.done:
+                        job.blocked_by = job.lasting_wait or job.any_wait
+                self._done.set()
+            self._display.tick(self._run, now)
+
+    def _read_waits(self, now: datetime) -> None:
+        """What keeps Pods from starting; each of their documents is read once."""
+        for uid, (job, document) in list(islice(self._unread_waits.items(), _LOOKS_PER_TICK)):
+            pod = job.running.get(uid)
+            if pod is not None and now - pod.since < _LOOK_AFTER:
+                continue
+            del self._unread_waits[uid]
+            if pod is None:
+                continue
+            pod.saw_wait(find_wait(document, self._node()), now)
+            wait = pod.wait
+            if wait is None or not wait.explained:
+                continue
+            # Pods of one Job mostly wait for the same.
+            told = (job.job.metadata.uid, wait.text.replace(pod.name, "").replace(uid, ""))
+            if told not in self._told_waits:
+                self._told_waits.add(told)
+                self._display.pod_waits(job, pod.name, wait)
+
+    def _job_event(self, event: WatchEvent) -> None:
+        job = read_job(event.document)
+        progress = self._run.jobs.get(job.metadata.uid)
+        if progress is None or progress.done:
+            return
+        now = self._clock.now()
+        progress.saw_job(job, now, deleted=event.type == "DELETED")
+        if progress.done and self._run.done:
+            self._done.set()
+
+    def _pod_event(self, event: WatchEvent) -> None:
+        pod = read_pod(event.document)
+        progress = self._run.of_pod(pod)
+        if progress is None:
+            return
+        change = progress.saw_pod(pod, self._clock.now(), deleted=event.type == "DELETED")
+        self._follow_logs(progress, event.document, pod)
+        uid = pod.metadata.uid
+        if uid in progress.running and (pod.phase == "Pending" or b'"waiting"' in event.document):
+            self._unread_waits[uid] = (progress, event.document)
+        else:
+            self._unread_waits.pop(uid, None)
+        if pod.spec.restart_policy != "Never" and not pod.terminal:
+            self._tell_restarting(progress, event.document, pod)
+        if change == "failed":
+            self._untold[pod.metadata.uid] = (progress, progress.failures[-1])
+            self._tell_failed(pod.metadata.uid)
+
+    def _tell_failed(self, uid: str) -> None:
+        """After the Pod's own last words, which mostly say why."""
+        speaking = {pod for _, pod in self._log_tasks.values()}
+        if uid in self._untold and uid not in speaking:
+            job, pod = self._untold.pop(uid)
+            self._display.pod_failed(job, pod)
+            if pod.reason in _START_FAILURES:
+                self._hint_at_start(job, pod.message)
+
+    def _tell_restarting(self, job: JobProgress, document: bytes, pod: Pod) -> None:
+        """A container that cannot be started, in a Pod that goes on trying."""
+        statuses = _statuses_decoder.decode(document).status
+        for status in (*statuses.init_container_statuses, *statuses.container_statuses):
+            end = status.last_end
+            if end is None or end.reason not in _START_FAILURES:
+                continue
+            if (job.job.metadata.uid, end.message) not in self._told_start_failures:
+                name = pod.metadata.name
+                self._display.notice(f"pod {name}: {status.name} cannot start: {end.message}")
+                self._hint_at_start(job, end.message)
+
+    def _hint_at_start(self, job: JobProgress, message: str) -> None:
+        """Once for each Job and reason."""
+        told = (job.job.metadata.uid, message)
+        if told not in self._told_start_failures:
+            self._told_start_failures.add(told)
+            self._display.hint(start_hint(message, self._folder))
+
+    def _warning(self, event: WatchEvent) -> None:
+        told = _event_decoder.decode(event.document)
+        about = told.involved_object
+        # How Jobs end is shown by itself; that their Pods are refused is not.
+        tells = (about.kind == "Pod" and told.reason not in _SAID_OTHERWISE) or (
+            about.kind == "Job" and told.reason == "FailedCreate"
+        )
+        if event.type == "ADDED" and tells:
+            self._display.notice(f"{about.kind.lower()} {about.name}: {told.message}")
+
+    def _follow_logs(self, job: JobProgress, document: bytes, pod: Pod) -> None:
+        if self._logs is None:
+            return
+        statuses = _statuses_decoder.decode(document).status
+        several = len(pod.spec.containers) + len(pod.spec.init_containers) > 1
+        for status in (*statuses.init_container_statuses, *statuses.container_statuses):
+            key = (pod.metadata.uid, status.name, status.restart_count)
+            if status.has_started and key not in self._followed:
+                self._followed.add(key)
+                if status.has_ended and self._logs.is_silent(*key):
+                    continue
+                pieces = self._logs.follow(*key)
+                shown = status.name if several else ""
+                task = asyncio.create_task(self._show_log(pieces, pod.metadata.name, shown))
+                self._log_tasks[task] = (job.job.metadata.uid, pod.metadata.uid)
+                task.add_done_callback(self._log_ended)
+
+    async def _show_log(self, pieces: AsyncIterator[bytes], pod: str, container: str) -> None:
+        rest = b""
+        async for piece in pieces:
+            *lines, rest = (rest + piece).split(b"\n")
+            if lines:
+                self._display.wrote([LogLine(pod, container, _text(line)) for line in lines])
+        if rest:
+            self._display.wrote([LogLine(pod, container, _text(rest))])
+
+    def _log_ended(self, task: asyncio.Task[None]) -> None:
+        _, pod = self._log_tasks.pop(task)
+        self._tell_failed(pod)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
+            self._done.set()
+
+
+def _accounted_for(job: JobProgress) -> bool:
+    status = job.job.status
+    return job.gone or job.ended_pods >= status.succeeded + status.failed
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+class _LastState(View, frozen=True):
+    terminated: Terminated | None = None
+
+
+class _ContainerStatus(View, frozen=True):
+    name: str = ""
+    restart_count: int = 0
+    #: waiting, running or terminated.
+    state: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    last_state: _LastState = _LastState()
+
+    @property
+    def has_started(self) -> bool:
+        return "running" in self.state or self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        return "terminated" in self.state
+
+    @property
+    def last_end(self) -> Terminated | None:
+        if self.has_ended:
+            return msgspec.json.decode(self.state["terminated"], type=Terminated)
+        return self.last_state.terminated
+
+
+class _PodStatus(View, frozen=True):
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class _Statuses(View, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
+class _Involved(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class _Event(View, frozen=True):
+    involved_object: _Involved = _Involved()
+    reason: str = ""
+    message: str = ""
+
+
+_statuses_decoder = msgspec.json.Decoder(_Statuses)
+_event_decoder = msgspec.json.Decoder(_Event)
+_NO_KEY: Final = Key("", "", "")

@@ -1,0 +1,123 @@
+"""What is wrong with a manifest, found before anything is started.
+
+Shapes first (misspelt fields, wrong types), told in the words of a YAML file; then what the
+API server itself would say about the values.
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import datetime
+from difflib import get_close_matches
+from random import Random
+from typing import Any
+
+from onejob.api.schema.schema import load_schema, normalise
+from onejob.api.schema.shapes import (
+    BooleanShape,
+    IntegerShape,
+    ListShape,
+    MapShape,
+    Mismatch,
+    ObjectShape,
+    Shape,
+    StringShape,
+    json_type,
+)
+from onejob.api.strategies import strategy_for
+from onejob.api.writing.metadata import prepare_created
+from onejob.cli.run.manifests import Manifest
+from onejob.gates import FeatureGates
+
+
+def manifest_problems(
+    manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime
+) -> list[str]:
+    """One line for each problem; `namespace` is where the object would be created."""
+    kind = manifest.kind
+    shape = load_schema().kind(kind.api_version, kind.kind)
+    misshapen = [manifest.problem(*problem) for problem in _misfits(manifest.document, shape, "")]
+    if misshapen:
+        return misshapen
+    document = deepcopy(manifest.document)
+    normalise(document, shape)
+    document.setdefault("metadata", {})
+    prepare_created(kind, namespace, document, now, Random(0), dry_run=True)
+    metadata = document["metadata"]
+    if not metadata.get("name"):
+        if not metadata.get("generateName"):
+            return [manifest.problem("metadata.name", "required: give the object a name")]
+        metadata["name"] = metadata["generateName"] + "xxxxx"
+    strategy = strategy_for(kind, gates)
+    strategy.default(document)
+    strategy.prepare_create(document)
+    return [
+        manifest.problem(error.field, error.message) for error in strategy.validate_create(document)
+    ]
+
+
+def _misfits(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
+    """(field, what is wrong with it) for a value and everything inside it."""
+    if value is None:
+        return
+    match shape:
+        case ObjectShape():
+            if not isinstance(value, dict):
+                yield field, f"expected an object, found {_called(value)}"
+                return
+            for name, item in value.items():
+                place = f"{field}.{name}" if field else name
+                if name in shape.fields:
+                    yield from _misfits(item, shape.fields[name], place)
+                else:
+                    yield place, f"unknown field{_suggestion(name, shape)}"
+        case ListShape():
+            if not isinstance(value, list):
+                yield field, f"expected a list, found {_called(value)}"
+                return
+            for index, item in enumerate(value):
+                yield from _misfits(item, shape.items, f"{field}[{index}]")
+        case MapShape():
+            if not isinstance(value, dict):
+                yield field, f"expected a mapping, found {_called(value)}"
+                return
+            for name, item in value.items():
+                yield from _misfits(item, shape.values, f"{field}[{name}]")
+        case _:
+            yield from _misfit(value, shape, field)
+
+
+def _misfit(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
+    try:
+        shape.check(value, None, [])
+    except Mismatch as mismatch:
+        match shape:
+            case StringShape():
+                wanted = "text (put it in quotes)"
+            case IntegerShape():
+                wanted = "a whole number"
+            case BooleanShape():
+                wanted = "true or false"
+            case _:
+                yield field, mismatch.text
+                return
+        yield field, f"expected {wanted}, found {_called(value)}"
+
+
+def _suggestion(name: str, shape: ObjectShape) -> str:
+    lowered = {field.lower(): field for field in shape.fields}
+    close = get_close_matches(name.lower(), lowered, 1)
+    return f", did you mean {lowered[close[0]]}?" if close else ""
+
+
+def _called(value: Any) -> str:
+    match json_type(value):
+        case "bool":
+            return "true" if value else "false"
+        case "string":
+            return f'"{value}"' if len(value) <= 40 else "a long text"
+        case "number":
+            return f"the number {value}"
+        case "array":
+            return "a list"
+        case _:
+            return "an object"

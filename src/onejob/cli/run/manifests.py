@@ -1,0 +1,257 @@
+"""Manifests as people write them: files, folders, stdin; several documents in each.
+
+Every document remembers where it stands, so that what is wrong with it can be told with its
+file, document number and line.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from onejob.api.input.decoding import MAX_DEPTH
+from onejob.api.input.yaml_reading import read_yaml
+from onejob.cli.errors import CommandError
+from onejob.wire.errors import BadRequest
+from onejob.wire.kinds import BY_KIND, KINDS, Kind
+
+STDIN: Final = "-"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_BOUNDARY: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+#: A line that is neither empty nor a comment nor a directive.
+_CONTENT: Final = re.compile(r"^[ \t]*[^\s#%]", re.MULTILINE)
+#: Texts that Kubernetes would read as something else, though PyYAML would not.
+_AMBIGUOUS: Final = re.compile(
+    r"[yYnN]|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0[oO]?[0-7]+"
+)
+_SEGMENT: Final = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+
+
+class BadManifests(CommandError):
+    """One line for each thing that is wrong, so that all can be mended at once."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(problems[0])
+        self.problems = problems
+
+    @property
+    def lines(self) -> list[str]:
+        return list(self.problems)
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One object that somebody wants."""
+
+    #: As the user named it.
+    source: str
+    #: Of the document in its source, from 1.
+    number: int
+    kind: Kind
+    document: dict[str, Any]
+    #: Of the whole document, each line where it stands in the source.
+    text: str
+    #: Where the object stands in the document, if it is an item of a List.
+    prefix: str = ""
+
+    @property
+    def name(self) -> str:
+        metadata = self.document.get("metadata")
+        return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+    def problem(self, field: str, text: str) -> str:
+        """`job.yaml: document 1, line 7: spec.foo: TEXT`"""
+        return f"{where(self.source, self.number, self.line_of(field))}: {field}: {text}"
+
+    def line_of(self, field: str) -> int:
+        """The line of a field, or of the innermost thing around it that is there; from 1."""
+        return _line_in(self.text, self.prefix + field)
+
+
+def where(source: str, number: int, line: int = 0) -> str:
+    place = f"{'<stdin>' if source == STDIN else source}: document {number}"
+    return f"{place}, line {line}" if line else place
+
+
+def read_manifests(sources: Sequence[str]) -> list[Manifest]:
+    """All objects of all sources, in order. Raises CommandError."""
+    found: list[Manifest] = []
+    problems: list[str] = []
+    for source in _files(sources):
+        for number, text in _documents(_read(source)):
+            try:
+                found.extend(_manifests(source, number, text))
+            except BadManifests as error:
+                problems.extend(error.lines)
+    if problems:
+        raise BadManifests(problems)
+    if not found:
+        raise CommandError(f"no objects in {', '.join(sources)}")
+    return found
+
+
+def yaml_of(document: Any) -> str:
+    """YAML in the order of the document, long texts unfolded."""
+    text: str = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000
+    )
+    return text
+
+
+class _Dumper(yaml.CSafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        """A value that stands in two places is written twice."""
+        return True
+
+
+def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if "\n" in text and not text.endswith(" "):
+        style = "|"
+    elif _AMBIGUOUS.fullmatch(text):
+        style = "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def _files(sources: Sequence[str]) -> Iterator[str]:
+    for source in sources:
+        if source == STDIN or not Path(source).is_dir():
+            yield source
+            continue
+        inside = sorted(path for path in Path(source).iterdir() if path.suffix in _SUFFIXES)
+        if not inside:
+            raise CommandError(f"{source}: no {', '.join(_SUFFIXES)} files in this folder")
+        yield from map(str, inside)
+
+
+def _read(source: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
+        return data.decode()
+    except UnicodeDecodeError:
+        raise CommandError(f"{source}: not a text file in UTF-8") from None
+    except OSError as error:
+        raise CommandError(f"{source}: {error.strerror}") from None
+
+
+def _documents(text: str) -> Iterator[tuple[int, str]]:
+    """Number and text of each document, moved down by empty lines to where it stands.
+
+    A line that starts with `---` can be nothing but a boundary, so no parser is needed.
+    """
+    start = number = 0
+    boundaries = [*_BOUNDARY.finditer(text), None]
+    for boundary in boundaries:
+        piece = text[start : boundary.start() if boundary else None]
+        # A file may start or end with `---`: empty documents are no objects.
+        if _CONTENT.search(piece):
+            number += 1
+            yield number, "\n" * text.count("\n", 0, start) + piece
+        start = boundary.end() if boundary else start
+
+
+def _manifests(source: str, number: int, text: str) -> Iterator[Manifest]:
+    try:
+        value, duplicates = read_yaml(text.encode(), MAX_DEPTH)
+    except BadRequest as error:
+        raise BadManifests([_not_yaml(source, number, text, error)]) from None
+    if duplicates:
+        # Their texts name the line themselves.
+        raise BadManifests([f"{where(source, number)}, {problem}" for problem in duplicates])
+    prefix = ""
+    documents = [value]
+    if isinstance(value, dict) and (value.get("apiVersion"), value.get("kind")) == ("v1", "List"):
+        prefix = "items[{}]."
+        documents = value.get("items") or []
+    for index, document in enumerate(documents):
+        place = prefix.format(index)
+        try:
+            kind = _kind(document)
+        except _NoSuchKind as error:
+            line = _line_in(text, place + error.field)
+            problem = f"{error.field}: {error.problem}" if error.field else error.problem
+            raise BadManifests([f"{where(source, number, line)}: {problem}"]) from None
+        yield Manifest(source, number, kind, document, text, place)
+
+
+def _not_yaml(source: str, number: int, text: str, error: BadRequest) -> str:
+    try:
+        for _ in yaml.parse(text, Loader=yaml.CSafeLoader):
+            pass
+    except yaml.MarkedYAMLError as marked:
+        line = marked.problem_mark.line + 1 if marked.problem_mark else 0
+        return f"{where(source, number, line)}: not YAML: {marked.problem or marked.context}"
+    except yaml.YAMLError as other:
+        return f"{where(source, number)}: not YAML: {' '.join(str(other).split())}"
+    problem = error.message.removeprefix("error converting YAML to JSON: yaml: ")
+    return f"{where(source, number)}: {problem}"
+
+
+class _NoSuchKind(Exception):
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(problem)
+        self.field = field
+        self.problem = problem
+
+
+def _kind(document: Any) -> Kind:
+    if not isinstance(document, dict):
+        raise _NoSuchKind("", "expected an object with apiVersion and kind")
+    for field, like in _LIKE.items():
+        value = document.get(field)
+        if not isinstance(value, str) or not value:
+            raise _NoSuchKind(field, f"expected a text such as {like}")
+    api_version, kind = document["apiVersion"], document["kind"]
+    known = BY_KIND.get((api_version, kind))
+    if known is not None:
+        return known
+    served = sorted(version for version, name in BY_KIND if name == kind)
+    if served:
+        text = f"{kind} is served as {' or '.join(served)}, not {api_version}"
+        raise _NoSuchKind("apiVersion", text)
+    close = get_close_matches(kind, WRITABLE_KINDS, 1)
+    hint = f", did you mean {close[0]}?" if close else ""
+    text = f"onejob does not serve {api_version} {kind}{hint}"
+    raise _NoSuchKind("kind", f"{text} (supported: {', '.join(WRITABLE_KINDS)})")
+
+
+_LIKE: Final = {"apiVersion": "batch/v1", "kind": "Job"}
+
+#: What people may send; the rest of the table is read-only or made by the server.
+WRITABLE_KINDS: Final = tuple(
+    dict.fromkeys(
+        kind.kind
+        for kind in KINDS
+        if {"create", "list"} <= set(kind.verbs) and kind.kind not in ("Event", "Node", "Lease")
+    )
+)
+
+
+def _line_in(text: str, field: str) -> int:
+    node = yaml.compose(text, Loader=yaml.CSafeLoader)
+    line: int = node.start_mark.line
+    for name, key in _SEGMENT.findall(field):
+        found = _child(node, name or key)
+        if found is None:
+            break
+        line, node = found
+    return line + 1
+
+
+def _child(node: yaml.Node, name: str) -> tuple[int, yaml.Node] | None:
+    """Line and value of a field of a mapping or of an item of a list."""
+    if isinstance(node, yaml.SequenceNode) and name.isdigit() and int(name) < len(node.value):
+        item = node.value[int(name)]
+        return item.start_mark.line, item
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == name:
+                return key.start_mark.line, value
+    return None

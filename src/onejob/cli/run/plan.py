@@ -1,0 +1,158 @@
+"""What a run will do, settled and checked before anything is started."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from onejob.cli.errors import CommandError
+from onejob.cli.run.manifest_check import manifest_problems
+from onejob.cli.run.manifests import STDIN, WRITABLE_KINDS, BadManifests, Manifest
+from onejob.gates import FeatureGates
+from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
+from onejob.planning.names import BUILT_IN_MANAGER
+
+#: In the order of creation: a Job comes last, so that what it needs is there.
+_RUNNABLE: Final = (NAMESPACES, "serviceaccounts", "configmaps", "secrets", "services", JOBS)
+_BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One object to create."""
+
+    resource: str
+    namespace: str
+    document: dict[str, Any]
+
+
+class RunPlan(msgspec.Struct, frozen=True):
+    #: In the order of creation; Jobs are the last ones.
+    objects: tuple[Wanted, ...]
+    #: One for each object that is checked, but that a run does not create.
+    notices: tuple[str, ...] = ()
+    jobs: tuple[Wanted, ...] = msgspec.field(default=())
+
+
+def plan_run(
+    manifests: Sequence[Manifest],
+    namespace: str,
+    gates: FeatureGates,
+    now: datetime,
+    *,
+    check_only: bool = False,
+) -> RunPlan:
+    """`namespace` is for manifests that name none; without `check_only` there must be a Job among
+    them. All are checked, also those that a run leaves out. Raises CommandError."""
+    problems = [problem for m in manifests for problem in _problems(m, namespace, gates, now)]
+    if problems:
+        raise BadManifests(problems)
+    _refuse_twins([_wanted(manifest, namespace) for manifest in manifests])
+    left_out = [manifest for manifest in manifests if manifest.kind.resource not in _RUNNABLE]
+    wanted = [_wanted(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]
+    jobs = tuple(item for item in wanted if item.resource == JOBS)
+    if not jobs and not check_only:
+        raise CommandError(*_nothing_to_run(manifests, left_out))
+    objects = sorted(wanted, key=lambda item: _RUNNABLE.index(item.resource))
+    return RunPlan(
+        (*_missing_namespaces(objects), *objects),
+        tuple(_left_out(manifest) for manifest in left_out),
+        jobs,
+    )
+
+
+def _left_out(manifest: Manifest) -> str:
+    kind = manifest.kind.kind
+    why = "schedules need a server" if manifest.kind.resource == CRONJOBS else "it is no Job"
+    return (
+        f"{kind.lower()}/{_name(manifest)} is checked, but not run: {why} "
+        f"(onejob serve, then onejob apply -f {_shown(manifest.source)})"
+    )
+
+
+def _name(manifest: Manifest) -> str:
+    return manifest.name or f"{manifest.document['metadata']['generateName']}..."
+
+
+def _problems(manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime) -> list[str]:
+    if manifest.kind.kind not in WRITABLE_KINDS:
+        return [manifest.problem("kind", f"onejob does not create a {manifest.kind.kind}")]
+    place = _namespace(manifest, namespace)
+    found = manifest_problems(manifest, place, gates, now)
+    if not found and manifest.kind.resource == JOBS:
+        found = _never_ends(manifest, gates)
+    return found
+
+
+def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[str]:
+    """Jobs that wait for somebody who cannot come: a run has no API for others."""
+    spec = manifest.document["spec"]
+    if spec.get("suspend") and spec.get("completions") != 0:
+        text = "a suspended Job would never end here (set it to false, or use onejob serve)"
+        return [manifest.problem("spec.suspend", text)]
+    # Where the gate is off, the field is dropped and the Job is run here.
+    manager = spec.get("managedBy") if gates.enabled("JobManagedBy") else None
+    if manager is not None and manager != BUILT_IN_MANAGER:
+        text = f"nobody would run this Job here: it is left to {manager} (use onejob serve)"
+        return [manifest.problem("spec.managedBy", text)]
+    if spec.get("parallelism") == 0 and spec.get("completions") != 0:
+        text = "no Pod would ever start (set it to 1 or more, or use onejob serve)"
+        return [manifest.problem("spec.parallelism", text)]
+    return []
+
+
+def _wanted(manifest: Manifest, namespace: str) -> Wanted:
+    return Wanted(manifest.kind.resource, _namespace(manifest, namespace), manifest.document)
+
+
+def _namespace(manifest: Manifest, default: str) -> str:
+    if not manifest.kind.namespaced:
+        return ""
+    metadata = manifest.document.get("metadata")
+    own = metadata.get("namespace") if isinstance(metadata, dict) else None
+    return own if isinstance(own, str) and own else default
+
+
+def _missing_namespaces(objects: Sequence[Wanted]) -> list[Wanted]:
+    given = {item.document["metadata"].get("name") for item in objects if not item.namespace}
+    given.update(_BUILT_IN_NAMESPACES)
+    named = dict.fromkeys(item.namespace for item in objects if item.namespace)
+    return [
+        Wanted(
+            NAMESPACES,
+            "",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        )
+        for name in named
+        if name not in given
+    ]
+
+
+def _refuse_twins(objects: Sequence[Wanted]) -> None:
+    seen: set[tuple[str, str, str]] = set()
+    for item in objects:
+        name = item.document["metadata"].get("name")
+        if name is None:
+            continue
+        key = (item.resource, item.namespace, name)
+        if key in seen:
+            kind = item.document["kind"].lower()
+            place = f" in namespace {item.namespace}" if item.namespace else ""
+            raise CommandError(f"{kind}/{name} is given twice{place}", "give each its own name")
+        seen.add(key)
+
+
+def _nothing_to_run(manifests: Sequence[Manifest], left_out: Sequence[Manifest]) -> tuple[str, str]:
+    sources = ", ".join(dict.fromkeys(_shown(manifest.source) for manifest in manifests))
+    cron = [manifest for manifest in left_out if manifest.kind.resource == CRONJOBS]
+    if cron:
+        files = " ".join(dict.fromkeys(f"-f {_shown(manifest.source)}" for manifest in cron))
+        return (
+            f"{sources}: a CronJob needs a server that stays",
+            f"onejob serve, then onejob apply {files}; --dry-run=client checks it here",
+        )
+    return f"{sources}: there is no Job to run", "add a Job, or use onejob serve and onejob apply"
+
+
+def _shown(source: str) -> str:
+    return "<stdin>" if source == STDIN else source

@@ -1,0 +1,125 @@
+"""What the Pods of a Job do at the moment: run, start, wait for something, end. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from onejob.cli.run.pod_waits import PodWait, find_wait
+from onejob.planning.pod.placement import NodeView
+
+Document = dict[str, Any]
+
+
+class PodActivity(msgspec.Struct, frozen=True):
+    running: int = 0
+    #: Nothing keeps them from starting.
+    starting: int = 0
+    #: Nothing of them runs until a container that failed is started again.
+    restarting: int = 0
+    ending: int = 0
+    #: Pods that wait, by name, in the order in which they were given.
+    waits: tuple[tuple[str, PodWait], ...] = ()
+
+    @property
+    def for_room(self) -> list[PodWait]:
+        return [wait for _, wait in self.waits if wait.for_room]
+
+    @property
+    def hindered(self) -> list[PodWait]:
+        """By what the node is short of for now."""
+        return [wait for _, wait in self.waits if not wait.lasting and not wait.for_room]
+
+    @property
+    def blocked(self) -> list[PodWait]:
+        return [wait for _, wait in self.waits if wait.lasting]
+
+    @property
+    def short(self) -> list[str]:
+        """What those that wait for room need more of."""
+        return list(dict.fromkeys(name for wait in self.for_room for name in wait.short))
+
+
+def pod_activity(pods: Sequence[Document], node: NodeView | None) -> PodActivity:
+    running = starting = restarting = ending = 0
+    waits: list[tuple[str, PodWait]] = []
+    for pod in pods:
+        phase = pod.get("status", {}).get("phase")
+        if phase in ("Succeeded", "Failed"):
+            continue
+        if pod["metadata"].get("deletionTimestamp"):
+            ending += 1
+        elif phase == "Running" and not _only_waits(pod):
+            running += 1
+        elif (wait := find_wait(msgspec.json.encode(pod), node)) is not None:
+            waits.append((pod["metadata"]["name"], wait))
+        elif phase == "Running":
+            restarting += 1
+        else:
+            starting += 1
+    return PodActivity(running, starting, restarting, ending, tuple(waits))
+
+
+def _only_waits(pod: Document) -> bool:
+    """Whether a Pod that was started has containers that wait, and none that runs."""
+    states = [report.get("state", {}) for report in pod["status"].get("containerStatuses", ())]
+    return any("waiting" in state for state in states) and not any(
+        "running" in state for state in states
+    )
+
+
+def activity_text(activity: PodActivity) -> str:
+    """One sentence about a Job whose Pods do this; it goes on after the Job's name."""
+    room, blocked = activity.for_room, activity.blocked
+    if activity.running:
+        short = f" ({', '.join(activity.short)})" if activity.short else ""
+        parts = [
+            f"{number} {what}"
+            for number, what in (
+                (activity.running, "running"),
+                (activity.starting, "starting"),
+                (activity.restarting, "waiting to restart a container"),
+                (len(room), f"waiting for room{short}"),
+                (len(activity.hindered), "waiting for the node"),
+                (len(blocked), "unable to start"),
+                (activity.ending, "being deleted"),
+            )
+            if number
+        ]
+        return f"is running: {', '.join(parts)}." if len(parts) > 1 else "is running."
+    if blocked:
+        return f"cannot start: {blocked[0].text}"
+    if room:
+        return f"waits for room on the node{_are_short(activity.short)}."
+    if activity.hindered:
+        return f"waits for the node: {activity.hindered[0].text}"
+    if activity.restarting:
+        return "waits before it restarts a container that failed."
+    if activity.starting:
+        return "is starting its Pods."
+    if activity.ending:
+        return "waits for Pods that are being deleted."
+    return "has no Pods yet."
+
+
+def next_text(activity: PodActivity) -> str:
+    """What comes next for such a Job; "" if its Pods say nothing about that."""
+    if activity.running or activity.ending:
+        return "it waits for its Pods to end"
+    if activity.restarting:
+        return "the container is started again"
+    if activity.for_room:
+        return "its Pods start when there is room"
+    if activity.hindered:
+        return "its Pods start when the node has what it is short of"
+    if activity.starting:
+        return "its Pods start"
+    if activity.blocked:
+        return "nothing, until its Pods have what they need to start"
+    return ""
+
+
+def _are_short(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return f": {' and '.join(names)} {'is' if len(names) == 1 else 'are'} short"

@@ -1,0 +1,274 @@
+"""What keeps a Pod of a run from starting, what helps, and whether it can pass by itself. Pure.
+
+A run has no API for others: what its Pods need is created before them, or never. So most of what
+a cluster waits for with patience is certain to last here.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from onejob.node.agent.capacity import demand_of, read_amounts, write_amounts
+from onejob.node.supervisor.pressure import PRESSURES
+from onejob.objects.meta import Condition, View
+from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.planning.pod.lifecycle import is_sidecar
+from onejob.planning.pod.placement import Candidate, NodeView, Taint, misfit
+from onejob.wire.quantity import BadQuantity
+
+#: Nothing can change it: only long enough to be sure that what we saw is the latest.
+_CERTAIN_SECONDS: Final = 1.5
+#: The node tries again by itself, and a second try may go well: a registry, a full disk.
+_RETRIED_SECONDS: Final = 16.0
+_CERTAIN_REASONS: Final = frozenset(
+    {"CreateContainerConfigError", "ErrImageNeverPull", "InvalidImageName"}
+)
+_RETRIED_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerError"})
+#: Mounts that can only fail again; others may find room on the disk, or their path free.
+_CERTAIN_MOUNTS: Final = re.compile(
+    r"not found|non-existent|does not provide|does not project|must be a relative path"
+)
+_NO_STAND_IN: Final = re.compile(r'no stand-in for image "([^"]+)"')
+#: A controller makes it a moment after the namespace: it does come.
+_COMES_BY_ITSELF: Final = "kube-root-ca.crt"
+_ROOM: Final = "it waits for room"
+_SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
+#: The node has them while it lacks something, such as room on its disk.
+_PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
+
+
+class PodWait(msgspec.Struct, frozen=True):
+    reason: str
+    message: str
+    next_step: str = ""
+    #: How long this may be seen before it counts as lasting for ever; None if it may pass at any
+    #: moment, as a wait for room does.
+    patience_seconds: float | None = None
+    #: What there is too little of.
+    short: tuple[str, ...] = ()
+    #: Nothing else of the Pod runs, sidecars aside, so that nothing will happen to it.
+    idle: bool = True
+
+    @property
+    def lasting(self) -> bool:
+        return self.patience_seconds is not None
+
+    @property
+    def for_room(self) -> bool:
+        """It waits for others to leave room on the node."""
+        return not self.lasting and (bool(self.short) or self.message == _ROOM)
+
+    @property
+    def explained(self) -> bool:
+        """What is short is said a moment after a Pod has begun to wait for room."""
+        return self.message != _ROOM or bool(self.short)
+
+    def repeats(self, earlier: "PodWait") -> bool:
+        """Whether it says nothing that `earlier` did not: the same, or that an image is about to
+        be pulled again after what `earlier` says."""
+        if self.reason == "ImagePullBackOff":
+            return earlier.reason in ("ErrImagePull", "ImagePullBackOff")
+        return self.text == earlier.text
+
+    @property
+    def text(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
+def find_wait(document: bytes, node: NodeView | None) -> PodWait | None:
+    """What a Pod waits for; None if it is merely about to start. Without `node`, a Pod without
+    one is taken at what its condition says."""
+    pod = read_node_pod(document)
+    if pod.spec.node_name:
+        return _container_wait(pod, _waits_decoder.decode(document).status)
+    return _placement_wait(pod, node)
+
+
+def read_node(document: dict[str, Any]) -> NodeView:
+    """A Node object as the scheduler sees it."""
+    spec, status = document.get("spec", {}), document.get("status", {})
+    return NodeView(
+        document["metadata"]["name"],
+        document["metadata"].get("labels", {}),
+        tuple(
+            Taint(taint["key"], taint.get("value", ""), taint.get("effect", ""))
+            for taint in spec.get("taints", ())
+        ),
+        spec.get("unschedulable", False),
+        read_amounts(status.get("allocatable", {})),
+    )
+
+
+def short_resources(message: str) -> list[str]:
+    """What the scheduler says is short: `0/1 nodes are available: 1 Insufficient cpu.`"""
+    return _SHORT.findall(message)
+
+
+# --- before it has a node -------------------------------------------------------------------
+
+
+def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
+    spec = pod.spec
+    if spec.scheduling_gates:
+        names = ", ".join(gate.name for gate in spec.scheduling_gates)
+        return _certain(
+            "SchedulingGated",
+            f"spec.schedulingGates has {names}",
+            "remove it: nobody else takes it away in a run",
+        )
+    if spec.scheduler_name != "default-scheduler":
+        return _certain(
+            "Unscheduled",
+            f'it is left to the scheduler "{spec.scheduler_name}"',
+            "remove spec.schedulerName: no other scheduler runs here",
+        )
+    condition = pod.condition("PodScheduled")
+    if node is None:
+        message = condition.message if condition is not None else ""
+        lacking = tuple(short_resources(message))
+        return PodWait("Unschedulable", message or "it waits for a node", short=lacking)
+    try:
+        demand = demand_of(spec)
+    except BadQuantity as error:
+        return _certain("Unschedulable", str(error), "correct the amount")
+    created_at = pod.metadata.creation_timestamp
+    assert created_at is not None, "the API stamps every object"
+    why = misfit(Candidate(pod.uid, spec, demand, created_at), node)
+    if not why:
+        return _room_wait(condition)
+    if _PASSING_TAINT in why:
+        return PodWait("Unschedulable", why)
+    short = short_resources(why)
+    if not short:
+        step = "a run has one node, without labels and taints of yours: remove the constraint"
+        return _certain("Unschedulable", why, step)
+    asked, has = write_amounts(demand), write_amounts(node.allocatable)
+    amounts = ", ".join(f"{name} {asked[name]} of {has.get(name, '0')}" for name in short)
+    sample = ",".join(f"{name}={asked[name]}" for name in short)
+    return _certain(
+        "Unschedulable",
+        f"{why.removesuffix('.')}: it asks for {amounts}",
+        f"ask for less, or let the node have more: --capacity {sample}",
+    )
+
+
+def _room_wait(condition: Condition | None) -> PodWait:
+    short = tuple(short_resources(condition.message)) if condition is not None else ()
+    what = f": {', '.join(short)}" if short else ""
+    return PodWait("Unschedulable", _ROOM + what, short=short)
+
+
+# --- on its node ----------------------------------------------------------------------------
+
+
+class _Waiting(View, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Running(View, frozen=True):
+    pass
+
+
+class _State(View, frozen=True):
+    waiting: _Waiting | None = None
+    running: _Running | None = None
+
+
+class _Container(View, frozen=True):
+    name: str = ""
+    image: str = ""
+    state: _State = _State()
+
+
+class _Status(View, frozen=True):
+    init_container_statuses: tuple[_Container, ...] = ()
+    container_statuses: tuple[_Container, ...] = ()
+
+
+class _Pod(View, frozen=True):
+    status: _Status = _Status()
+
+
+_waits_decoder: Final = msgspec.json.Decoder(_Pod)
+
+
+def _container_wait(pod: NodePod, status: _Status) -> PodWait | None:
+    containers = (*status.init_container_statuses, *status.container_statuses)
+    sidecars = {c.name for c in pod.spec.init_containers if is_sidecar(c)}
+    idle = all(c.state.running is None or c.name in sidecars for c in containers)
+    for container in containers:
+        waiting = container.state.waiting
+        if waiting is None:
+            continue
+        spec = pod.container(container.name)
+        image = spec.image if spec is not None else container.image
+        wait = _waiting(waiting.reason, " ".join(waiting.message.split()), image)
+        if wait is not None:
+            return replace(wait, idle=idle)
+    return None
+
+
+def _waiting(reason: str, message: str, image: str) -> PodWait | None:
+    if _COMES_BY_ITSELF in message:
+        return None
+    if reason in _CERTAIN_REASONS:
+        return _certain(reason, message, _next_step(reason, message, image))
+    if reason in PRESSURES:
+        return PodWait(reason, message)
+    if reason in _RETRIED_REASONS:
+        return PodWait(reason, message, _next_step(reason, message, image), _RETRIED_SECONDS)
+    if message.startswith("MountVolume"):
+        certain = _CERTAIN_MOUNTS.search(message) is not None
+        step = _next_step("FailedMount", message, image)
+        return PodWait(
+            "FailedMount", message, step, _CERTAIN_SECONDS if certain else _RETRIED_SECONDS
+        )
+    return None
+
+
+def _next_step(reason: str, message: str, image: str) -> str:
+    if reason == "ErrImageNeverPull":
+        return f"pull {image} first, or leave out imagePullPolicy: Never"
+    if reason == "InvalidImageName":
+        return "correct the container's image"
+    if reason in _RETRIED_REASONS:
+        return "check the image's name and your network"
+    if "key" in message and ("find" in message or "non-existent" in message):
+        return "add the key, or mark the reference optional: true"
+    if "runAsNonRoot" in message:
+        return "set securityContext.runAsUser, or run onejob as another user than root"
+    if "not found" in message:
+        return "give onejob run the file that has it too, or mark the reference optional: true"
+    if "does not provide" in message:
+        return "use emptyDir, hostPath, configMap, secret, downwardAPI or projected volumes"
+    return ""
+
+
+def _certain(reason: str, message: str, next_step: str) -> PodWait:
+    return PodWait(reason, message, next_step, _CERTAIN_SECONDS)
+
+
+# --- containers that could not be started ---------------------------------------------------
+
+
+def start_hint(message: str, folder: str) -> str:
+    """What helps against a StartError; `folder` is where commands of this run start."""
+    if (image := _NO_STAND_IN.search(message)) is not None:
+        return f"--image-map {image[1]}=COMMAND says what to run for it"
+    program, _, problem = message.removeprefix('exec: "').partition('": ')
+    match problem:
+        case "no such file or directory":
+            return f"commands without a workingDir start in {folder}: is {program} there?"
+        case "executable file not found in $PATH":
+            return f"is {program} installed? A program of your own needs its path: ./{program}"
+        case "permission denied":
+            return f"chmod +x {program}, or name its interpreter: sh {program}"
+        case "exec format error":
+            return f"its first line must name its interpreter: #!/bin/sh, or run sh {program}"
+        case "its interpreter was not found":
+            return f"the first line of {program} names a program that is not here"
+        case _:
+            return ""

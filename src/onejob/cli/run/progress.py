@@ -1,0 +1,336 @@
+"""How far a run is: a value that grows with every event of its Jobs and Pods. No I/O, no clock.
+
+Jobs may have a hundred thousand Pods, so ended ones are counted and only those worth telling
+about are kept: the failed (a few) and the slowest (a few).
+"""
+
+import heapq
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from onejob.cli.run.pod_waits import PodWait
+from onejob.objects.job import Job
+from onejob.objects.meta import Key
+from onejob.objects.pod import ContainerStatus, Pod
+from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord, backoff_policy
+from onejob.planning.job.pod_facts import finish_time
+from onejob.planning.job.settings import Settings
+from onejob.planning.names import INDEX_ANNOTATION
+
+KEPT_FAILURES: Final = 10
+KEPT_SLOWEST: Final = 3
+#: A run that seems unable to go on is looked at for this long: a Pod that has just ended may make
+#: room for the next one.
+_STANDSTILL: Final = timedelta(seconds=2)
+#: A rate is measured over about this long, so that it follows what happens now.
+_RATE_WINDOW: Final = timedelta(seconds=20)
+
+PodChange = Literal["started", "succeeded", "failed", "stopped", "restarted"]
+_SETTINGS: Final = Settings()
+
+
+class EndedPod(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+    index: str
+    seconds: float
+    #: Of the container that ended badly, or of the last one.
+    container: str
+    attempt: int
+    exit_code: int | None
+    reason: str
+    message: str
+    #: It did not end by itself: somebody, mostly the Job's own fate, had it deleted.
+    stopped: bool = False
+
+
+class RunningPod(msgspec.Struct):
+    name: str
+    #: As we saw it: times on the API have no fractions of seconds.
+    since: datetime
+    running: bool = False
+    restarts: int = 0
+    #: What keeps it from starting, and since when.
+    wait: PodWait | None = None
+    wait_since: datetime | None = None
+
+    def saw_wait(self, wait: PodWait | None, now: datetime) -> None:
+        if wait is not None and self.wait is not None and wait.repeats(self.wait):
+            self.wait = replace(self.wait, idle=wait.idle)
+            return
+        self.wait = wait
+        self.wait_since = None if wait is None else now
+
+    def stands_still(self, now: datetime) -> bool:
+        """It neither runs nor is about to: it waits for room, or for what never comes."""
+        if self.wait is None or self.wait_since is None:
+            return False
+        if self.running and not (self.wait.lasting and self.wait.idle):
+            return False
+        return now - self.wait_since >= timedelta(seconds=self.wait.patience_seconds or 0)
+
+
+class JobProgress(msgspec.Struct):
+    """One Job. `job` is its newest version; it stays after the object is deleted."""
+
+    job: Job
+    created_at: datetime
+    running: dict[str, RunningPod] = msgspec.field(default_factory=dict)
+    pods: int = 0
+    ended_pods: int = 0
+    retries: int = 0
+    failures: list[EndedPod] = msgspec.field(default_factory=list)
+    failed_pods: int = 0
+    pod_seconds: float = 0.0
+    exit_codes: list[int] = msgspec.field(default_factory=list)
+    gone: bool = False
+    #: What ended the run before this Job could end: its Pods could never have started.
+    blocked_by: PodWait | None = None
+    #: The run is being ended, and its Pods with it: how they end says nothing of the Job.
+    stopping: bool = False
+    #: When a Pod last began, ran or ended.
+    moved_at: datetime | None = None
+    finished_at: datetime | None = None
+    _slowest: list[tuple[float, str, EndedPod]] = msgspec.field(default_factory=list)
+    _unanswered_failures: int = 0
+    #: Indexes that failed at least once.
+    _failed: set[str] = msgspec.field(default_factory=set)
+    _backoff: BackoffRecord = NO_FAILURES
+    _index_backoff: dict[str, tuple[int, datetime]] = msgspec.field(default_factory=dict)
+    _ended: set[str] = msgspec.field(default_factory=set)
+    _samples: list[tuple[datetime, int]] = msgspec.field(default_factory=list)
+
+    # --- what is known ------------------------------------------------------------------
+
+    @property
+    def key(self) -> Key:
+        return self.job.key
+
+    @property
+    def title(self) -> str:
+        return f"job/{self.job.metadata.name}"
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will happen: the Job finished, or somebody deleted it."""
+        return self.job.finished or self.gone
+
+    @property
+    def complete(self) -> bool:
+        return self.job.condition_is_true("Complete")
+
+    @property
+    def outcome(self) -> str:
+        """Complete, Failed or Deleted; Blocked or Stopped if the run ends before that."""
+        condition = self.job.finished_condition
+        if condition is not None:
+            return condition.type
+        if self.gone:
+            return "Deleted"
+        return "Stopped" if self.blocked_by is None else "Blocked"
+
+    @property
+    def goal(self) -> int | None:
+        """How many successes are asked for; None for a work queue."""
+        return self.job.spec.completions
+
+    @property
+    def slowest(self) -> list[EndedPod]:
+        return [pod for _, _, pod in sorted(self._slowest, reverse=True)]
+
+    def rate(self, now: datetime) -> float:
+        """Successes per second, lately."""
+        if not self._samples:
+            return 0.0
+        then, succeeded = self._samples[0]
+        passed = (now - then).total_seconds()
+        return (self.job.status.succeeded - succeeded) / passed if passed > 0 else 0.0
+
+    def seconds_left(self, now: datetime) -> float | None:
+        """An estimate, once there is something to go by."""
+        rate = self.rate(now)
+        if self.goal is None or rate <= 0:
+            return None
+        return max(self.goal - self.job.status.succeeded, 0) / rate
+
+    def retry_at(self, now: datetime) -> datetime | None:
+        """When the next replacement of a failed Pod is due, if the Job waits for one."""
+        if self.done or self.job.spec.suspend or self.job.condition_is_true("FailureTarget"):
+            return None
+        policy = backoff_policy(self.job, _SETTINGS)
+        if self.job.spec.backoff_limit_per_index is not None:
+            waits = [policy.remaining(*failed, now) for failed in self._index_backoff.values()]
+            wait = min((w for w in waits if w), default=timedelta(0))
+        else:
+            record = self._backoff
+            wait = policy.remaining(record.failures_since_success, record.last_failure_at, now)
+        return now + wait if wait and self._wants_more() else None
+
+    def _wants_more(self) -> bool:
+        spec = self.job.spec
+        parallelism = 1 if spec.parallelism is None else spec.parallelism
+        if spec.completions is None:
+            return len(self.running) < parallelism and not self.job.status.succeeded
+        return len(self.running) < min(parallelism, spec.completions - self.job.status.succeeded)
+
+    def standstill(self, now: datetime) -> bool:
+        """Whether no Pod of it runs or is about to, and none is about to be made."""
+        if self.done or not self.running or self.retry_at(now) is not None:
+            return False
+        if self.moved_at is not None and now - self.moved_at < _STANDSTILL:
+            return False
+        return all(pod.stands_still(now) for pod in self.running.values())
+
+    @property
+    def lasting_wait(self) -> PodWait | None:
+        waits = (pod.wait for pod in self.running.values())
+        return next((wait for wait in waits if wait is not None and wait.lasting), None)
+
+    @property
+    def any_wait(self) -> PodWait | None:
+        return next((pod.wait for pod in self.running.values() if pod.wait is not None), None)
+
+    def wall_seconds(self, now: datetime) -> float:
+        return ((self.finished_at or now) - self.created_at).total_seconds()
+
+    # --- what happens -------------------------------------------------------------------
+
+    def saw_job(self, job: Job, now: datetime, *, deleted: bool) -> None:
+        grew = job.status.succeeded > self.job.status.succeeded
+        self.job = job
+        self.gone = self.gone or deleted
+        if grew or not self._samples:
+            self._samples.append((now, job.status.succeeded))
+            while len(self._samples) > 2 and now - self._samples[1][0] > _RATE_WINDOW:
+                del self._samples[0]
+        if self.done and self.finished_at is None:
+            self.finished_at = now
+
+    def saw_pod(self, pod: Pod, now: datetime, *, deleted: bool) -> PodChange | None:
+        uid = pod.metadata.uid
+        if uid in self._ended:
+            return None
+        known = self.running.get(uid)
+        if known is None and not deleted:
+            self.pods += 1
+            self._count_retry(pod)
+            known = self.running[uid] = RunningPod(pod.metadata.name, now)
+            self.moved_at = now
+            if not pod.terminal:
+                return "started"
+        if known is None:
+            return None
+        if pod.terminal or deleted:
+            return self._ended_pod(pod, now)
+        if pod.phase == "Running" and not known.running:
+            known.running, known.since = True, now
+            known.saw_wait(None, now)
+            self.moved_at = now
+        restarts = sum(status.restart_count for status in pod.status.container_statuses)
+        if restarts > known.restarts:
+            self.retries += restarts - known.restarts
+            known.restarts = restarts
+            return "restarted"
+        return None
+
+    def _count_retry(self, pod: Pod) -> None:
+        """A new Pod makes good a failure: of its own index, or of any Pod if it has none."""
+        if self.job.indexed:
+            self.retries += pod.metadata.annotations.get(INDEX_ANNOTATION, "") in self._failed
+        elif self._unanswered_failures:
+            self._unanswered_failures -= 1
+            self.retries += 1
+
+    def _ended_pod(self, pod: Pod, now: datetime) -> PodChange:
+        uid = pod.metadata.uid
+        since = self.running.pop(uid).since
+        self._ended.add(uid)
+        self.moved_at = now
+        ended = _describe_end(pod, (now - since).total_seconds(), stopping=self.stopping)
+        self.ended_pods += 1
+        self.pod_seconds += ended.seconds
+        if len(self.exit_codes) < 2 and ended.exit_code is not None:
+            self.exit_codes.append(ended.exit_code)
+        entry = (ended.seconds, ended.uid, ended)
+        if len(self._slowest) < KEPT_SLOWEST:
+            heapq.heappush(self._slowest, entry)
+        else:
+            heapq.heappushpop(self._slowest, entry)
+        at = finish_time(pod)
+        if pod.phase == "Succeeded":
+            self._backoff = self._backoff.after([at], [])
+            self._index_backoff.pop(ended.index, None)
+            return "succeeded"
+        self.failures = [*self.failures, ended][-KEPT_FAILURES:]
+        if ended.stopped:
+            return "stopped"
+        self.failed_pods += 1
+        self._unanswered_failures += 1
+        self._failed.add(ended.index)
+        self._backoff = self._backoff.after([], [at])
+        count, _ = self._index_backoff.get(ended.index, (0, at))
+        self._index_backoff[ended.index] = (count + 1, at)
+        return "failed"
+
+
+class RunProgress(msgspec.Struct):
+    jobs: dict[str, JobProgress] = msgspec.field(default_factory=dict)
+
+    def expect(self, job: Job, now: datetime) -> JobProgress:
+        progress = JobProgress(job, now)
+        progress.saw_job(job, now, deleted=False)
+        self.jobs[job.metadata.uid] = progress
+        return progress
+
+    def of_pod(self, pod: Pod) -> JobProgress | None:
+        owner = pod.metadata.controller_ref
+        return self.jobs.get(owner.uid) if owner is not None else None
+
+    @property
+    def done(self) -> bool:
+        return all(job.done for job in self.jobs.values())
+
+    def stop(self) -> None:
+        for job in self:
+            job.stopping = True
+
+    def blocked(self, now: datetime) -> bool:
+        """Whether no Job can ever go on. Pods that wait for room do not help: who has the room
+        waits for what never comes."""
+        unfinished = [job for job in self if not job.done]
+        return (
+            bool(unfinished)
+            and all(job.standstill(now) for job in unfinished)
+            and any(job.lasting_wait is not None for job in unfinished)
+        )
+
+    @property
+    def all_complete(self) -> bool:
+        return all(job.complete for job in self.jobs.values())
+
+    def __iter__(self) -> Iterator[JobProgress]:
+        return iter(self.jobs.values())
+
+
+def _describe_end(pod: Pod, seconds: float, *, stopping: bool) -> EndedPod:
+    statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
+    ended = [status for status in statuses if status.state.terminated is not None]
+    bad = [s for s in ended if s.state.terminated and s.state.terminated.exit_code != 0]
+    told = bad[0] if bad else ended[-1] if ended else ContainerStatus()
+    end = told.state.terminated
+    return EndedPod(
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        index=pod.metadata.annotations.get(INDEX_ANNOTATION, ""),
+        seconds=seconds,
+        container=told.name,
+        attempt=told.restart_count,
+        exit_code=end.exit_code if end else None,
+        reason=pod.status.reason or (end.reason if end else ""),
+        message=end.message if end else "",
+        stopped=(stopping or pod.metadata.deleting) and pod.phase != "Succeeded",
+    )

@@ -1,0 +1,489 @@
+"""One run from start to end: control plane up, objects in, follow, stop, tell.
+
+Whatever ends a run early (Ctrl-C, a closed terminal, a time-out, a bug) stops its Pods
+gracefully first.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from onejob import own_process
+from onejob.cli.display.plain import Display, PlainDisplay, Silence
+from onejob.cli.display.terminal import Terminal, leave_unread, terminal_of
+from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
+from onejob.cli.places import DataDir
+from onejob.cli.run.cpu_time import workload_cpu_seconds
+from onejob.cli.run.following import Follower, LogSource
+from onejob.cli.run.plan import RunPlan
+from onejob.cli.run.progress import RunProgress
+from onejob.cli.run.runs import RanJob, Run, RunFolder, create_folder, new_run_id, prune
+from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
+from onejob.client.base import Create, Selection
+from onejob.clock import SystemClock
+from onejob.gates import FeatureGates
+from onejob.node.agent.pressure import short_of_space
+from onejob.node.logs.reading import log_path
+from onejob.node.process.settings import PidNamespace
+from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
+from onejob.objects.job import read_job
+from onejob.objects.meta import JOBS, NAMESPACES
+from onejob.server import ControlPlane, RuntimeName, Settings
+from onejob.store.base import CannotOpen
+from onejob.trusted_paths import NotTrusted
+from onejob.wire.requests import LogOptions
+
+_BROKEN_STOP_SECONDS: Final = 3.0
+_DISK_LOOK_SECONDS: Final = 1.0
+#: What they mean to people.
+_SIGNALS: Final = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGHUP: "the end of its terminal (SIGHUP)",
+}
+
+
+class SessionOptions(msgspec.Struct, frozen=True):
+    #: None keeps nothing.
+    data_dir: DataDir | None
+    runtime: RuntimeName = "process"
+    gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
+    pass_env: tuple[str, ...] = ()
+    image_map: Mapping[str, tuple[str, ...]] | None = None
+    capacity: Mapping[str, str] | None = None
+    engine: tuple[str, ...] = ("podman",)
+    engine_options: tuple[str, ...] = ()
+    host_read_only: bool = False
+    writable: tuple[str, ...] = ()
+    pid_namespace: PidNamespace = "auto"
+    #: Of Jobs that do not say; None keeps all.
+    default_failed_pods_limit: int | None = None
+    timeout_seconds: float | None = None
+    #: Wait on for what Pods of this run can never get.
+    keep_waiting: bool = False
+    #: "json" or "yaml": a result on stdout, and everything else on stderr.
+    output: str | None = None
+    plain: bool = False
+    quiet: bool = False
+    #: Exit as the container of the only Pod did.
+    container_exit_code: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+def run_session(plan: RunPlan, options: SessionOptions) -> int:
+    """Returns the exit code."""
+    if options.container_exit_code and not _has_one_pod(plan):
+        raise CommandError("--exit-code needs a single Job with a single Pod")
+    return asyncio.run(_Session(plan, options).run())
+
+
+class _Session:
+    def __init__(self, plan: RunPlan, options: SessionOptions) -> None:
+        self._plan = plan
+        self._options = options
+        self._clock = SystemClock()
+        self._stream = sys.stderr if options.output else sys.stdout
+        self._terminal = terminal_of(self._stream)
+        self._display = _display(options, self._stream, self._terminal)
+        self._progress = RunProgress()
+        self._stop = _StopRequest()
+        self._hurried = False
+        #: Of the end of the control plane, once that has begun.
+        self._stop_limit: asyncio.Timeout | None = None
+        started = self._clock.now()
+        self._run = Run(
+            new_run_id(started, secrets.token_hex(2)), started, arguments=options.arguments
+        )
+
+    async def run(self) -> int:
+        folder = self._folder()
+        alive = asyncio.ensure_future(folder.keep_alive()) if folder is not None else None
+        try:
+            if folder is not None:
+                folder.record(self._run)
+            path = folder.path if folder is not None else Path(tempfile.mkdtemp(prefix="onejob-"))
+            try:
+                exit_code = await self._run_in(path, folder)
+            except BaseException:
+                self._record(
+                    folder,
+                    stopped_by=self._run.stopped_by or "an error of onejob itself",
+                    finished_at=self._clock.now(),
+                    exit_code=EXIT_FAILED,
+                )
+                raise
+            finally:
+                if folder is None:
+                    shutil.rmtree(path, ignore_errors=True)
+            self._record(folder, finished_at=self._clock.now(), exit_code=exit_code)
+            return exit_code
+        finally:
+            if alive is not None:
+                alive.cancel()
+            if folder is not None:
+                folder.release()
+
+    async def _run_in(self, path: Path, folder: RunFolder | None) -> int:
+        self._stop.listen()
+        _log_to(path / "onejob.log")
+        try:
+            plane = await ControlPlane.start(self._settings(path))
+        except (CannotOpen, NotTrusted, RuntimeUnavailable) as error:
+            raise CommandError(str(error)) from None
+        own_process.settle()
+        logs = _RuntimeLogs(plane.node.runtime, path)
+        shown = None if self._options.quiet else logs
+        follower = Follower(
+            plane.client,
+            self._progress,
+            self._display,
+            self._clock,
+            shown,
+            node=plane.node.node_view,
+            folder=str(Path.cwd()),
+            keep_waiting=self._options.keep_waiting,
+        )
+        disk = asyncio.create_task(self._watch_disk(path))
+        try:
+            self._warn()
+            # Before they exist, so that they are found by name whenever we are killed.
+            self._record(folder, jobs=_named_jobs(self._plan))
+            revision = await self._create(plane)
+            self._record(folder, jobs=self._ran_jobs())
+            self._stop.on_second(lambda: self._hurry(plane))
+            exit_code, outcome = await self._follow(plane, follower, revision)
+            if not self._progress.done:
+                self._record(
+                    folder,
+                    jobs=self._ran_jobs(),
+                    stopped_by=self._stopped_by(outcome),
+                    stopped_at=self._clock.now(),
+                )
+            cpu_seconds = workload_cpu_seconds() if self._options.runtime == "process" else None
+        finally:
+            try:
+                # A broken plane may not be able to stop: the supervisor ends Pods without us.
+                hopeless = plane.failed.done() or self._hurried
+                limit = _BROKEN_STOP_SECONDS if hopeless else None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(limit) as self._stop_limit:
+                        await plane.stop()
+            finally:
+                disk.cancel()
+                # Pods that were stopped just now may still have something to say.
+                await follower.close()
+                self._display.close()
+        last_lines = await self._last_lines(logs)
+        self._tell(exit_code, outcome, cpu_seconds, last_lines)
+        return exit_code
+
+    # --- before -------------------------------------------------------------------------
+
+    def _folder(self) -> RunFolder | None:
+        data_dir = self._options.data_dir
+        if data_dir is None:
+            return None
+        data_dir.prepare()
+        prune(data_dir.runs, self._clock.now())
+        return create_folder(data_dir.runs / self._run.id)
+
+    def _settings(self, path: Path) -> Settings:
+        return Settings(
+            data_dir=path,
+            runtime=self._options.runtime,
+            gates=self._options.gates,
+            pass_env=self._options.pass_env,
+            working_dir=Path.cwd(),
+            image_map=self._options.image_map or {},
+            capacity=self._options.capacity or {},
+            engine=self._options.engine,
+            engine_options=self._options.engine_options,
+            host_read_only=self._options.host_read_only,
+            writable=self._options.writable,
+            hidden=None if self._options.data_dir is None else self._options.data_dir.path,
+            pid_namespace=self._options.pid_namespace,
+            default_failed_pods_limit=self._options.default_failed_pods_limit,
+            pods_end_with_us=True,
+        )
+
+    def _warn(self) -> None:
+        options = self._options
+        if os.geteuid() == 0 and options.runtime == "process" and not options.host_read_only:
+            self._display.notice(
+                "running as root: Pods act on this host's files (--host-fs ro forbids changes)"
+            )
+        for notice in self._plan.notices:
+            self._display.notice(notice)
+
+    async def _create(self, plane: ControlPlane) -> int:
+        """Everything of the plan; returns the revision from which to follow."""
+        revision = (await plane.client.list(Selection(JOBS), limit=1)).revision
+        for wanted in self._plan.objects:
+            document = msgspec.json.encode(wanted.document)
+            # A namespace that onejob itself adds is no manifest that needs a check.
+            client = plane.client if wanted.resource == NAMESPACES else plane.checked_client
+            written = await client.write(Create(wanted.resource, wanted.namespace, document))
+            if wanted.resource == JOBS:
+                job = self._progress.expect(read_job(written.document), self._clock.now())
+                self._display.job_started(job)
+        return revision
+
+    # --- while it runs ------------------------------------------------------------------
+
+    async def _follow(
+        self, plane: ControlPlane, follower: Follower, revision: int
+    ) -> tuple[int, str]:
+        """Exit code and outcome: Complete, Failed, Blocked, TimedOut or Interrupted."""
+        following = asyncio.create_task(follower.until_done(revision))
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            awaited: list[asyncio.Future[Any]] = [following, stopping, plane.failed]
+            await asyncio.wait(
+                awaited,
+                timeout=self._options.timeout_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if following.done():
+                following.result()
+                if not self._progress.done:
+                    self._display.notice(
+                        "no Pod can start any more: the run ends (--keep-waiting would wait on)"
+                    )
+                    return EXIT_FAILED, "Blocked"
+                if self._progress.all_complete:
+                    return EXIT_OK, "Complete"
+                return self._failed_exit_code(), "Failed"
+            if plane.failed.done():
+                raise CommandError(
+                    f"onejob itself failed: {plane.failed.result()}",
+                    "please report it",
+                    exit_code=EXIT_FAILED,
+                )
+            if stopping.done():
+                self._display.notice("stopping all Pods (again to kill them at once)")
+                return 128 + self._stop.signal, "Interrupted"
+            self._display.notice(f"timed out after {self._options.timeout_seconds:g}s: stopping")
+            return EXIT_FAILED, "TimedOut"
+        finally:
+            self._progress.stop()
+            following.cancel()
+            stopping.cancel()
+            await asyncio.gather(following, stopping, return_exceptions=True)
+
+    async def _watch_disk(self, path: Path) -> None:
+        """Nothing can be written to a full disk, an event that says so included."""
+        told = ""
+        while True:
+            short = short_of_space(path)
+            if short and not told:
+                self._display.notice(f"{short}: all waits until there is room again")
+            told = short
+            await asyncio.sleep(_DISK_LOOK_SECONDS)
+
+    def _hurry(self, plane: ControlPlane) -> None:
+        """Somebody has asked twice. Pods are killed; that their ends cannot be written, to a full
+        disk, is not waited for."""
+        self._hurried = True
+        plane.node.kill_pods()
+        if self._stop_limit is not None and not self._stop_limit.expired():
+            now = asyncio.get_running_loop().time()
+            self._stop_limit.reschedule(now + _BROKEN_STOP_SECONDS)
+
+    def _failed_exit_code(self) -> int:
+        if self._options.container_exit_code:
+            (job,) = self._progress
+            if job.failures and job.failures[-1].exit_code:
+                return job.failures[-1].exit_code
+        return EXIT_FAILED
+
+    # --- after --------------------------------------------------------------------------
+
+    def _ran_jobs(self) -> tuple[RanJob, ...]:
+        return tuple(
+            RanJob(
+                job.job.metadata.namespace,
+                job.job.metadata.name,
+                job.blocked_by.text if job.blocked_by is not None and not job.done else "",
+            )
+            for job in self._progress
+        )
+
+    def _stopped_by(self, outcome: str) -> str:
+        match outcome:
+            case "TimedOut":
+                return f"--timeout {self._options.timeout_seconds:g}s"
+            case "Interrupted":
+                return _SIGNALS[self._stop.signal]
+            case _:
+                return "onejob, since nothing of it could go on"
+
+    async def _last_lines(self, logs: LogSource) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for job in self._progress:
+            for pod in job.failures[-SHOWN_FAILURES:]:
+                text = b""
+                async for piece in logs.tail(pod.uid, pod.container, pod.attempt, LAST_LINES):
+                    text += piece
+                found[pod.uid] = text.decode("utf-8", "replace").splitlines()
+        return found
+
+    def _tell(
+        self,
+        exit_code: int,
+        outcome: str,
+        cpu_seconds: float | None,
+        last_lines: dict[str, list[str]],
+    ) -> None:
+        options, now = self._options, self._clock.now()
+        if not options.quiet or exit_code != EXIT_OK:
+            stream = sys.stderr if options.quiet else self._stream
+            summary = render_summary(
+                self._progress,
+                now,
+                cpu_seconds=cpu_seconds,
+                last_lines=last_lines,
+                terminal=self._terminal,
+            )
+            stream.write(summary.lstrip("\n") if options.quiet else summary)
+            if exit_code != EXIT_OK and options.data_dir is not None:
+                stream.write(f"\nMore: {self._hints()}\n")
+        if options.output:
+            result = result_document(
+                self._progress,
+                now,
+                run_id=self._run.id,
+                exit_code=exit_code,
+                outcome=outcome,
+                cpu_seconds=cpu_seconds,
+            )
+            sys.stdout.write(_rendered(result, options.output))
+
+    def _hints(self) -> str:
+        name = next((job.title for job in self._progress if not job.complete), "job/NAME")
+        return f"onejob why {name}, onejob logs {name}, onejob describe {name}"
+
+    def _record(self, folder: RunFolder | None, **changes: object) -> None:
+        if folder is None:
+            return
+        self._run = msgspec.structs.replace(self._run, **changes)
+        try:
+            folder.record(self._run)
+        except OSError as error:
+            # What the Jobs came to stands nevertheless.
+            self._display.notice(f"the record of this run is out of date: {error.strerror}")
+
+
+class _RuntimeLogs:
+    """Implements `LogSource` on the runtime of a node in this process."""
+
+    def __init__(self, runtime: Runtime, data_dir: Path) -> None:
+        self._runtime = runtime
+        #: Where log files are, if containers are processes; made with their first line.
+        self._files = data_dir if runtime.name == "process" else None
+
+    def follow(self, uid: str, container: str, attempt: int) -> AsyncIterator[bytes]:
+        return self._runtime.logs(AttemptRef(uid, container, attempt), LogOptions(follow=True))
+
+    def is_silent(self, uid: str, container: str, attempt: int) -> bool:
+        if self._files is None:
+            return False
+        return not log_path(self._files, uid, container, attempt).exists()
+
+    def tail(self, uid: str, container: str, attempt: int, lines: int) -> AsyncIterator[bytes]:
+        options = LogOptions(tail_lines=lines)
+        return self._runtime.logs(AttemptRef(uid, container, attempt), options)
+
+
+class _StopRequest:
+    """The first signal asks for an orderly end, the second one for a quick end, and the third
+    ends this process at once; the supervisor then stops the Pods on its own."""
+
+    def __init__(self) -> None:
+        self.signal = signal.SIGINT
+        self._asked = asyncio.Event()
+        self._hurry: Callable[[], None] | None = None
+
+    def on_second(self, hurry: Callable[[], None]) -> None:
+        self._hurry = hurry
+
+    def listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                # nohup, or a shell's `&`: whoever started us wants us to go on.
+                continue
+            loop.add_signal_handler(number, self._received, signal.Signals(number))
+
+    async def wait(self) -> None:
+        await self._asked.wait()
+
+    def _received(self, number: signal.Signals) -> None:
+        if self._asked.is_set():
+            hurry, self._hurry = self._hurry, None
+            if hurry is None:
+                os._exit(128 + number)
+            hurry()
+            return
+        if number == signal.SIGHUP:
+            leave_unread()
+        self.signal = number
+        self._asked.set()
+
+
+class _LogFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Its disk is full, most likely: the run goes on, and the screen stays the user's. That
+        the disk is full is told by `_watch_disk`."""
+
+
+def _log_to(path: Path) -> None:
+    """What goes wrong inside is for a file: a user's screen shows the run. The file is made
+    when there is something to write."""
+    handler = _LogFile(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().handlers = [handler]
+
+
+def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
+    if options.quiet:
+        return Silence()
+    if terminal.interactive and not options.plain:
+        from onejob.cli.display.live import LiveDisplay
+
+        return LiveDisplay(stream, terminal)
+    return PlainDisplay(stream, terminal)
+
+
+def _named_jobs(plan: RunPlan) -> tuple[RanJob, ...]:
+    """Those whose names are not left to the API."""
+    return tuple(
+        RanJob(wanted.namespace, wanted.document["metadata"]["name"])
+        for wanted in plan.jobs
+        if wanted.document["metadata"].get("name")
+    )
+
+
+def _has_one_pod(plan: RunPlan) -> bool:
+    if len(plan.jobs) != 1:
+        return False
+    spec = plan.jobs[0].document["spec"]
+    return spec.get("completions") in (None, 1) and spec.get("parallelism") in (None, 1)
+
+
+def _rendered(result: dict[str, object], output: str) -> str:
+    if output == "yaml":
+        from onejob.cli.run.manifests import yaml_of
+
+        return yaml_of(result)
+    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"

@@ -1,0 +1,148 @@
+"""What a run came to: a table, the failed Pods with their last words, the slowest Pods."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from onejob.cli.display.durations import short_seconds
+from onejob.cli.display.plain import how_it_ended
+from onejob.cli.display.tables import render_table
+from onejob.cli.display.terminal import Terminal, visible
+from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
+
+#: Below this many Pods "the slowest" says nothing.
+_SLOWEST_FROM: Final = 4
+SHOWN_FAILURES: Final = 3
+LAST_LINES: Final = 5
+
+
+def render_summary(
+    run: RunProgress,
+    now: datetime,
+    *,
+    cpu_seconds: float | None,
+    last_lines: Mapping[str, Sequence[str]],
+    terminal: Terminal,
+) -> str:
+    """`cpu_seconds` is that of the whole run; `last_lines` are by Pod UID."""
+    lines = [""]
+    rows = [_row(job, now, cpu_seconds if len(run.jobs) == 1 else None) for job in run]
+    headers = ["JOB", "STATUS", "PODS", "RETRIES", "WALL", "CPU"]
+    if len(run.jobs) != 1 or cpu_seconds is None:
+        headers.pop()
+        rows = [row[:-1] for row in rows]
+    head, *body = render_table(headers, rows, terminal.width)
+    lines.append(terminal.paint(head, "bold"))
+    for text, job in zip(body, run, strict=True):
+        lines.append(_coloured(text, job, terminal))
+    if len(run.jobs) > 1 and cpu_seconds is not None:
+        lines.append(f"CPU time of all Jobs: {short_seconds(cpu_seconds)}")
+    for job in run:
+        lines.extend(_blocked(job, terminal))
+        lines.extend(_failures(job, last_lines, terminal))
+        lines.extend(_slowest(job))
+    return "\n".join(lines) + "\n"
+
+
+def result_document(
+    run: RunProgress,
+    now: datetime,
+    *,
+    run_id: str,
+    exit_code: int,
+    outcome: str,
+    cpu_seconds: float | None,
+) -> dict[str, Any]:
+    """What `-o json` prints."""
+    return {
+        "run": run_id,
+        "outcome": outcome,
+        "exitCode": exit_code,
+        "cpuSeconds": None if cpu_seconds is None else round(cpu_seconds, 3),
+        "jobs": [_job_result(job, now) for job in run],
+    }
+
+
+def _job_result(job: JobProgress, now: datetime) -> dict[str, Any]:
+    condition = job.job.finished_condition or job.blocked_by
+    return {
+        "namespace": job.job.metadata.namespace,
+        "name": job.job.metadata.name,
+        "outcome": job.outcome,
+        "reason": condition.reason if condition else "",
+        "message": condition.message if condition else "",
+        "completions": job.goal,
+        "succeeded": job.job.status.succeeded,
+        "failed": job.job.status.failed,
+        "completedIndexes": job.job.status.completed_indexes,
+        "failedIndexes": job.job.status.failed_indexes,
+        "pods": job.pods,
+        "retries": job.retries,
+        "wallSeconds": round(job.wall_seconds(now), 3),
+        "failedPods": [_pod_result(pod) for pod in job.failures],
+        "slowestPods": [_pod_result(pod) for pod in job.slowest],
+    }
+
+
+def _pod_result(pod: EndedPod) -> dict[str, Any]:
+    result = {
+        "name": pod.name,
+        "container": pod.container,
+        "exitCode": pod.exit_code,
+        "reason": pod.reason,
+        "message": pod.message,
+        "seconds": round(pod.seconds, 3),
+    }
+    return {**result, "index": int(pod.index)} if pod.index else result
+
+
+def _row(job: JobProgress, now: datetime, cpu_seconds: float | None) -> list[str]:
+    return [
+        job.job.metadata.name,
+        job.outcome,
+        str(job.pods),
+        str(job.retries),
+        short_seconds(job.wall_seconds(now)),
+        short_seconds(cpu_seconds or 0.0),
+    ]
+
+
+def _coloured(row: str, job: JobProgress, terminal: Terminal) -> str:
+    colour = "green" if job.complete else "yellow" if job.outcome == "Stopped" else "red"
+    return row.replace(f" {job.outcome}", f" {terminal.paint(job.outcome, colour)}", 1)
+
+
+def _blocked(job: JobProgress, terminal: Terminal) -> list[str]:
+    if job.done or job.blocked_by is None:
+        return []
+    what = terminal.paint("cannot start", "red")
+    lines = ["", f"{job.title} {what}: {visible(job.blocked_by.text)}"]
+    return [*lines, f"  {visible(job.blocked_by.next_step)}"] if job.blocked_by.next_step else lines
+
+
+def _failures(
+    job: JobProgress, last_lines: Mapping[str, Sequence[str]], terminal: Terminal
+) -> list[str]:
+    # What was stopped because the Job is Complete, or could not start, has nothing to tell.
+    quiet = job.complete or job.blocked_by is not None
+    told = [pod for pod in job.failures if not (pod.stopped and quiet)]
+    if not told:
+        return []
+    shown = told[-SHOWN_FAILURES:]
+    count = f", the last {len(shown)} of {job.failed_pods}" if job.failed_pods > len(shown) else ""
+    title = "Stopped" if all(pod.stopped for pod in shown) else "Failed"
+    lines = ["", f"{title} pods of {job.title}{count}:"]
+    for pod in shown:
+        index = f" (index {pod.index})" if pod.index else ""
+        name = terminal.paint(pod.name, "red")
+        lines.append(f"  {name}{index} after {short_seconds(pod.seconds)}: {how_it_ended(pod)}")
+        lines.extend(f"    | {visible(text)}" for text in last_lines.get(pod.uid, ()))
+    return lines
+
+
+def _slowest(job: JobProgress) -> list[str]:
+    if job.ended_pods < _SLOWEST_FROM:
+        return []
+    mean = short_seconds(job.pod_seconds / job.ended_pods)
+    lines = ["", f"Slowest pods of {job.title} (mean {mean}):"]
+    return [*lines, *(f"  {pod.name} {short_seconds(pod.seconds)}" for pod in job.slowest)]

@@ -1,0 +1,198 @@
+"""Binds waiting Pods to this node while there is room, and keeps count of the room."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from onejob.client.base import Bind, Result
+from onejob.client.events import EventRecorder
+from onejob.clock import Clock
+from onejob.node.agent.capacity import demand_of
+from onejob.node.agent.unplaced import UnplacedPods, Why
+from onejob.node.agent.writer import Writer
+from onejob.objects.pod_spec import NodePod
+from onejob.planning.pod.placement import (
+    Amounts,
+    Candidate,
+    NodeView,
+    WaitingRoom,
+    fits,
+    misfit,
+    room_left,
+    shortage,
+)
+from onejob.wire.errors import ApiError, Conflict, NotFound
+from onejob.wire.quantity import BadQuantity
+
+log = logging.getLogger(__name__)
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+#: Others' Pods are theirs to schedule.
+_OUR_SCHEDULER = "default-scheduler"
+
+
+#: After the API refused to bind a Pod that is neither gone nor taken.
+_RETRY_SECONDS = 1.0
+
+
+class Binder:
+    """`bound` is told of each Pod that became ours, the room it took, and the revision;
+    `not_bound` of each that did not."""
+
+    def __init__(
+        self,
+        node: Callable[[], NodeView],
+        writer: Writer,
+        recorder: EventRecorder,
+        clock: Clock,
+        bound: Callable[[NodePod, Amounts, int], None],
+        not_bound: Callable[[str], None],
+    ) -> None:
+        self._node = node
+        self._writer = writer
+        self._unplaced = UnplacedPods(writer, recorder, clock, self._reasons)
+        self._bound = bound
+        self._not_bound = not_bound
+        self._room = WaitingRoom()
+        #: Everything that has no node yet, also what does not fit the node as it is.
+        self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
+        self._binding: set[str] = set()
+        self._used: dict[str, int] = {}
+        self._due = False
+        self._closed = False
+
+    def close(self) -> None:
+        """The node leaves: take no more Pods."""
+        self._closed = True
+        self._unplaced.close()
+
+    def add(self, pod: NodePod) -> None:
+        """A Pod without a node, new or changed."""
+        if pod.uid in self._binding:
+            return
+        if not _may_be_placed(pod):
+            self.drop(pod.uid)
+            return
+        try:
+            candidate = _candidate(pod)
+        except BadQuantity as error:
+            self._unplaced.tell(pod, f"0/1 nodes are available: {error}.")
+            return
+        self._waiting[pod.uid] = (pod, candidate)
+        self._line_up(pod, candidate)
+        self.consider_soon()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether whoever comes now has to wait for others."""
+        return self._closed or bool(self._room)
+
+    def expect(self, pod: NodePod) -> None:
+        """A Pod that is about to exist. Taken at once if there is room for it, its binding is on
+        disk as soon as itself; otherwise it has its turn once it is there. Priorities matter only
+        among those who wait."""
+        if not _may_be_placed(pod):
+            return
+        try:
+            candidate = _candidate(pod)
+        except BadQuantity:
+            # Nobody can be told of this before the Pod is there.
+            return
+        node = self._node()
+        if not misfit(candidate, node) and fits(candidate, room_left(node, self._used)):
+            self._bind(pod, candidate.demand)
+
+    @property
+    def binds(self) -> bool:
+        """Whether any Pod may become ours at any moment."""
+        return bool(self._binding)
+
+    def is_binding(self, uid: str) -> bool:
+        return uid in self._binding
+
+    def drop(self, uid: str) -> None:
+        self._room.drop(uid)
+        if (waiting := self._waiting.pop(uid, None)) is not None:
+            self._unplaced.drop(waiting[0])
+
+    def occupy(self, demand: Amounts) -> None:
+        for name, amount in demand.items():
+            self._used[name] = self._used.get(name, 0) + amount
+
+    def release(self, demand: Amounts) -> None:
+        for name, amount in demand.items():
+            self._used[name] -= amount
+        self.consider_soon()
+
+    def node_changed(self) -> None:
+        """What did not fit before may now, and the other way round."""
+        for pod, candidate in list(self._waiting.values()):
+            self._line_up(pod, candidate)
+        self._unplaced.review_soon()
+        self.consider_soon()
+
+    def consider_soon(self) -> None:
+        if not self._due and self._room:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._consider)
+
+    def _consider(self) -> None:
+        self._due = False
+        if self._closed:
+            return
+        for candidate in self._room.take(room_left(self._node(), self._used)):
+            pod, _ = self._waiting.pop(candidate.uid)
+            self._unplaced.drop(pod)
+            self._bind(pod, candidate.demand)
+
+    def _line_up(self, pod: NodePod, candidate: Candidate) -> None:
+        why = misfit(candidate, self._node())
+        if why:
+            self._room.drop(pod.uid)
+        else:
+            self._room.add(candidate)
+        self._unplaced.add(pod, why)
+
+    def _reasons(self) -> Why:
+        node = self._node()
+        free = room_left(node, self._used)
+
+        def why(uid: str) -> str:
+            if self._closed or (waiting := self._waiting.get(uid)) is None:
+                return ""
+            candidate = waiting[1]
+            return misfit(candidate, node) or shortage(candidate, free)
+
+        return why
+
+    def _bind(self, pod: NodePod, demand: Amounts) -> None:
+        self.occupy(demand)
+        self._binding.add(pod.uid)
+
+        def answer(result: Result) -> None:
+            self._binding.discard(pod.uid)
+            if not isinstance(result, ApiError):
+                self._bound(pod, demand, result.revision)
+                return
+            self.release(demand)
+            if not isinstance(result, NotFound | Conflict):
+                log.warning("%s: cannot be bound, trying again: %s", pod.key, result)
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.add, pod)
+            self._not_bound(pod.uid)
+
+        binding = Bind(pod.key, self._node().name, pod.uid)
+        self._writer.submit(binding, answer, pod.metadata)
+
+
+def _may_be_placed(pod: NodePod) -> bool:
+    spec = pod.spec
+    return not (
+        spec.scheduling_gates or spec.scheduler_name != _OUR_SCHEDULER or pod.metadata.deleting
+    )
+
+
+def _candidate(pod: NodePod) -> Candidate:
+    """Raises BadQuantity."""
+    created_at = pod.metadata.creation_timestamp or _LONG_AGO
+    return Candidate(pod.uid, pod.spec, demand_of(pod.spec), created_at)

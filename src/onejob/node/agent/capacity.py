@@ -1,0 +1,67 @@
+"""What this machine has, and what a Pod asks of it, in plain numbers."""
+
+import os
+from collections.abc import Mapping
+
+from onejob.objects.pod_spec import Container, NodePodSpec, QuantityText
+from onejob.planning.pod.lifecycle import is_sidecar
+from onejob.planning.pod.placement import Amounts, pod_demand
+from onejob.wire.quantity import BadQuantity, parse_quantity
+
+#: Upstream's default, and enough for what its tests ask of a node.
+MAX_PODS = 110
+#: For nodes whose Pods are not real, and so need no room.
+BOUNDLESS: Amounts = {"cpu": 10**9, "memory": 2**60, "ephemeral-storage": 2**60, "pods": 10**9}
+
+
+def machine_capacity() -> dict[str, int]:
+    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    disk = os.statvfs("/")
+    return {
+        "cpu": (os.cpu_count() or 1) * 1000,
+        "memory": pages * page_bytes,
+        "ephemeral-storage": disk.f_blocks * disk.f_frsize,
+        "pods": MAX_PODS,
+    }
+
+
+def read_amounts(quantities: Mapping[str, QuantityText]) -> dict[str, int]:
+    """CPU in thousandths, everything else in units. Raises BadQuantity, naming the resource."""
+    amounts = {}
+    for name, text in quantities.items():
+        try:
+            quantity = parse_quantity(text)
+        except BadQuantity as error:
+            raise BadQuantity(f"{name}: {error}") from error
+        amounts[name] = quantity.milli if name == "cpu" else quantity.whole
+    return amounts
+
+
+def write_amounts(amounts: Amounts) -> dict[str, str]:
+    return {name: _text(name, amount) for name, amount in amounts.items()}
+
+
+def demand_of(spec: NodePodSpec) -> dict[str, int]:
+    """Raises BadQuantity."""
+    if len(spec.containers) == 1 and not spec.init_containers and not spec.overhead:
+        return {**_requests(spec.containers[0]), "pods": 1}
+    return pod_demand(
+        [_requests(container) for container in spec.containers],
+        [(_requests(container), is_sidecar(container)) for container in spec.init_containers],
+        read_amounts(spec.overhead),
+    )
+
+
+def _requests(container: Container) -> dict[str, int]:
+    resources = container.resources
+    if not resources.limits and not resources.requests:
+        return {}
+    return read_amounts({**resources.limits, **resources.requests})
+
+
+def _text(name: str, amount: int) -> str:
+    if name == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if name in ("memory", "ephemeral-storage") and amount % 1024 == 0:
+        return f"{amount // 1024}Ki"
+    return str(amount)

@@ -1,0 +1,122 @@
+"""Lifecycle hooks: a word with a container right after its start and right before its stop.
+
+As with the kubelet, a container is not said to run before its postStart hook is done and is
+stopped if that fails; a preStop hook spends the grace period, and is never given more.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+
+from onejob.clock import Clock
+from onejob.node.agent.probe_checks import Answer, ask
+from onejob.node.runtime import AttemptRef, Runtime
+from onejob.objects.pod_spec import Container, Handler, NodePod
+
+#: The Pod, and the reason and message of an event about it.
+Warn = Callable[[NodePod, str, str], None]
+
+#: The kubelet's: what a container gets to stop in, however long its hook took.
+_LEAST_GRACE_SECONDS = 2.0
+#: How long a hook waits that the node could not even try to run.
+_RETRY_SECONDS = 1.0
+
+
+class Hooks:
+    def __init__(self, runtime: Runtime, clock: Clock, warn: Warn) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._warn = warn
+        self._tasks: dict[AttemptRef, asyncio.Task[None]] = {}
+        #: Those of whom the preStop hook was begun.
+        self._parting: set[AttemptRef] = set()
+
+    def after_start(
+        self, pod: NodePod, container: Container, ref: AttemptRef, done: Callable[[bool], None]
+    ) -> bool:
+        """Begin the postStart hook, and tell whether it succeeded when it is done; False if there
+        is none."""
+        hook = None if container.lifecycle is None else container.lifecycle.post_start
+        if hook is None or self._runtime.simulated:
+            return False
+        self._begin(ref, self._greet(pod, container, ref, hook, done))
+        return True
+
+    def stop(self, pod: NodePod, ref: AttemptRef, grace_seconds: float) -> None:
+        """Stop a container, after its preStop hook if it has one. Whoever has to ask twice has
+        less patience: then the hook is not waited for."""
+        again = self._cancel(ref) and ref in self._parting
+        container = pod.container(ref.container)
+        lifecycle = None if container is None else container.lifecycle
+        hook = None if lifecycle is None else lifecycle.pre_stop
+        if (
+            container is None
+            or hook is None
+            or grace_seconds <= 0
+            or again
+            or self._runtime.simulated
+        ):
+            self._runtime.stop(ref, grace_seconds)
+            return
+        self._parting.add(ref)
+        self._begin(ref, self._part(pod, container, ref, hook, grace_seconds))
+
+    def forget(self, uid: str) -> None:
+        for ref in [ref for ref in (*self._tasks, *self._parting) if ref.uid == uid]:
+            self._cancel(ref)
+            self._parting.discard(ref)
+
+    def close(self) -> None:
+        for ref in list(self._tasks):
+            self._cancel(ref)
+
+    async def _greet(
+        self,
+        pod: NodePod,
+        container: Container,
+        ref: AttemptRef,
+        hook: Handler,
+        done: Callable[[bool], None],
+    ) -> None:
+        answer = await self._perform(pod, container, ref, hook, math.inf)
+        if not answer.ok and self._runtime.running(ref):
+            self._warn(pod, "FailedPostStartHook", f"PostStartHook failed: {answer.why}")
+        done(answer.ok)
+
+    async def _part(
+        self, pod: NodePod, container: Container, ref: AttemptRef, hook: Handler, grace: float
+    ) -> None:
+        began = self._clock.monotonic()
+        answer = await self._perform(pod, container, ref, hook, grace)
+        if not answer.ok and self._runtime.running(ref):
+            self._warn(pod, "FailedPreStopHook", f"PreStopHook failed: {answer.why}")
+        left = grace - (self._clock.monotonic() - began)
+        self._runtime.stop(ref, max(left, _LEAST_GRACE_SECONDS))
+
+    async def _perform(
+        self, pod: NodePod, container: Container, ref: AttemptRef, hook: Handler, seconds: float
+    ) -> Answer:
+        if hook.sleep is not None:
+            await asyncio.sleep(min(hook.sleep.seconds, seconds))
+            return Answer(hook.sleep.seconds <= seconds, "the grace period is over")
+        until = self._clock.monotonic() + seconds
+        answer = await ask(self._runtime, pod, container, ref, hook, seconds)
+        while answer.unasked and self._clock.monotonic() + _RETRY_SECONDS < until:
+            await asyncio.sleep(_RETRY_SECONDS)
+            left = until - self._clock.monotonic()
+            answer = await ask(self._runtime, pod, container, ref, hook, left)
+        # Whoever answers has heard it, whatever the answer says.
+        return Answer(True) if answer.status else answer
+
+    def _begin(self, ref: AttemptRef, doing: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(doing)
+        self._tasks[ref] = task
+        task.add_done_callback(lambda _: self._ended(ref, task))
+
+    def _ended(self, ref: AttemptRef, task: "asyncio.Task[None]") -> None:
+        if self._tasks.get(ref) is task:
+            del self._tasks[ref]
+
+    def _cancel(self, ref: AttemptRef) -> bool:
+        task = self._tasks.pop(ref, None)
+        return task is not None and task.cancel()

@@ -1,0 +1,129 @@
+"""One question to a container: by a command, over HTTP or gRPC, or just a connection."""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import Protocol
+
+from onejob.node.agent.grpc_health import health
+from onejob.node.runtime import AttemptRef, Runtime
+from onejob.node.supervisor.pressure import DESCRIPTORS, MEMORY, pressure_of
+from onejob.objects.pod_spec import (
+    Container,
+    ExecAction,
+    GrpcAction,
+    HttpGetAction,
+    NodePod,
+    PortName,
+    Probe,
+    TcpSocketAction,
+)
+
+
+class Question(Protocol):
+    """A probe or a lifecycle hook: one of these is set."""
+
+    @property
+    def exec(self) -> ExecAction | None: ...
+    @property
+    def http_get(self) -> HttpGetAction | None: ...
+    @property
+    def tcp_socket(self) -> TcpSocketAction | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    ok: bool
+    why: str = ""
+    #: Of an answer over HTTP.
+    status: int = 0
+    #: The node was short of something, and nothing was asked: it says nothing of the container.
+    unasked: bool = False
+
+
+async def check(
+    runtime: Runtime, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe
+) -> Answer:
+    """Never raises for what a container does, or does not."""
+    seconds = max(probe.timeout_seconds, 1)
+    if probe.grpc is not None:
+        return await _ask_for_health(probe.grpc, seconds)
+    return await ask(runtime, pod, container, ref, probe, seconds)
+
+
+async def ask(
+    runtime: Runtime,
+    pod: NodePod,
+    container: Container,
+    ref: AttemptRef,
+    question: Question,
+    seconds: float,
+) -> Answer:
+    if question.exec is not None:
+        result = await runtime.run_command(pod, ref, question.exec.command, seconds)
+        why = result.output.strip() or f"exit code {result.code}"
+        return Answer(result.code == 0, why, unasked=bool(result.pressure))
+    try:
+        async with asyncio.timeout(seconds):
+            if question.http_get is not None:
+                return await _get(container, question.http_get)
+            if question.tcp_socket is not None:
+                action = question.tcp_socket
+                _, writer = await asyncio.open_connection(
+                    action.host or "127.0.0.1", _port(container, action.port)
+                )
+                writer.close()
+                return Answer(True)
+    except TimeoutError:
+        return Answer(False, f"no answer within {seconds:g} s")
+    except (OSError, ValueError) as error:
+        return _not_answered(error)
+    return Answer(False, "nothing is asked for")
+
+
+def _not_answered(error: Exception) -> Answer:
+    return Answer(False, str(error), unasked=pressure_of(error) in (DESCRIPTORS, MEMORY))
+
+
+async def _ask_for_health(action: GrpcAction, seconds: float) -> Answer:
+    try:
+        async with asyncio.timeout(seconds):
+            status = await health("127.0.0.1", action.port, action.service)
+    except TimeoutError:
+        return Answer(False, f"no answer within {seconds:g} s")
+    except (OSError, ValueError) as error:
+        return _not_answered(error)
+    return Answer(status == "SERVING", f'service unhealthy (responded with "{status}")')
+
+
+async def _get(container: Container, action: HttpGetAction) -> Answer:
+    host, port = action.host or "127.0.0.1", _port(container, action.port)
+    # As the kubelet does, certificates are not checked: the question is only whether it answers.
+    tls = _unchecked_tls() if action.scheme == "HTTPS" else None
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+    headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/onejob", "Connection": "close"}
+    headers |= {header.name: header.value for header in action.http_headers}
+    lines = [f"GET {action.path or '/'} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    status = (await reader.readline()).split()
+    writer.close()
+    if len(status) < 2 or not status[1].isdigit():
+        return Answer(False, "not an HTTP answer")
+    code = int(status[1])
+    return Answer(200 <= code < 400, f"HTTP probe failed with statuscode: {code}", code)
+
+
+def _unchecked_tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _port(container: Container, port: PortName) -> int:
+    if isinstance(port, int):
+        return port
+    for declared in container.ports:
+        if declared.name == port:
+            return declared.container_port
+    return int(port)

@@ -1,0 +1,185 @@
+"""Says of Pods that wait for a node why they do: a condition and an event, as a scheduler would.
+
+Said once per reason, and never at the cost of those that run: only a Pod that has waited for a
+while is written to, and only so many in a second, taken from all owners in turn.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from onejob.client.base import Patch, Result
+from onejob.client.events import EventRecorder, about
+from onejob.clock import Clock
+from onejob.node.agent.writer import Writer
+from onejob.objects.pod_spec import NodePod
+from onejob.wire.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+#: One that waits for room may get it at any moment; one that does not fit need not be waited for.
+ROOM_PATIENCE_SECONDS = 1.0
+#: Each costs two writes and slows its Pod's binding down.
+MOST_AT_ONCE = 50
+_PERIOD_SECONDS = 1.0
+#: How often the reasons of those that still wait are looked at again.
+_REVIEW_SECONDS = 300.0
+
+#: Why a Pod is not placed now, by its UID; "" if that is about to change.
+Why = Callable[[str], str]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    pod: NodePod
+    due: float
+
+
+class UnplacedPods:
+    def __init__(
+        self,
+        writer: Writer,
+        recorder: EventRecorder,
+        clock: Clock,
+        reasons: Callable[[], Why],
+    ) -> None:
+        """`reasons` says why Pods are not placed, as things are when it is called."""
+        self._writer = writer
+        self._recorder = recorder
+        self._clock = clock
+        self._reasons = reasons
+        #: Pods to be looked at, by the UID of their owner, in the order in which they came.
+        self._waiting: dict[str, dict[str, _Waiting]] = {}
+        #: What each was told last, and as what Pod.
+        self._told: dict[str, tuple[NodePod, str]] = {}
+        self._timer: asyncio.Handle | None = None
+        #: When it rings. What uvloop makes of a timer that is due at once does not tell.
+        self._timer_due = 0.0
+        self._next_report = 0.0
+        self._next_review = 0.0
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def add(self, pod: NodePod, misfit: str) -> None:
+        """A Pod, new or changed, is not placed: because it does not fit the node, or, if that
+        is "", because it has to wait for room."""
+        uid = pod.uid
+        text = self._told[uid][1] if uid in self._told else _said_before(pod)
+        if text:
+            self._told[uid] = pod, text
+            if misfit in ("", text):
+                # Also the news of our own write.
+                return
+        of_owner = self._waiting.setdefault(_owner(pod), {})
+        if (known := of_owner.get(uid)) is not None:
+            known.pod = pod
+            return
+        due = asyncio.get_running_loop().time() + (0 if misfit else ROOM_PATIENCE_SECONDS)
+        of_owner[uid] = _Waiting(pod, due)
+        self._set_timer(due)
+
+    def review_soon(self) -> None:
+        """The node has changed, and with it perhaps the reasons."""
+        if self._told:
+            self._next_review = 0.0
+            self._set_timer(0.0)
+
+    def drop(self, pod: NodePod) -> None:
+        self._told.pop(pod.uid, None)
+        owner = _owner(pod)
+        if (of_owner := self._waiting.get(owner)) is not None:
+            of_owner.pop(pod.uid, None)
+            if not of_owner:
+                del self._waiting[owner]
+
+    def tell(self, pod: NodePod, why: str) -> None:
+        """At once."""
+        if (said := self._told.get(pod.uid)) is not None and said[1] == why:
+            return
+        self._told[pod.uid] = pod, why
+        what = about("v1", "Pod", pod.metadata)
+        self._recorder.record(what, "Warning", "FailedScheduling", why)
+        condition = {
+            "type": "PodScheduled",
+            "observedGeneration": pod.metadata.generation,
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": why,
+            "lastTransitionTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        patch = Patch(pod.key, msgspec.json.encode(body), subresource="status")
+        self._writer.submit(patch, _written, pod.metadata)
+
+    def _set_timer(self, due: float) -> None:
+        """Reports are at least a period apart."""
+        at = max(due, self._next_report)
+        if self._timer is not None:
+            if self._timer_due <= at:
+                return
+            self._timer.cancel()
+        self._timer_due = at
+        self._timer = asyncio.get_running_loop().call_at(at, self._report)
+
+    def _report(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._timer = None
+        why = self._reasons()
+        if now >= self._next_review:
+            self._review(why, now)
+        for waiting in self._take_due(now):
+            if text := why(waiting.pod.uid):
+                self.tell(waiting.pod, text)
+                self._next_report = now + _PERIOD_SECONDS
+        if self._waiting:
+            self._set_timer(min(next(iter(pods.values())).due for pods in self._waiting.values()))
+        elif self._told:
+            self._set_timer(self._next_review)
+
+    def _take_due(self, now: float) -> Iterator[_Waiting]:
+        """Of each owner the one that came first, then of each the second, and so on."""
+        taken = 0
+        owners = deque(self._waiting)
+        while owners and taken < MOST_AT_ONCE:
+            owner = owners.popleft()
+            uid, first = next(iter(self._waiting[owner].items()))
+            if first.due > now:
+                continue
+            of_owner = self._waiting.pop(owner)
+            del of_owner[uid]
+            if of_owner:
+                # Behind all others, also in the next report.
+                self._waiting[owner] = of_owner
+                owners.append(owner)
+            taken += 1
+            yield first
+
+    def _review(self, why: Why, now: float) -> None:
+        self._next_review = now + _REVIEW_SECONDS
+        for uid, (pod, text) in self._told.items():
+            if why(uid) not in ("", text):
+                self._waiting.setdefault(_owner(pod), {}).setdefault(uid, _Waiting(pod, now))
+
+
+def _owner(pod: NodePod) -> str:
+    references = pod.metadata.owner_references
+    return references[0].uid if references else pod.uid
+
+
+def _said_before(pod: NodePod) -> str:
+    """What an earlier life of this node told the Pod."""
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message
+    return ""
+
+
+def _written(result: Result) -> None:
+    if isinstance(result, ApiError):
+        log.info("%s", result)

@@ -1,0 +1,282 @@
+"""Reads what `onejob.node.supervisor.capture` wrote: whole, the tail, since a time, or live."""
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from datetime import MAXYEAR, UTC, datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO
+
+from onejob.node.supervisor.paths import open_regular
+from onejob.wire.requests import LogOptions
+
+_POLL_SECONDS = 0.1
+#: At first and after each line: who has just begun or spoken may soon speak again, or end.
+_SHORTEST_POLL_SECONDS = 0.01
+#: Read between two turns of the loop: some milliseconds' work if all lines are short.
+_CHUNK_BYTES = 1 << 16
+#: As much of a log's end holds any termination message.
+_LAST_WORDS_BYTES = 1 << 18
+_AFTER_ALL_TIMES = b"~"
+_STAMP_BYTES = len(b"2026-01-01T00:00:00.000000000Z")
+
+
+def log_path(data_dir: Path, uid: str, container: str, attempt: int) -> Path:
+    """Where the supervisor writes what an attempt at running a container says."""
+    return Path(log_name(data_dir, uid, container, attempt))
+
+
+def log_name(data_dir: Path, uid: str, container: str, attempt: int) -> str:
+    """The same for those who only pass it on: a `Path` takes longer to make than to say."""
+    return f"{data_dir}/pods/{uid}/logs/{container}/{attempt}.log"
+
+
+async def read_logs(
+    path: Path, options: LogOptions, now: datetime, running: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """Pieces of text, lines whole unless the container left one unfinished or a limit cut it.
+
+    With `follow` it goes on until `running` says no and everything was read.
+    """
+    left = options.limit_bytes
+    reader = _Reader(path, _since(options, now), timestamps=options.timestamps)
+    pause = _SHORTEST_POLL_SECONDS
+    # Asked before reading: what was written by then is read, so nothing is missed at the end.
+    more = options.follow and running()
+    pieces = reader.from_line(options.tail_lines)
+    while True:
+        for piece in pieces:
+            if left is not None:
+                piece = piece[:left]
+                left -= len(piece)
+            if piece:
+                pause = _SHORTEST_POLL_SECONDS
+                yield piece
+            if left == 0:
+                return
+            # A long log must not keep the server from anything else.
+            await asyncio.sleep(0)
+        if not more:
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _POLL_SECONDS)
+        more = running()
+        pieces = reader.news()
+
+
+def last_words(path: Path, max_lines: int, max_bytes: int) -> str:
+    """The end of a log, for a termination message. However long its lines are, no more is read
+    than may hold so many bytes."""
+    text = b""
+    for file in reversed(_files(path)):
+        with _opened(file) as stream:
+            start = max(stream.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES, 0)
+            stream.seek(start)
+            records = stream.read(_LAST_WORDS_BYTES).split(b"\n")
+        # The first may be the end of one that begins before.
+        part = _Reader(path, b"", timestamps=False).render(records[1:] if start else records)
+        text = part + text
+        if start or len(text) >= max_bytes:
+            break
+    lines = text[-max_bytes:].split(b"\n")
+    wanted = max_lines + 1 if lines[-1] == b"" else max_lines
+    return b"\n".join(lines[-wanted:]).decode("utf-8", "replace")
+
+
+class _Reader:
+    """Follows one log through its rotations by keeping the file open that it reads."""
+
+    def __init__(self, path: Path, since: bytes, *, timestamps: bool) -> None:
+        self._path = path
+        self._since = since
+        self._timestamps = timestamps
+        self._fd = -1
+        self._inode = 0
+        self._rest = b""
+        self._line_open = False
+
+    def __del__(self) -> None:
+        self._close()
+
+    def from_line(self, tail_lines: int | None) -> Iterator[bytes]:
+        """All there is, or its last lines. Pieces may be empty: then time has passed."""
+        streams = _open_files(self._path)
+        try:
+            first, start = 0, 0
+            if tail_lines is not None and streams:
+                first, start = yield from _tail_start(streams, tail_lines)
+            for stream in streams[first:]:
+                stream.seek(start)
+                start = 0
+                while chunk := stream.read(_CHUNK_BYTES):
+                    yield self.render(self._records(chunk))
+            if streams and _is_at(streams[-1], self._path):
+                self._fd = os.dup(streams[-1].fileno())
+                self._inode = os.fstat(self._fd).st_ino
+        finally:
+            for stream in streams:
+                stream.close()
+        yield from self.news()
+
+    def news(self) -> Iterator[bytes]:
+        """What was written since the last call."""
+        while True:
+            if self._fd < 0 and not self._open():
+                return
+            while chunk := os.read(self._fd, _CHUNK_BYTES):
+                yield self.render(self._records(chunk))
+            if not self._rotated():
+                return
+            self._close()
+
+    def _records(self, chunk: bytes) -> list[bytes]:
+        *records, self._rest = (self._rest + chunk).split(b"\n")
+        return records
+
+    def render(self, records: list[bytes]) -> bytes:
+        pieces = []
+        for record in records:
+            stamp, tag, text = record[:_STAMP_BYTES], record[_STAMP_BYTES : _STAMP_BYTES + 3], b""
+            if tag not in (b" F ", b" P "):
+                # Cut short when a disk was full.
+                continue
+            if stamp < self._since:
+                continue
+            text = record[_STAMP_BYTES + 3 :]
+            if self._timestamps and not self._line_open:
+                pieces.append(stamp + b" ")
+            pieces.append(text)
+            self._line_open = tag == b" P "
+            if not self._line_open:
+                pieces.append(b"\n")
+        return b"".join(pieces)
+
+    def _open(self) -> bool:
+        try:
+            self._fd = open_regular(str(self._path), os.O_RDONLY)
+        except OSError:
+            # Not there yet, or the container put something else in its place.
+            return False
+        self._inode = os.fstat(self._fd).st_ino
+        return True
+
+    def _rotated(self) -> bool:
+        try:
+            return os.stat(self._path).st_ino != self._inode
+        except FileNotFoundError:
+            return False
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _files(path: Path) -> list[Path]:
+    """The pieces of a rotated log, oldest first."""
+    numbered = []
+    for file in path.parent.glob(path.name + ".*"):
+        suffix = file.name[len(path.name) + 1 :]
+        if suffix.isdigit():
+            numbered.append((int(suffix), file))
+    files = [file for _, file in sorted(numbered, reverse=True)]
+    return [file for file in (*files, path) if _is_regular(file)]
+
+
+def _is_regular(file: Path) -> bool:
+    try:
+        return stat.S_ISREG(file.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _opened(file: Path) -> BinaryIO:
+    return open(open_regular(str(file), os.O_RDONLY), "rb")
+
+
+def _open_files(path: Path) -> list[BinaryIO]:
+    """The pieces of a log, oldest first, each once however they are renamed meanwhile."""
+    streams: dict[int, BinaryIO] = {}
+    for file in reversed(_files(path)):
+        try:
+            stream = _opened(file)
+        except OSError:
+            # Rotated meanwhile, or the container put something else in its place.
+            continue
+        inode = os.fstat(stream.fileno()).st_ino
+        if inode in streams:
+            stream.close()
+        else:
+            streams[inode] = stream
+    return list(reversed(streams.values()))
+
+
+def _is_at(stream: BinaryIO, path: Path) -> bool:
+    try:
+        return os.fstat(stream.fileno()).st_ino == os.stat(path).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _tail_start(streams: list[BinaryIO], lines: int) -> Generator[bytes, None, tuple[int, int]]:
+    """In which file, and where in it, the last lines begin: found from the end, block by block.
+    What it yields is nothing but turns."""
+    if lines == 0:
+        return len(streams) - 1, streams[-1].seek(0, os.SEEK_END)
+    #: How many ends of lines to go back; known once the last record was seen.
+    wanted: int | None = None
+    for number in reversed(range(len(streams))):
+        for position, records in _blocks_backwards(streams[number]):
+            ends = [at for at, record in enumerate(records) if _is_final(record)]
+            if wanted is None and records:
+                # An unfinished last line is one of those wanted.
+                wanted = lines + 1 if _is_final(records[-1]) else lines
+            if wanted is not None:
+                if len(ends) >= wanted:
+                    before = records[: ends[-wanted] + 1]
+                    return number, position + sum(map(len, before)) + len(before)
+                wanted -= len(ends)
+            yield b""
+    return 0, 0
+
+
+def _blocks_backwards(stream: BinaryIO) -> Iterator[tuple[int, list[bytes]]]:
+    """From the last block to the first: the whole records that begin in it, and where the first
+    of them does."""
+    position = stream.seek(0, os.SEEK_END)
+    cut = b""
+    while position > 0:
+        size = min(_CHUNK_BYTES, position)
+        position -= size
+        stream.seek(position)
+        data = stream.read(size) + cut
+        records = data.split(b"\n")
+        # Behind the last line end is nothing, or what is still being written.
+        records.pop()
+        if position == 0:
+            yield position, records
+        elif records:
+            head = records.pop(0)
+            cut = head + b"\n"
+            yield position + len(cut), records
+        else:
+            cut = data
+
+
+def _is_final(record: bytes) -> bool:
+    return record[_STAMP_BYTES : _STAMP_BYTES + 3] == b" F "
+
+
+def _since(options: LogOptions, now: datetime) -> bytes:
+    """As text to compare times with. Before all times is all, after all times is nothing."""
+    moment = options.since_time
+    try:
+        if options.since_seconds is not None:
+            moment = now - timedelta(seconds=options.since_seconds)
+        if moment is None:
+            return b""
+        return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26].encode()
+    except OverflowError:
+        future = moment is not None and moment.year == MAXYEAR
+        return _AFTER_ALL_TIMES if future else b""

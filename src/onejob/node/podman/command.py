@@ -1,0 +1,241 @@
+"""The arguments with which the engine makes one container as its Pod asks. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onejob.node.podman.engine import Abilities
+from onejob.node.podman.images import ImageFacts
+from onejob.node.podman.records import (
+    ATTEMPT,
+    BOOT,
+    CONTAINER,
+    DATA_DIR,
+    MESSAGE_POLICY,
+    POD,
+    POD_UID,
+    STOP_SIGNAL,
+)
+from onejob.node.process.mounts import Mount
+from onejob.node.runtime import AttemptRef
+from onejob.node.setup.environment import ConfigProblem, expand_all
+from onejob.objects.pod_spec import Container, NodePod, Profile
+from onejob.planning.pod.security import root_refusal
+from onejob.wire.quantity import BadQuantity, parse_quantity
+
+#: As the kubelet rotates: the engine keeps one file of this size, we keep five.
+_LOG_BYTES = 10 * 1024 * 1024
+_HOSTNAME_LENGTH = 63
+
+#: Variables that would mean something to the engine's client itself, by how they begin.
+_ENGINES_OWN = (
+    "BUILDAH_", "CONTAINER", "CONMON_", "DBUS_", "DOCKER_", "GLIBC_", "GO", "HOME", "LD_",
+    "LISTEN_", "MALLOC_", "NOTIFY_", "PATH", "PODMAN_", "REGISTRY_", "SSL_", "STORAGE_", "TMPDIR",
+    "XDG_", "_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Surrounding:
+    """What a container gets from the node rather than from its Pod."""
+
+    data_dir: str
+    boot_id: str
+    abilities: Abilities = field(default_factory=Abilities)
+    #: As given by the user: networks, ulimits, another OCI runtime.
+    options: tuple[str, ...] = ()
+    is_docker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """`env` holds values that belong in no argument list, which every user may read."""
+
+    arguments: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def container_name(ref: AttemptRef) -> str:
+    """One per attempt: the engine refuses a second container of the same name."""
+    return f"onejob-{ref.uid}-{ref.container}-{ref.attempt}"
+
+
+def run_request(
+    pod: NodePod,
+    container: Container,
+    ref: AttemptRef,
+    *,
+    env: Mapping[str, str],
+    mounts: Sequence[Mount],
+    image: ImageFacts,
+    log_file: Path,
+    around: Surrounding,
+) -> RunRequest:
+    """Raises ConfigProblem."""
+    _refuse_root(pod, container, image)
+    env_arguments, client_env = pass_environment(env)
+    arguments = [
+        "--detach",
+        "--pull=never",
+        f"--name={container_name(ref)}",
+        *_labels(pod, container, ref, image, around),
+        *_identity(pod, container, image),
+        *security_arguments(pod, container, is_docker=around.is_docker),
+        *_limits(container, around.abilities),
+        *env_arguments,
+        *(_volume(mount) for mount in mounts),
+        *_hosts(pod),
+        f"--hostname={_hostname(pod)}",
+        f"--stop-timeout={max(pod.spec.termination_grace_period_seconds, 0)}",
+        # The Pod's probes say what healthy means, not the image.
+        "--no-healthcheck",
+        *_logging(log_file, around),
+    ]
+    if container.working_dir:
+        arguments.append(f"--workdir={container.working_dir}")
+    if pod.spec.host_network and not any(o.startswith("--net") for o in around.options):
+        arguments.append("--network=host")
+    arguments += around.options
+    command = expand_all((*container.command, *container.args), env)
+    if container.command:
+        arguments.append(f"--entrypoint={command.pop(0)}")
+    # Whatever the image is called, it is no option.
+    return RunRequest((*arguments, "--", container.image, *command), client_env)
+
+
+def pass_environment(env: Mapping[str, str]) -> tuple[list[str], Mapping[str, str]]:
+    """Arguments, and variables of the client that these take values from.
+
+    Values may be secret, so they go through the client's environment; only where a variable
+    would change what the client does, or the client would misread its name, as an argument.
+    """
+    arguments, inherited = [], {}
+    for name, value in env.items():
+        if name.startswith(_ENGINES_OWN) or name.lower().endswith("_proxy") or "*" in name:
+            arguments.append(f"--env={name}={value}")
+        else:
+            arguments.append(f"--env={name}")
+            inherited[name] = value
+    return arguments, inherited
+
+
+def _labels(
+    pod: NodePod, container: Container, ref: AttemptRef, image: ImageFacts, around: Surrounding
+) -> list[str]:
+    labels = {
+        DATA_DIR: around.data_dir,
+        POD: f"{pod.metadata.namespace}/{pod.metadata.name}",
+        POD_UID: ref.uid,
+        CONTAINER: ref.container,
+        ATTEMPT: str(ref.attempt),
+        BOOT: around.boot_id,
+        MESSAGE_POLICY: container.termination_message_policy,
+    }
+    if image.stop_signal:
+        labels[STOP_SIGNAL] = image.stop_signal
+    return [f"--label={name}={value}" for name, value in labels.items()]
+
+
+def _identity(pod: NodePod, container: Container, image: ImageFacts) -> list[str]:
+    own, shared = container.security_context, pod.spec.security_context
+    user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
+    group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
+    arguments = []
+    if group is not None:
+        name = image.user.partition(":")[0] or "0"
+        arguments.append(f"--user={name if user is None else user}:{group}")
+    elif user is not None:
+        arguments.append(f"--user={user}")
+    groups = [*([] if shared.fs_group is None else [shared.fs_group]), *shared.supplemental_groups]
+    return [*arguments, *(f"--group-add={number}" for number in groups)]
+
+
+def _refuse_root(pod: NodePod, container: Container, image: ImageFacts) -> None:
+    name = image.user.partition(":")[0] or "0"
+    number = int(name) if name.isdigit() else None
+    refused = root_refusal(pod, container, default_user=number, user_name=name)
+    if refused is not None:
+        raise ConfigProblem(refused.message, refused.reason)
+
+
+def security_arguments(pod: NodePod, container: Container, *, is_docker: bool) -> list[str]:
+    """The securityContext, for the engine to enforce."""
+    own, shared = container.security_context, pod.spec.security_context
+    arguments = [f"--sysctl={item.name}={item.value}" for item in shared.sysctls]
+    if pod.spec.host_pid:
+        arguments.append("--pid=host")
+    if own.privileged:
+        arguments.append("--privileged")
+    if own.capabilities is not None:
+        arguments += [f"--cap-drop={name}" for name in own.capabilities.drop]
+        arguments += [f"--cap-add={name}" for name in own.capabilities.add]
+    if own.read_only_root_filesystem:
+        # Podman would put a tmpfs over /tmp and the like, which Kubernetes does not.
+        arguments += ["--read-only", *([] if is_docker else ["--read-only-tmpfs=false"])]
+    options = []
+    if own.allow_privilege_escalation is False:
+        options.append("no-new-privileges")
+    options += _profile("seccomp", own.seccomp_profile or shared.seccomp_profile, _SECCOMP_FOLDER)
+    options += _profile("apparmor", own.app_armor_profile or shared.app_armor_profile, "")
+    labels = own.se_linux_options or shared.se_linux_options
+    options += [f"label={name}:{value}" for name, value in labels.items()]
+    if own.proc_mount == "Unmasked":
+        options.append("systempaths=unconfined" if is_docker else "unmask=ALL")
+    return [*arguments, *(f"--security-opt={option}" for option in options)]
+
+
+#: Where the kubelet looks for profiles that a Pod names.
+_SECCOMP_FOLDER = "/var/lib/kubelet/seccomp/"
+
+
+def _profile(kind: str, profile: Profile | None, folder: str) -> list[str]:
+    if profile is None or profile.type not in ("Unconfined", "Localhost"):
+        # What the engine does by itself is its default profile.
+        return []
+    if profile.type == "Unconfined":
+        return [f"{kind}=unconfined"]
+    return [f"{kind}={folder}{profile.localhost_profile}"]
+
+
+def _limits(container: Container, abilities: Abilities) -> list[str]:
+    limits, arguments = container.resources.limits, []
+    try:
+        if "memory" in limits and abilities.memory:
+            arguments.append(f"--memory={parse_quantity(limits['memory']).nanos // 10**9}b")
+        if "cpu" in limits and abilities.cpus:
+            milli = parse_quantity(limits["cpu"]).nanos // 10**6
+            arguments.append(f"--cpus={milli / 1000:g}")
+    except BadQuantity as error:
+        raise ConfigProblem(f"limits of container {container.name}: {error}") from error
+    return arguments
+
+
+def _volume(mount: Mount) -> str:
+    for path in (mount.source, mount.target):
+        # What stands behind a colon would be another path, or options.
+        if ":" in path:
+            raise ConfigProblem(f'the engine cannot mount "{path}": its path has a colon')
+    return f"--volume={mount.source}:{mount.target}{':ro' if mount.read_only else ''}"
+
+
+def _hosts(pod: NodePod) -> list[str]:
+    return [
+        f"--add-host={name}:{alias.ip}"
+        for alias in pod.spec.host_aliases
+        for name in alias.hostnames
+    ]
+
+
+def _logging(log_file: Path, around: Surrounding) -> list[str]:
+    if around.is_docker:
+        return ["--log-driver=json-file", f"--log-opt=max-size={_LOG_BYTES}"]
+    return [
+        "--log-driver=k8s-file",
+        f"--log-opt=path={log_file}",
+        f"--log-opt=max-size={_LOG_BYTES}b",
+    ]
+
+
+def _hostname(pod: NodePod) -> str:
+    """Longer names than the kernel takes are cut, as the kubelet does."""
+    return pod.hostname[:_HOSTNAME_LENGTH].rstrip("-.")

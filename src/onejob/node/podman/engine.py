@@ -1,0 +1,283 @@
+"""The container engine's command line: podman, or docker where it says the same things.
+
+Every call is a short-lived client process; what an engine does by itself is heard through one
+`events` stream. Starting a container is the one thing that must never happen twice, so those
+clients hold a lock that outlives us: the next life of the node waits until they are done.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from onejob.node.podman.logs import Teller
+from onejob.node.podman.records import Found, read_containers, read_death
+from onejob.node.runtime import RuntimeUnavailable
+from onejob.node.supervisor.pressure import pressure_of
+
+log = logging.getLogger(__name__)
+
+#: Clients at work at the same time; each costs a few tens of megabytes and most of a core.
+#: Many that start containers must not keep waiting those that ask how others ended.
+_STARTS = 3
+_CALLS = 3
+_PULLS = 2
+_COMMANDS = 8
+#: Longer argument lists are cut into several calls.
+_NAMES_PER_CALL = 100
+#: How long a client of an earlier life may still take to start its container.
+_SETTLE_SECONDS = 120
+_LINE_BYTES = 1 << 20
+
+#: What a client exits with: its own failure, and a program that could not be started.
+CLIENT_FAILED, CANNOT_INVOKE, NOT_FOUND = 125, 126, 127
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    output: bytes
+    complaint: str
+    #: What this machine was short of, so that the client could not even be started.
+    pressure: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What the client says went wrong, without its warnings and its habits of speech."""
+        lines = [line.strip() for line in self.complaint.splitlines() if line.strip()]
+        told = [line.partition("Error: ")[2] for line in lines if line.startswith("Error: ")]
+        text = (told or lines or [f"exit code {self.code}"])[-1]
+        return text.removeprefix("docker: ").removeprefix("Error response from daemon: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """Which limits the engine can enforce on this machine."""
+
+    memory: bool = True
+    cpus: bool = True
+
+
+class Engine:
+    def __init__(self, command: Sequence[str], lock: Path, mark: str) -> None:
+        """`mark` is the label that all containers of this node carry, as NAME=VALUE."""
+        self.command = tuple(command)
+        self.is_docker = os.path.basename(self.command[0]).startswith("docker")
+        self._lock = lock
+        self._mark = mark
+        self._starts = asyncio.Semaphore(_STARTS)
+        self._calls = asyncio.Semaphore(_CALLS)
+        self._pulls = asyncio.Semaphore(_PULLS)
+        self._commands = asyncio.Semaphore(_COMMANDS)
+
+    async def prepare(self) -> Abilities:
+        """Wait for what an earlier life still does. Raises RuntimeUnavailable."""
+        if shutil.which(self.command[0]) is None:
+            raise RuntimeUnavailable(not_installed(self.command[0]))
+        if shutil.which("flock") is None:
+            raise RuntimeUnavailable("flock is not installed: apt install util-linux")
+        answer = await self._call("info", "--format", "{{json .}}")
+        if answer.code:
+            raise RuntimeUnavailable(f"{self.command[0]} does not work: {answer.problem}")
+        self._lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settled = await _client(
+            ["flock", "--exclusive", "--wait", str(_SETTLE_SECONDS), str(self._lock), "true"]
+        )
+        if settled.code:
+            raise RuntimeUnavailable(
+                f"{self.command[0]} is still busy with what an earlier server asked of it"
+            )
+        return _abilities(msgspec.json.decode(answer.output))
+
+    async def containers(self) -> list[Found]:
+        """All containers of this node, in whatever state. Raises RuntimeUnavailable."""
+        answer = await self._call("ps", "--all", "--quiet", "--no-trunc", *self._ours())
+        if answer.code:
+            raise RuntimeUnavailable(f"{self.command[0]} does not work: {answer.problem}")
+        return await self.inspect(answer.output.decode().split())
+
+    async def inspect(self, names: Sequence[str]) -> list[Found]:
+        """Those of the containers that exist. Raises RuntimeUnavailable."""
+        found: list[Found] = []
+        for some in _portions(names):
+            answer = await self._call("container", "inspect", *some)
+            # Only its own word that there is none means so: an engine in trouble knows nothing.
+            if answer.code and "no such" not in answer.complaint.lower():
+                raise RuntimeUnavailable(f"{self.command[0]} does not work: {answer.problem}")
+            try:
+                found.extend(read_containers(answer.output))
+            except msgspec.DecodeError as error:
+                raise RuntimeUnavailable(f"{self.command[0]} talks nonsense: {error}") from error
+        return found
+
+    async def run(self, arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> Answer:
+        """Make and start a container; `env` is added to the client's own environment.
+
+        The container's monitor stays in `folder` and leaves its notes there.
+        """
+        held = ("flock", "--close", "--shared", str(self._lock))
+        async with self._starts:
+            return await _client([*held, *self.command, "run", *arguments], env, folder)
+
+    async def signal(self, name: str, signal: str) -> Answer:
+        # Not in the queue of those that start containers: to stop is more urgent.
+        return await _client([*self.command, "kill", "--signal", signal, name])
+
+    async def remove(self, names: Iterable[str]) -> None:
+        patience = () if self.is_docker else ("--time", "0", "--ignore")
+        for some in _portions(list(names)):
+            answer = await self._call("rm", "--force", "--volumes", *patience, *some)
+            if answer.code and "no such container" not in answer.complaint.lower():
+                log.warning("containers are left behind: %s", answer.problem)
+
+    async def execute(self, name: str, command: Sequence[str]) -> Answer:
+        async with self._commands:
+            return await _client([*self.command, "exec", name, *command])
+
+    async def attend(
+        self, name: str, command: Sequence[str], streams: tuple[int, int, int], *, tty: bool
+    ) -> int:
+        """Run a command in a container on these descriptors, and close them; its exit code."""
+        # A client that owns its terminal hears of new sizes of the window.
+        owner = ("setsid", "--ctty") if tty else ()
+        flags = ("--interactive", "--tty") if tty else ("--interactive",)
+        stdin, stdout, stderr = streams
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *owner, *self.command, "exec", *flags, name, *command,
+                stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=not tty,
+            )  # fmt: skip
+        finally:
+            for descriptor in set(streams):
+                os.close(descriptor)
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            await _put_down(process)
+            raise
+
+    def output_of(self, name: str) -> Teller:
+        return Teller(
+            follow=(*self.command, "logs", "--timestamps", "--follow", name),
+            whole=(*self.command, "logs", "--timestamps", name),
+        )
+
+    async def image(self, name: str) -> Answer:
+        return await self._call("image", "inspect", "--", name)
+
+    async def pull(self, name: str) -> Answer:
+        async with self._pulls:
+            return await _client([*self.command, "pull", "--quiet", "--", name])
+
+    async def deaths(self, since: datetime) -> AsyncGenerator[str, None]:
+        """The names of containers of this node as they end. Ends when the engine's stream does."""
+        ended = "die" if self.is_docker else "died"
+        wanted = ("--since", str(int(since.timestamp())), "--filter", f"event={ended}")
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.command, "events", "--format", "{{json .}}", *wanted, *self._ours(),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL, start_new_session=True, limit=_LINE_BYTES,
+            )  # fmt: skip
+        except OSError as error:
+            log.warning("cannot listen to %s: %s", self.command[0], error)
+            return
+        assert process.stdout is not None
+        try:
+            async for line in process.stdout:
+                if name := read_death(line):
+                    yield name
+        finally:
+            await _put_down(process)
+
+    async def guard(self) -> asyncio.subprocess.Process:
+        """A watcher of ours that ends all containers of this node, gracefully, when we vanish."""
+        return await asyncio.create_subprocess_exec(
+            "sh", "-c", _GUARD, "sh", str(self._lock), f"label={self._mark}", *self.command,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    async def _call(self, *arguments: str) -> Answer:
+        async with self._calls:
+            return await _client([*self.command, *arguments])
+
+    def _ours(self) -> tuple[str, str]:
+        return ("--filter", f"label={self._mark}")
+
+
+#: Its input ends when we do, however that happens. Each container knows its own grace.
+_GUARD = """
+cat > /dev/null
+lock=$1 filter=$2; shift 2
+flock --exclusive "$lock" true
+"$@" ps --quiet --filter "$filter" | xargs -r "$@" stop
+"$@" ps --all --quiet --filter "$filter" | xargs -r "$@" rm --force --volumes
+"""
+
+
+def not_installed(program: str) -> str:
+    package = "docker.io" if os.path.basename(program).startswith("docker") else program
+    return (
+        f"{program} is not installed: apt install {package}, or use --runtime process, where "
+        "--image-map says what stands in for an image"
+    )
+
+
+async def _client(
+    command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Answer:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, env={**os.environ, **(env or {})}, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
+            cwd=folder,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        # Too long a list of arguments, a zero byte in one, no room for another process.
+        return Answer(CLIENT_FAILED, b"", str(error), pressure_of(error))
+    try:
+        output, complaint = await process.communicate()
+    except asyncio.CancelledError:
+        await _put_down(process)
+        raise
+    assert process.returncode is not None
+    return Answer(process.returncode, output, complaint.decode("utf-8", "replace"))
+
+
+async def _put_down(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+def _portions(names: Sequence[str]) -> Iterable[Sequence[str]]:
+    for start in range(0, len(names), _NAMES_PER_CALL):
+        yield names[start : start + _NAMES_PER_CALL]
+
+
+class _PodmanHost(msgspec.Struct, rename="camel"):
+    cgroup_controllers: list[str] | None = None
+
+
+class _Info(msgspec.Struct):
+    """What `info` tells: podman lists controllers, docker has an answer for each limit."""
+
+    host: _PodmanHost | None = None
+    MemoryLimit: bool = True
+    CpuCfsQuota: bool = True
+
+
+def _abilities(told: object) -> Abilities:
+    info = msgspec.convert(told, _Info)
+    if info.host is None:
+        return Abilities(info.MemoryLimit, info.CpuCfsQuota)
+    controllers = info.host.cgroup_controllers or []
+    return Abilities("memory" in controllers, "cpu" in controllers)

@@ -1,0 +1,157 @@
+"""Getting images: pull policies, one pull for all who wait, and back-off after failures."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from onejob.clock import Clock
+from onejob.node.podman.engine import Answer
+
+#: The kubelet's, per Pod and image.
+FIRST_BACK_OFF_SECONDS = 10.0
+LONGEST_BACK_OFF_SECONDS = 300.0
+
+
+#: Characters of `host:port/path:tag@digest`; the engine looks closer.
+_REFERENCE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]+-]*", re.ASCII)
+
+
+class ImageProblem(Exception):
+    """There is no image to make the container from; the reason is what its state will say."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    #: As in the image's own USER: a name or number, perhaps with a group.
+    user: str = ""
+    stop_signal: str = ""
+
+
+class ImageSource(Protocol):
+    """The part of the engine that knows of images."""
+
+    async def image(self, name: str) -> Answer: ...
+
+    async def pull(self, name: str) -> Answer: ...
+
+
+class Images:
+    def __init__(self, source: ImageSource, clock: Clock) -> None:
+        self._source = source
+        self._clock = clock
+        #: Images that were there when last looked at.
+        self._present: dict[str, ImageFacts] = {}
+        self._pulls: dict[str, asyncio.Task[Answer]] = {}
+        self._failures: dict[tuple[str, str], _Failures] = {}
+
+    async def provide(self, uid: str, image: str, policy: str) -> ImageFacts:
+        """The image, pulled if the policy asks for that. Raises ImageProblem."""
+        if not _REFERENCE.fullmatch(image):
+            # Not left to the engine, which takes some of these for options.
+            raise ImageProblem(
+                "InvalidImageName",
+                f'Failed to apply default image tag "{image}": couldn\'t parse image name '
+                f'"{image}": invalid reference format',
+            )
+        policy = policy or _default_policy(image)
+        facts = None if policy == "Always" else await self._look(image)
+        if facts is not None:
+            return facts
+        if policy == "Never":
+            raise ImageProblem(
+                "ErrImageNeverPull",
+                f'Container image "{image}" is not present with pull policy of Never',
+            )
+        await self._pull(uid, image)
+        facts = await self._look(image)
+        if facts is None:
+            raise ImageProblem("ErrImagePull", f'image "{image}" was pulled but is not there')
+        return facts
+
+    def forget_image(self, image: str) -> None:
+        """The engine said that it no longer has it."""
+        self._present.pop(image, None)
+
+    def forget_pod(self, uid: str) -> None:
+        for key in [key for key in self._failures if key[0] == uid]:
+            del self._failures[key]
+
+    async def close(self) -> None:
+        for pull in self._pulls.values():
+            pull.cancel()
+        await asyncio.gather(*self._pulls.values(), return_exceptions=True)
+
+    async def _look(self, image: str) -> ImageFacts | None:
+        known = self._present.get(image)
+        if known is not None:
+            return known
+        answer = await self._source.image(image)
+        if answer.code:
+            if "invalid reference format" in answer.complaint:
+                raise ImageProblem(
+                    "InvalidImageName",
+                    f'Failed to apply default image tag "{image}": {answer.problem}',
+                )
+            return None
+        facts = _read_facts(answer.output)
+        self._present[image] = facts
+        return facts
+
+    async def _pull(self, uid: str, image: str) -> None:
+        failures = self._failures.get((uid, image))
+        if failures is not None and self._clock.monotonic() < failures.until:
+            raise ImageProblem("ImagePullBackOff", f'Back-off pulling image "{image}"')
+        pull = self._pulls.get(image)
+        if pull is None:
+            pull = asyncio.create_task(self._source.pull(image))
+            self._pulls[image] = pull
+            pull.add_done_callback(lambda _: self._pulls.pop(image, None))
+        # Others may wait for it too: whoever gives up leaves it running.
+        answer = await asyncio.shield(pull)
+        if answer.code:
+            count = failures.count + 1 if failures is not None else 1
+            until = self._clock.monotonic() + back_off_seconds(count)
+            self._failures[uid, image] = _Failures(count, until)
+            raise ImageProblem("ErrImagePull", answer.problem)
+        self._failures.pop((uid, image), None)
+        self._present.pop(image, None)
+
+
+def back_off_seconds(failures: int) -> float:
+    return min(FIRST_BACK_OFF_SECONDS * 2.0 ** min(failures - 1, 16), LONGEST_BACK_OFF_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    count: int
+    until: float
+
+
+def _default_policy(image: str) -> str:
+    """For Pods that did not pass through an API server's defaults."""
+    name, at, _ = image.partition("@")
+    _, colon, tag = name.rpartition(":")
+    tagged = bool(colon) and "/" not in tag
+    return "IfNotPresent" if at or (tagged and tag != "latest") else "Always"
+
+
+class _Config(msgspec.Struct, rename="pascal"):
+    user: str = ""
+    stop_signal: str = ""
+
+
+class _Image(msgspec.Struct, rename="pascal"):
+    config: _Config | None = None
+
+
+def _read_facts(document: bytes) -> ImageFacts:
+    (image,) = msgspec.json.decode(document, type=list[_Image])
+    config = image.config or _Config()
+    return ImageFacts(config.user, config.stop_signal)

@@ -1,0 +1,5 @@
+"""The runtime whose containers are processes of this host.
+
+`runtime` is the entry point; `supervisor_client` talks to `node.supervisor`, the process that
+outlives the server.
+"""

@@ -1,0 +1,550 @@
+"""Containers as processes of this host, owned by the supervisor so that they outlive us.
+
+This module decides what each process shall be (program, environment, identity), has the rest of
+its world made by `furnishing`, and turns what the supervisor tells into the agent's events.
+"""
+
+import asyncio
+import logging
+import math
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from onejob.clock import Clock
+from onejob.node.agent.conditions import NodeCondition, NodeConditions
+from onejob.node.agent.pressure import Pressures, short_of_space
+from onejob.node.agent.settings import NO_SETTINGS, FetchedSettings, fetch_settings
+from onejob.node.images import NoStandIn
+from onejob.node.logs.reading import log_name, log_path, read_logs
+from onejob.node.process.descriptors import Sink
+from onejob.node.process.mounts import ONLY_PROC
+from onejob.node.process.settings import ProcessSettings
+from onejob.node.process.supervisor_client import OLD_SUPERVISOR, SupervisorClient, SupervisorGone
+from onejob.node.runtime import (
+    AttemptRef,
+    CommandResult,
+    Deliver,
+    Ended,
+    Fetch,
+    Hindered,
+    Inheritance,
+    Lost,
+    RuntimeEvent,
+    RuntimeUnavailable,
+    Started,
+    Warned,
+)
+from onejob.node.sessions.exec_session import ExecSession, Finished
+from onejob.node.setup.environment import ConfigProblem, environment, expand_all, settings_used
+from onejob.node.setup.furnishing import Furnishing
+from onejob.node.setup.removal import remove_trees
+from onejob.node.setup.volumes import VolumeProblem, settings_in_volumes
+from onejob.node.supervisor.pressure import DISK, pressure_of
+from onejob.objects.pod_spec import Container, NodePod
+from onejob.planning.pod.lifecycle import Exit
+from onejob.planning.pod.security import (
+    Means,
+    Refused,
+    Rights,
+    not_enforced,
+    rights_of,
+    root_refusal,
+)
+from onejob.wire.requests import LogOptions
+
+log = logging.getLogger(__name__)
+
+#: What a Pod had to itself is cleared away later, with others': nobody waits for that.
+_CLEAR_AWAY_SECONDS = 0.02
+#: How much longer than the longest grace the supervisor may take to end everything.
+_PATIENCE_SECONDS = 10.0
+
+
+class ProcessRuntime:
+    name = "process"
+    simulated = False
+
+    def __init__(self, data_dir: Path, clock: Clock, settings: ProcessSettings) -> None:
+        self._data_dir = data_dir
+        self._directory = data_dir / "supervisor"
+        self._clock = clock
+        self._settings = settings
+        self._deliver: Deliver
+        self._fetch: Fetch
+        self._supervisor = self._new_supervisor()
+        #: Asked for, not yet answered: asked again if the supervisor has to be replaced.
+        self._asked: dict[AttemptRef, dict[str, Any]] = {}
+        self._running: set[AttemptRef] = set()
+        self._furnishing = Furnishing(data_dir, settings, self._isolates, self._remove)
+        self._rubbish: list[str] = []
+        self._outbox: list[dict[str, Any]] = []
+        self._forgotten: list[str] = []
+        #: Over, with all that was theirs still there.
+        self._released: list[str] = []
+        self._clearing: asyncio.TimerHandle | None = None
+        self._flush_due = False
+        #: What waits for its settings to be fetched.
+        self._launching: dict[AttemptRef, asyncio.Task[None]] = {}
+        self._starting_over: asyncio.Task[None] | None = None
+        self._commands: dict[int, asyncio.Future[CommandResult]] = {}
+        self._command_number = 0
+        self._longest_grace = 0
+        self._closing = False
+        self._conditions: NodeConditions | None = None
+        self._pressures = Pressures(self._short_of_space)
+        self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
+
+    def report_to(self, conditions: NodeConditions) -> None:
+        self._conditions = conditions
+        self._pressures.report_to(conditions)
+
+    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+        self._deliver, self._fetch = deliver, fetch
+        try:
+            found = await self._supervisor.connect()
+        except SupervisorGone as error:
+            raise RuntimeUnavailable(str(error)) from error
+        if self._wants_pid_namespaces:
+            await self._report_pid_namespaces(found.pid_namespace_problem)
+        self._pressures.watch_disk()
+        self._furnishing.inherit(found.folders)
+        if self._settings.host_read_only:
+            await self._try_read_only()
+        return Inheritance(
+            [event for record in found.known if (event := self._event(record)) is not None],
+            found.rebooted,
+        )
+
+    async def _try_read_only(self) -> None:
+        """Raises RuntimeUnavailable if containers could change files of this host."""
+        if not self._supervisor.limits_rights:
+            await self._supervisor.close(end=False)
+            raise RuntimeUnavailable(f"--host-fs ro cannot be kept now: {OLD_SUPERVISOR}")
+        request = self._furnishing.empty_request()
+        rights = rights_of(NodePod(), Container(), host_read_only=True)
+        assert isinstance(rights, Rights), "a container that asks for nothing is not refused"
+        request["capabilities"], request["no_new_privileges"] = rights.capabilities, True
+        request["writable"] = self._settings.writable
+        problem = await self._ask("try", {"request": request})
+        if problem.code:
+            await self._supervisor.close(end=False)
+            raise RuntimeUnavailable(f"--host-fs ro cannot be kept here: {problem.output}")
+
+    async def _ask(self, what: str, request: dict[str, Any]) -> CommandResult:
+        """Have the supervisor do something, and wait for its answer."""
+        self._command_number += 1
+        number = self._command_number
+        answer: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+        self._commands[number] = answer
+        self._supervisor.send({"do": what, "id": number, **request})
+        try:
+            return await answer
+        finally:
+            self._commands.pop(number, None)
+
+    async def _report_pid_namespaces(self, problem: str) -> None:
+        """Raises RuntimeUnavailable if there are none, and there must be."""
+        must = self._settings.pid_namespace == "on" or self._settings.host_read_only
+        if problem and must:
+            await self._supervisor.close(end=False)
+            option = "--host-fs ro" if self._settings.host_read_only else "--pid-namespace on"
+            raise RuntimeUnavailable(
+                f"{option}: this machine has no PID namespaces for us: {problem}"
+            )
+        reason, message = "PidNamespaces", "each container has processes of its own"
+        if problem:
+            reason = "NoPidNamespaces"
+            message = (
+                f"no PID namespaces ({problem}): containers see the processes of this host, and "
+                "can signal those of their user, or all of them as root"
+            )
+        if self._conditions is not None:
+            self._conditions.set(NodeCondition("SharedProcesses", bool(problem), reason, message))
+
+    def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
+        ref = AttemptRef(pod.uid, container.name, attempt)
+        keys = [*settings_used(pod, container)]
+        if container.volume_mounts:
+            keys.extend(settings_in_volumes(pod))
+        if keys:
+            task = asyncio.create_task(self._launch_with(pod, container, ref, keys))
+            self._launching[ref] = task
+            task.add_done_callback(lambda _: self._launching.pop(ref, None))
+        else:
+            self._request(pod, container, ref, NO_SETTINGS)
+
+    def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
+        if (launching := self._launching.get(ref)) is not None:
+            launching.cancel()
+            never = Exit(137, self._clock.now(), message="stopped before it could be started")
+            self._deliver([Ended(ref, never)])
+            return
+        self._flush()
+        self._supervisor.send({"do": "stop", "items": [[*ref, grace_seconds]]})
+
+    def release(self, uid: str) -> None:
+        if self._closing:
+            # Cleared away by the next life, as after any end that we did not live to hear of.
+            return
+        self._cancel_launching(uid)
+        self._furnishing.unlink(uid)
+        self._released.append(uid)
+        if self._clearing is None:
+            loop = asyncio.get_running_loop()
+            self._clearing = loop.call_later(_CLEAR_AWAY_SECONDS, self._clear_away)
+
+    def discard(self, uid: str) -> None:
+        if self._closing:
+            return
+        self._cancel_launching(uid)
+        self._furnishing.remove_all(uid)
+        self._forgotten.append(uid)
+        self._flush_soon()
+
+    async def run_command(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
+    ) -> CommandResult:
+        try:
+            request = await self._beside(pod, ref, command)
+        except (ConfigProblem, OSError) as problem:
+            return CommandResult(-1, str(problem))
+        if timeout_seconds < math.inf:
+            request["timeout"] = timeout_seconds
+        return await self._ask("run", request)
+
+    async def open_session(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
+    ) -> ExecSession:
+        """Run a command beside a container, with its streams in the caller's hands. Raises
+        ConfigProblem."""
+        request = await self._beside(pod, ref, command)
+        # Taken as it comes: `$(VAR)` is only special in a container's own command.
+        request["argv"] = list(command)
+        if tty:
+            _give_terminal(request)
+
+        async def execute(streams: tuple[int, int, int]) -> Finished:
+            return await self._supervisor.execute(request, streams)
+
+        return ExecSession.open(execute, stdin=stdin, tty=tty)
+
+    async def open_stdin(self, ref: AttemptRef, *, once: bool) -> Sink | None:
+        fd = await self._supervisor.take_stdin(ref, once=once)
+        return None if fd is None else Sink(fd)
+
+    async def refresh_volumes(self, pod: NodePod) -> None:
+        settings = await fetch_settings(self._fetch, settings_in_volumes(pod))
+        # In the thread that also clears volumes away: nothing is written where that has been.
+        await asyncio.get_running_loop().run_in_executor(
+            self._cleaner, self._furnishing.refresh, pod, settings
+        )
+
+    async def first_processes(self) -> Mapping[AttemptRef, int]:
+        found = await self._supervisor.first_processes()
+        return {AttemptRef(uid, container, attempt): pid for uid, container, attempt, pid in found}
+
+    def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
+        path = log_path(self._data_dir, *ref)
+        return read_logs(path, options, self._clock.now(), lambda: self.running(ref))
+
+    def running(self, ref: AttemptRef) -> bool:
+        return ref in self._running
+
+    async def close(self, *, end_pods: bool) -> None:
+        self._closing = True
+        under_way = [*self._launching.values()]
+        if self._starting_over is not None:
+            under_way.append(self._starting_over)
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        self._clear_away()
+        self._pressures.close()
+        self._furnishing.close()
+        self._flush()
+        end = end_pods or self._settings.end_with_owner
+        patience = self._longest_grace + _PATIENCE_SECONDS
+        await self._supervisor.close(end=end, patience_seconds=patience)
+        await asyncio.to_thread(self._cleaner.shutdown)
+
+    def _cancel_launching(self, uid: str) -> None:
+        for ref, launching in self._launching.items():
+            if ref.uid == uid:
+                launching.cancel()
+
+    def _clear_away(self) -> None:
+        if self._clearing is not None:
+            self._clearing.cancel()
+            self._clearing = None
+        released, self._released = self._released, []
+        for uid in released:
+            self._furnishing.take_back(uid)
+        self._forgotten += released
+        self._flush()
+
+    # --- what a process shall be
+
+    async def _beside(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str]
+    ) -> dict[str, Any]:
+        """A process like that of a running container. Raises ConfigProblem, OSError."""
+        container = pod.container(ref.container)
+        if container is None:
+            raise ConfigProblem(f"no container {ref.container}")
+        settings = await fetch_settings(self._fetch, settings_used(pod, container))
+        if ref not in self._running:
+            raise ConfigProblem("the container is not running")
+        return self._process(pod, container, ref, settings, tuple(command))
+
+    async def _launch_with(
+        self, pod: NodePod, container: Container, ref: AttemptRef, keys: Sequence[Any]
+    ) -> None:
+        try:
+            settings = await fetch_settings(self._fetch, keys)
+        except ConfigProblem as problem:
+            self._deliver([Hindered(ref, problem.reason, problem.message)])
+            return
+        self._request(pod, container, ref, settings)
+
+    def _request(
+        self, pod: NodePod, container: Container, ref: AttemptRef, settings: FetchedSettings
+    ) -> None:
+        if why := self._short_of_space():
+            self._deliver([self._hindered(ref, DISK, why)])
+            return
+        now = self._clock.now()
+        try:
+            command = self._settings.images.command_line(container)
+            request = self._process(pod, container, ref, settings, command)
+            self._number_processes(request, pod)
+            notes = self._furnishing.furnish(request, pod, container, ref, settings)
+            notes += self._not_enforced(pod, container)
+        except NoStandIn as problem:
+            failed = Exit(128, now, reason="StartError", message=str(problem))
+            self._deliver([Ended(ref, failed)])
+            return
+        except ConfigProblem as problem:
+            self._deliver([Hindered(ref, problem.reason, problem.message)])
+            return
+        except VolumeProblem as problem:
+            self._deliver([Hindered(ref, "ContainerCreating", problem.message)])
+            return
+        except OSError as error:
+            if pressure := pressure_of(error):
+                self._deliver([self._hindered(ref, pressure, str(error))])
+                return
+            failed = Exit(128, now, reason="ContainerCannotRun", message=str(error))
+            self._deliver([Ended(ref, failed)])
+            return
+        if notes:
+            self._deliver([Warned(ref, "NotAsAsked", note) for note in notes])
+        grace = request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
+        self._longest_grace = max(self._longest_grace, grace)
+        request["log"] = log_name(self._data_dir, *ref)
+        if container.stdin:
+            request["stdin"] = True
+        if container.tty:
+            _give_terminal(request)
+        self._asked[ref] = request
+        self._running.add(ref)
+        self._outbox.append(request)
+        self._flush_soon()
+
+    def _process(
+        self,
+        pod: NodePod,
+        container: Container,
+        ref: AttemptRef,
+        settings: FetchedSettings,
+        command: tuple[str, ...],
+    ) -> dict[str, Any]:
+        env = environment(pod, container, self._settings.base_env, settings, self._settings.node)
+        argv = expand_all(command, env)
+        request: dict[str, Any] = {
+            "claim": ref,
+            "argv": argv,
+            "env": env,
+            "cwd": container.working_dir or self._furnishing.working_dir(pod.uid),
+        }
+        if program := self._settings.shell.for_variables(env).program_for(argv[0]):
+            request["program"] = program
+        self._limit_rights(request, pod, container)
+        own, shared = container.security_context, pod.spec.security_context
+        user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
+        group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
+        fs_group = [] if shared.fs_group is None else [shared.fs_group]
+        groups = [*fs_group, *shared.supplemental_groups]
+        # Without root there is only one identity to have: honoured or ignored, never refused.
+        if os.geteuid() == 0 and (user is not None or group is not None or groups):
+            request["user"] = user
+            request["group"] = group if group is not None else (0 if user is None else user)
+            request["groups"] = groups
+            if not container.working_dir:
+                self._furnishing.hand_over(pod.uid, user, request)
+        return request
+
+    def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
+        """Raises ConfigProblem."""
+        refused = root_refusal(pod, container, default_user=os.geteuid())
+        read_only = self._settings.host_read_only
+        rights = refused or rights_of(pod, container, host_read_only=read_only)
+        if isinstance(rights, Refused):
+            raise ConfigProblem(rights.message, rights.reason)
+        if rights != Rights() and not self._supervisor.limits_rights:
+            raise ConfigProblem(f"the securityContext cannot be enforced now: {OLD_SUPERVISOR}")
+        if rights.capabilities is not None:
+            request["capabilities"] = rights.capabilities
+        if self._settings.host_read_only:
+            request["sealed"] = True
+        if rights.no_new_privileges:
+            request["no_new_privileges"] = True
+        if rights.read_only_root and self._isolates():
+            request["read_only_root"] = True
+
+    def _not_enforced(self, pod: NodePod, container: Container) -> list[str]:
+        """What is not as the securityContext asks, said once for the whole Pod."""
+        first = (*pod.spec.init_containers, *pod.spec.containers)[0]
+        if container.name != first.name:
+            return []
+        means = Means(root=os.geteuid() == 0, mount_namespaces=self._isolates())
+        fields = not_enforced(pod.spec, means)
+        return [f"the process runtime does not enforce: {', '.join(fields)}"] if fields else []
+
+    def _number_processes(self, request: dict[str, Any], pod: NodePod) -> None:
+        """Say in a request whose PID namespace it is for, if not for the host's."""
+        if self._has_pid_namespaces and not pod.spec.host_pid:
+            request["pids"] = "pod" if pod.spec.share_process_namespace else "container"
+            request["mounts"] = ONLY_PROC
+
+    # --- the supervisor
+
+    @property
+    def _wants_pid_namespaces(self) -> bool:
+        return self._settings.pid_namespace != "off" or self._settings.host_read_only
+
+    @property
+    def _has_pid_namespaces(self) -> bool:
+        return self._wants_pid_namespaces and not self._supervisor.pid_namespace_problem
+
+    def _isolates(self) -> bool:
+        if self._settings.isolation is not None:
+            return self._settings.isolation
+        return self._supervisor.isolates
+
+    def _new_supervisor(self) -> SupervisorClient:
+        return SupervisorClient(
+            self._directory,
+            owner=self._settings.end_with_owner,
+            pid_namespaces=self._wants_pid_namespaces,
+            on_events=self._hear,
+            on_lost=self._replace_supervisor,
+        )
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._outbox:
+            items, self._outbox = self._outbox, []
+            self._supervisor.send({"do": "spawn", "items": items})
+        if self._forgotten:
+            uids, self._forgotten = self._forgotten, []
+            self._supervisor.send({"do": "forget", "uids": uids})
+        if self._rubbish:
+            # In a thread of its own: removing waits for the disk, and may have much to remove.
+            paths, self._rubbish = self._rubbish, []
+            self._cleaner.submit(remove_trees, paths)
+
+    def _short_of_space(self) -> str:
+        try:
+            return short_of_space(self._data_dir)
+        except OSError as error:
+            return str(error)
+
+    def _hindered(self, ref: AttemptRef, pressure: str, message: str) -> Hindered:
+        self._pressures.hindered(pressure, message)
+        return Hindered(ref, pressure, message)
+
+    def _hear(self, records: Sequence[list[Any]]) -> None:
+        events = [event for record in records if (event := self._event(record)) is not None]
+        if events:
+            self._deliver(events)
+
+    def _event(self, record: list[Any]) -> RuntimeEvent | None:
+        kind = record[0]
+        if kind == "ran":
+            answer = self._commands.get(record[1])
+            _, _, code, output, *short_of = record
+            for pressure in short_of:
+                self._pressures.hindered(pressure, output)
+            if answer is not None and not answer.done():
+                answer.set_result(CommandResult(code, output, *short_of))
+            return None
+        ref = AttemptRef(record[1], record[2], record[3])
+        self._asked.pop(ref, None)
+        if kind == "started":
+            self._running.add(ref)
+            return Started(ref, _moment(record[4])) if record[4] else None
+        self._running.discard(ref)
+        if kind == "hindered":
+            return self._hindered(ref, record[4], record[5])
+        started_at, at, code, signal, reason, message, *alone = record[4:]
+        if alone != [True]:
+            self._furnishing.may_be_in_use(ref.uid)
+        if kind == "lost":
+            return Lost(ref, _moment(at))
+        exit = Exit(
+            code,
+            _moment(at),
+            _moment(started_at) if started_at else None,
+            signal,
+            reason,
+            message or self._furnishing.last_message(ref, code),
+        )
+        return Ended(ref, exit)
+
+    def _replace_supervisor(self) -> None:
+        """It was killed: a new one ends what the old one left and tells what is lost."""
+        for answer in self._commands.values():
+            if not answer.done():
+                answer.set_result(CommandResult(-1, "the supervisor is gone"))
+        if self._closing:
+            return
+        log.warning("the supervisor is gone; starting another")
+        self._starting_over = asyncio.create_task(self._start_over())
+
+    async def _start_over(self) -> None:
+        await self._supervisor.close(end=False)
+        self._supervisor = self._new_supervisor()
+        while True:
+            try:
+                known = (await self._supervisor.connect()).known
+                break
+            except SupervisorGone as error:
+                log.error("%s", error)
+                await asyncio.sleep(1)
+        self._hear(known)
+        self._outbox = list(self._asked.values())
+        self._flush()
+
+    # --- files
+
+    def _remove(self, path: str) -> None:
+        self._rubbish.append(path)
+        self._flush_soon()
+
+
+def _give_terminal(request: dict[str, Any]) -> None:
+    request["tty"] = True
+    request["env"].setdefault("TERM", "xterm")
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,378 @@
+"""The server's end of the conversation with the supervisor, which it starts if there is none."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+from onejob import own_process
+from onejob.node.sessions.exec_session import Finished
+from onejob.node.supervisor.listener import address, bind
+
+log = logging.getLogger(__name__)
+
+_BOOTSTRAP = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from onejob.node.supervisor.main import main; main()"
+)
+_PACKAGES = str(Path(own_process.__file__).resolve().parents[1])
+_ANSWER_SECONDS = 10.0
+_MUCH_OUTPUT_BYTES = 1 << 19
+#: Longer in sum than a supervisor takes to notice that its socket was removed.
+_PATIENCE_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
+
+
+class SupervisorGone(Exception):
+    """The supervisor died or could not be started."""
+
+
+#: One that outlives an upgrade, because its Pods do, does not know what it was never taught.
+OLD_SUPERVISOR = "the supervisor is of an earlier version, and stays until its last Pod has ended"
+
+
+class Greeting(msgspec.Struct):
+    #: All attempts, as events.
+    known: list[list[Any]]
+    #: Whether this machine lets a process have mounts of its own.
+    isolates: bool
+    #: Whether the machine was started anew since the first of the attempts.
+    rebooted: bool
+    #: Why there are no PID namespaces; empty if there are, or if nobody asked.
+    pid_namespace_problem: str = OLD_SUPERVISOR
+    #: Whether it can take rights away from processes.
+    limits_rights: bool = False
+    #: Where the processes of each Pod were started, by uid.
+    folders: dict[str, str] = {}
+
+
+class _Processes(msgspec.Struct):
+    processes: list[tuple[str, str, int, int]]
+
+
+class _Conversation(asyncio.Protocol):
+    """Lines both ways. What follows the first is kept until somebody is ready to `listen`."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        #: Empty if there never was a line.
+        self.first: asyncio.Future[bytes] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._pieces: list[bytes] = []
+        self._early: list[bytes] = []
+        self._on_line: Callable[[bytes], None] = self._before_listening
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's are transports in all but the name.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        first, *more = data.split(b"\n")
+        self._pieces.append(first)
+        for piece in more:
+            line = b"".join(self._pieces)
+            self._pieces = [piece]
+            self._on_line(line)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if error is not None:
+            log.warning("supervisor: %s", error)
+        if not self.first.done():
+            self.first.set_result(b"")
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def listen(self, on_line: Callable[[bytes], None]) -> None:
+        self._on_line = on_line
+        for line in self._early:
+            on_line(line)
+        self._early.clear()
+
+    def say(self, line: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(line)
+
+    def hang_up(self) -> None:
+        self._transport.close()
+
+    def _before_listening(self, line: bytes) -> None:
+        if self.first.done():
+            self._early.append(line)
+        else:
+            self.first.set_result(line)
+
+
+class SupervisorClient:
+    """`on_events` gets each batch of events, `on_lost` is called if the connection breaks."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        owner: bool,
+        pid_namespaces: bool = False,
+        on_events: Callable[[Sequence[list[Any]]], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._directory = directory
+        self._owner = owner
+        self._pid_namespaces = pid_namespaces
+        self._on_events = on_events
+        self._on_lost = on_lost
+        self._conversation: _Conversation | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.isolates = False
+        #: As the greeting has it.
+        self.pid_namespace_problem = ""
+        self.limits_rights = False
+
+    async def connect(self) -> Greeting:
+        """Find or start the supervisor, and hear what it knows."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise SupervisorGone(f"no supervisor in {self._directory}: {error}") from error
+        for pause in _PATIENCE_SECONDS:
+            try:
+                return await self._introduce()
+            except SupervisorGone as error:
+                # One that was just killed keeps its lock and its socket a moment longer.
+                log.info("trying again to reach a supervisor: %s", error)
+                await asyncio.sleep(pause)
+        return await self._introduce()
+
+    async def _introduce(self) -> Greeting:
+        sock, process = await asyncio.to_thread(_reach, self._directory)
+        if process is not None:
+            self._process = process
+        loop = asyncio.get_running_loop()
+        _, conversation = await loop.create_unix_connection(_Conversation, sock=sock)
+        self._conversation = conversation
+        wanted = self._pid_namespaces
+        self.send({"do": "hello", "owner": self._owner, "pid_namespaces": wanted})
+        line = await conversation.first
+        if not line:
+            raise SupervisorGone("the supervisor hung up before it said anything")
+        greeting = msgspec.json.decode(line, type=Greeting)
+        self.isolates = greeting.isolates
+        self.pid_namespace_problem = greeting.pid_namespace_problem
+        self.limits_rights = greeting.limits_rights
+        # Not before whoever called us has heard the greeting.
+        loop.call_soon(conversation.listen, self._hear)
+        conversation.ended.add_done_callback(lambda _: self._lost(conversation))
+        return greeting
+
+    def send(self, message: dict[str, Any]) -> None:
+        if self._conversation is not None:
+            self._conversation.say(msgspec.json.encode(message) + b"\n")
+
+    async def execute(self, request: dict[str, Any], streams: tuple[int, int, int]) -> Finished:
+        """Run a command on the given descriptors, over a connection of its own, whose end also
+        ends the command. Closes the descriptors: while ours are open, streams do not end."""
+        message = msgspec.json.encode({"do": "run", "id": 0, **request}) + b"\n"
+        try:
+            sock = await _dialled(self._directory)
+            try:
+                sent = socket.send_fds(sock, [message], streams)
+            except OSError as error:
+                sock.close()
+                return Finished(-1, f"the supervisor hung up: {error}")
+        except SupervisorGone as gone:
+            return Finished(-1, str(gone))
+        finally:
+            for fd in set(streams):
+                os.close(fd)
+        reader, writer = await asyncio.open_unix_connection(sock=sock)
+        try:
+            writer.write(message[sent:])
+            line = await reader.readline()
+        finally:
+            writer.close()
+        if not line:
+            return Finished(-1, "the supervisor is gone")
+        _, _, code, problem, *_ = msgspec.json.decode(line)["events"][0]
+        return _finished(code, problem)
+
+    async def take_stdin(self, claim: Sequence[Any], *, once: bool) -> int | None:
+        """The end of a container's stdin that is written; None if there is none to be had."""
+        message = msgspec.json.encode({"do": "attach", "claim": claim, "once": once}) + b"\n"
+        return await asyncio.to_thread(_ask_for_stdin, self._directory, message)
+
+    async def first_processes(self) -> list[tuple[str, str, int, int]]:
+        """uid, container, attempt and pid of what runs. Raises SupervisorGone."""
+        return await asyncio.to_thread(_ask_for_processes, self._directory)
+
+    async def close(self, *, end: bool, patience_seconds: float = _ANSWER_SECONDS) -> None:
+        """Leave; `end` also has the supervisor stop everything and waits until it has, if that
+        does not take longer than it may."""
+        conversation = self._conversation
+        if conversation is None:
+            return
+        if end:
+            self.send({"do": "end"})
+            await asyncio.wait([conversation.ended], timeout=patience_seconds)
+            if not conversation.ended.done():
+                log.warning("leaving, though the supervisor has not ended everything")
+        self._conversation = None
+        conversation.hang_up()
+        if self._process is not None and self._process.poll() is None:
+            # It outlives us by design, so Python shall not complain that nobody waited for it.
+            self._process.returncode = 0
+
+    def _hear(self, line: bytes) -> None:
+        self._on_events(msgspec.json.decode(line)["events"])
+
+    def _lost(self, conversation: _Conversation) -> None:
+        if conversation is self._conversation:
+            self._on_lost()
+
+
+def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
+    """A connection to the supervisor of `directory`, and the process if it had to be started.
+
+    Locks that the supervisor holds for as long as it lives tell whether there is one: on a file,
+    as supervisors of earlier versions do, and on the folder itself, which nobody removes.
+    """
+    with contextlib.ExitStack() as open_files:
+        try:
+            folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            open_files.callback(os.close, folder)
+            lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            open_files.callback(os.close, lock)
+            try:
+                _lock_folder(folder)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _dial(address(folder)), None
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+                bind(folder, listener)
+                process = _start(directory, listener.fileno(), lock, folder)
+            return _dial(address(folder)), process
+        except OSError as error:
+            raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
+
+
+def _lock_folder(folder: int) -> None:
+    """Raises BlockingIOError if somebody else has it locked."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        # File systems over a network may lock files only; then the file has to do.
+        log.info("the folder of the supervisor cannot be locked: %s", error)
+
+
+def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
+    with _call_again(directory) as sock:
+        sock.settimeout(_ANSWER_SECONDS)
+        sock.sendall(message)
+        _, descriptors, _, _ = socket.recv_fds(sock, 4096, 1)
+    for fd in descriptors:
+        os.set_inheritable(fd, False)
+        return fd
+    return None
+
+
+def _ask_for_processes(directory: Path) -> list[tuple[str, str, int, int]]:
+    answer = b""
+    try:
+        with _call_again(directory) as sock:
+            sock.settimeout(_ANSWER_SECONDS)
+            sock.sendall(b'{"do":"processes"}\n')
+            while not answer.endswith(b"\n"):
+                piece = sock.recv(1 << 16)
+                if not piece:
+                    raise SupervisorGone("the supervisor hung up")
+                answer += piece
+    except OSError as error:
+        raise SupervisorGone(f"the supervisor does not answer: {error}") from error
+    return msgspec.json.decode(answer, type=_Processes).processes
+
+
+def _finished(code: int, problem: str) -> Finished:
+    """A child that could not become the command reports why, as a reason and a message."""
+    if not problem:
+        return Finished(code if code >= 0 else 128 - code)
+    return Finished(-1, problem if code < 0 else msgspec.json.decode(problem)[1])
+
+
+async def _dialled(directory: Path) -> socket.socket:
+    """Whoever asks may be cancelled while the thread is at it: then nobody would close it."""
+    opened: list[socket.socket] = []
+    given_up = False
+
+    def dial() -> socket.socket:
+        sock = _call_again(directory)
+        opened.append(sock)
+        if given_up:
+            sock.close()
+        return sock
+
+    try:
+        return await asyncio.to_thread(dial)
+    except asyncio.CancelledError:
+        given_up = True
+        for sock in opened:
+            sock.close()
+        raise
+
+
+def _call_again(directory: Path) -> socket.socket:
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return _dial(address(folder))
+    except OSError as error:
+        raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
+    finally:
+        os.close(folder)
+
+
+def _start(directory: Path, listener: int, lock: int, folder: int) -> subprocess.Popen[bytes]:
+    arguments = [_PACKAGES, str(directory), str(listener), str(lock), str(folder)]
+    with _output(directory) as output:
+        # -S and -I: no site-packages, no user's settings; it must stay small and the same.
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-I", "-c", _BOOTSTRAP, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(listener, lock, folder),
+            start_new_session=True,
+            cwd="/",
+        )
+    # Before it starts anything: what it starts has its limits.
+    own_process.restore_descriptor_limit(process.pid)
+    return process
+
+
+def _output(directory: Path) -> BinaryIO:
+    """Where a supervisor says what went wrong with it; a full disk must not keep it from work."""
+    path = directory / "output"
+    try:
+        # What it may say is limited: begin anew where the last one said much.
+        much = path.exists() and path.stat().st_size > _MUCH_OUTPUT_BYTES
+        return open(path, "wb" if much else "ab")
+    except OSError as error:
+        log.warning("what the supervisor says will be lost: %s", error)
+        return open(os.devnull, "ab")
+
+
+def _dial(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock

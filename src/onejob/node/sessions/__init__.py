@@ -1,0 +1,1 @@
+"""The node's end of exec, attach and port forwarding."""

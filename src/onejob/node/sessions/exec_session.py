@@ -1,0 +1,82 @@
+"""A command beside a container, with its streams in our hands: what `kubectl exec` needs."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from onejob.node.process.descriptors import Sink, Source, resize_terminal
+
+#: Starts the command on these descriptors (stdin, stdout, stderr), which it takes over and
+#: closes, and waits for the command's end.
+Execute = Callable[[tuple[int, int, int]], Awaitable["Finished"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """`code` is negative if the command could not be run; `message` says why."""
+
+    code: int
+    message: str = ""
+
+
+class ExecSession:
+    """Made by `open`. Somebody must read `stdout` and `stderr`, or the command waits."""
+
+    def __init__(
+        self,
+        stdin: Sink | None,
+        stdout: Source,
+        stderr: Source | None,
+        terminal: int,
+        running: "asyncio.Future[Finished]",
+    ) -> None:
+        #: None if nobody will type.
+        self.stdin = stdin
+        self._terminal = terminal
+        self.stdout = stdout
+        #: None with a terminal, which has only one output.
+        self.stderr = stderr
+        self._running = running
+
+    @classmethod
+    def open(cls, execute: Execute, *, stdin: bool, tty: bool) -> "ExecSession":
+        if tty:
+            terminal, theirs = os.openpty()
+            child = (theirs, theirs, theirs)
+            sink = Sink(os.dup(terminal)) if stdin else None
+            stdout, stderr = Source(os.dup(terminal)), None
+        else:
+            terminal = -1
+            child_in, ours_in = os.pipe() if stdin else (os.open(os.devnull, os.O_RDONLY), -1)
+            ours_out, child_out = os.pipe()
+            ours_err, child_err = os.pipe()
+            child = (child_in, child_out, child_err)
+            sink = Sink(ours_in) if stdin else None
+            stdout, stderr = Source(ours_out), Source(ours_err)
+        running = asyncio.ensure_future(execute(child))
+        return cls(sink, stdout, stderr, terminal, running)
+
+    def resize(self, width: int, height: int) -> None:
+        if self._terminal >= 0:
+            resize_terminal(self._terminal, width, height)
+
+    async def finished(self) -> Finished:
+        """Waits for the command's end. From then on its outputs have ends, even if a daemon
+        that it left behind holds on to them."""
+        finished = await self._running
+        for output in (self.stdout, self.stderr):
+            if output is not None:
+                output.expect_no_more()
+        return finished
+
+    async def close(self) -> None:
+        """Hang up; a command that still runs is ended."""
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        if self._terminal >= 0:
+            os.close(self._terminal)
+            self._terminal = -1

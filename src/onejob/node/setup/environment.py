@@ -1,0 +1,268 @@
+"""The environment of a container: where values come from, and `$(VAR)` in them."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from onejob.node.setup.service_variables import service_variables
+from onejob.objects.meta import Key
+from onejob.objects.pod_spec import (
+    Container,
+    EnvSource,
+    KeySelector,
+    NodePod,
+    ResourceFieldSelector,
+)
+from onejob.objects.service import Service
+from onejob.wire.quantity import BadQuantity, parse_quantity
+
+CONFIG_MAPS = "configmaps"
+SECRETS = "secrets"
+
+
+class ConfigProblem(Exception):
+    """A container cannot be made as asked now; the reason is what its state will say."""
+
+    def __init__(self, message: str, reason: str = "CreateContainerConfigError") -> None:
+        super().__init__(message)
+        self.message, self.reason = message, reason
+
+
+class Settings(Protocol):
+    """ConfigMaps and Secrets that were fetched before: None for one that does not exist."""
+
+    def values(self, key: Key) -> Mapping[str, bytes] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What the downward API tells of the node."""
+
+    name: str
+    ip: str
+    #: What stands in for a limit that is not set: milli-CPUs, bytes.
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    #: The Services of a namespace.
+    services: Callable[[str], Iterable[Service]] = lambda namespace: ()
+    #: Whether a hostPath that does not exist may be created.
+    makes_host_paths: bool = True
+
+
+def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:
+    """The ConfigMaps and Secrets that `environment` will ask for."""
+    namespace = pod.metadata.namespace
+    for source in container.env_from:
+        if source.config_map_ref is not None:
+            yield Key(CONFIG_MAPS, namespace, source.config_map_ref.name)
+        if source.secret_ref is not None:
+            yield Key(SECRETS, namespace, source.secret_ref.name)
+    for variable in container.env:
+        if (origin := variable.value_from) is not None:
+            if origin.config_map_key_ref is not None:
+                yield Key(CONFIG_MAPS, namespace, origin.config_map_key_ref.name)
+            if origin.secret_key_ref is not None:
+                yield Key(SECRETS, namespace, origin.secret_key_ref.name)
+
+
+def environment(
+    pod: NodePod,
+    container: Container,
+    base: Mapping[str, str],
+    settings: Settings,
+    node: NodeContext,
+) -> dict[str, str]:
+    """`base`, HOSTNAME, Services, envFrom, env: later ones win. Raises ConfigProblem."""
+    result = dict(base)
+    room = _LONGEST_OF_ALL
+
+    def put(name: str, value: str) -> None:
+        nonlocal room
+        result[name] = value
+        room -= len(value)
+        if room < 0:
+            raise ConfigProblem(f"variables take more than {_LONGEST_OF_ALL} characters")
+
+    result["HOSTNAME"] = pod.hostname
+    namespace = pod.metadata.namespace
+    if pod.spec.enable_service_links:
+        result |= service_variables(node.services(namespace), node.ip)
+    for source in container.env_from:
+        if source.config_map_ref is not None:
+            reference, key = source.config_map_ref, CONFIG_MAPS
+        elif source.secret_ref is not None:
+            reference, key = source.secret_ref, SECRETS
+        else:
+            continue
+        values = settings.values(Key(key, namespace, reference.name))
+        if values is None:
+            if reference.optional:
+                continue
+            raise ConfigProblem(f'{key[:-1]} "{reference.name}" not found')
+        for name, value in values.items():
+            put(source.prefix + name, _text(value))
+    for variable in container.env:
+        if variable.value_from is None:
+            found: str | None = expand(variable.value, result)
+        else:
+            found = _from_source(pod, container, variable.value_from, settings, node)
+        if found is not None:
+            put(variable.name, found)
+    return result
+
+
+#: What Linux takes of one argument or variable, and of all of them.
+_LONGEST_TEXT = 128 * 1024
+_LONGEST_OF_ALL = 6 * 1024 * 1024
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """`$(NAME)` becomes its value if there is one; `$$` is a plain dollar sign. Raises
+    ConfigProblem for more than a process can be given: thirty variables of which each holds the
+    one before twice would fill any memory."""
+    if "$" not in text:
+        return text
+    length = len(text)
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal length
+        name = match[1]
+        value = "$" if name is None else values.get(name, match[0])
+        length += len(value)
+        if length > _LONGEST_TEXT + len(text):
+            raise ConfigProblem(
+                f"a text with references to variables takes more than {_LONGEST_TEXT} characters"
+            )
+        return value
+
+    return _REFERENCE.sub(replace, text)
+
+
+def missing_values(text: str, values: Mapping[str, str]) -> list[str]:
+    """The names that `$(NAME)` refers to and that have no value, or an empty one."""
+    names = {match[1] for match in _REFERENCE.finditer(text) if match[1] is not None}
+    return sorted(name for name in names if not values.get(name))
+
+
+def expand_all(words: Iterable[str], values: Mapping[str, str]) -> list[str]:
+    """A command line. Raises ConfigProblem."""
+    expanded: list[str] = []
+    room = _LONGEST_OF_ALL
+    for word in words:
+        expanded.append(expand(word, values))
+        room -= len(expanded[-1])
+        if room < 0:
+            raise ConfigProblem(f"the command takes more than {_LONGEST_OF_ALL} characters")
+    return expanded
+
+
+def _from_source(
+    pod: NodePod,
+    container: Container,
+    source: EnvSource,
+    settings: Settings,
+    node: NodeContext,
+) -> str | None:
+    if source.field_ref is not None:
+        return field_value(pod, source.field_ref.field_path, node)
+    if source.resource_field_ref is not None:
+        return resource_value(pod, container, source.resource_field_ref, node)
+    if source.config_map_key_ref is not None:
+        return _key_value(pod, CONFIG_MAPS, source.config_map_key_ref, settings)
+    if source.secret_key_ref is not None:
+        return _key_value(pod, SECRETS, source.secret_key_ref, settings)
+    raise ConfigProblem("an environment variable has a source that this node does not know")
+
+
+def _key_value(
+    pod: NodePod, resource: str, selector: KeySelector, settings: Settings
+) -> str | None:
+    namespace = pod.metadata.namespace
+    values = settings.values(Key(resource, namespace, selector.name))
+    kind = "ConfigMap" if resource == CONFIG_MAPS else "Secret"
+    if values is None:
+        if selector.optional:
+            return None
+        raise ConfigProblem(f'{resource[:-1]} "{selector.name}" not found')
+    if selector.key not in values:
+        if selector.optional:
+            return None
+        raise ConfigProblem(
+            f"couldn't find key {selector.key} in {kind} {namespace}/{selector.name}"
+        )
+    return _text(values[selector.key])
+
+
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
+
+
+def field_value(pod: NodePod, path: str, node: NodeContext) -> str:
+    """A field of the Pod as the downward API tells it. Raises ConfigProblem."""
+    meta, spec = pod.metadata, pod.spec
+    if match := _SUBSCRIPT.fullmatch(path):
+        values = meta.labels if match[1] == "labels" else meta.annotations
+        return values.get(match[2], "")
+    match path:
+        case "metadata.name":
+            return meta.name
+        case "metadata.namespace":
+            return meta.namespace
+        case "metadata.uid":
+            return meta.uid
+        case "metadata.labels":
+            return _lines(meta.labels)
+        case "metadata.annotations":
+            return _lines(meta.annotations)
+        case "spec.nodeName":
+            return node.name
+        case "spec.serviceAccountName":
+            return spec.service_account_name
+        case "status.podIP" | "status.podIPs" | "status.hostIP" | "status.hostIPs":
+            return node.ip
+        case _:
+            raise ConfigProblem(f"unsupported fieldPath: {path}")
+
+
+def resource_value(
+    pod: NodePod, container: Container, selector: ResourceFieldSelector, node: NodeContext
+) -> str:
+    """A limit or request in units of the divisor, rounded up, as upstream does."""
+    target = container
+    if selector.container_name:
+        named = pod.container(selector.container_name)
+        if named is None:
+            raise ConfigProblem(f"container {selector.container_name} not found")
+        target = named
+    kind, _, name = selector.resource.partition(".")
+    if kind not in ("limits", "requests") or not name:
+        raise ConfigProblem(f"unsupported container resource: {selector.resource}")
+    amounts = target.resources.limits if kind == "limits" else target.resources.requests
+    try:
+        divisor = parse_quantity(selector.divisor).nanos or 10**9
+        if name in amounts:
+            nanos = parse_quantity(amounts[name]).nanos
+        elif kind == "limits":
+            unit = 10**6 if name == "cpu" else 10**9
+            nanos = node.allocatable.get(name, 0) * unit
+        else:
+            nanos = 0
+    except BadQuantity as error:
+        raise ConfigProblem(f"{selector.resource}: {error}") from error
+    return str(-(-nanos // divisor))
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    quoted = (
+        f"{name}="
+        + '"'
+        + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        + '"'
+        for name, value in sorted(values.items())
+    )
+    return "\n".join(quoted)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

@@ -1,0 +1,228 @@
+"""What a Pod finds on this host: where to start, its volumes, a file for its last message.
+
+Volumes are mounted in a namespace of the container's own where the machine has those; elsewhere
+links stand in for them.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onejob.node.agent.settings import FetchedSettings
+from onejob.node.logs.reading import log_path
+from onejob.node.process.links import LinkRefused, Links
+from onejob.node.process.mounts import HostView, Mount, plan_mounts
+from onejob.node.process.scratch import ScratchFolders
+from onejob.node.process.settings import ProcessSettings
+from onejob.node.runtime import AttemptRef
+from onejob.node.setup.environment import ConfigProblem
+from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
+from onejob.node.setup.last_message import last_message, make_message_file
+from onejob.node.setup.volumes import VolumeProblem, container_mounts, refresh_volumes
+from onejob.objects.pod_spec import Container, NodePod
+
+
+class Furnishing:
+    """`isolates` tells whether there are mount namespaces; `remove` gets paths that have served."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: ProcessSettings,
+        isolates: Callable[[], bool],
+        remove: Callable[[str], None],
+    ) -> None:
+        self._data_dir = data_dir
+        self._pods = data_dir / "pods"
+        self._settings = settings
+        self._node = replace(settings.node, makes_host_paths=not settings.host_read_only)
+        self._isolates = isolates
+        self._remove = remove
+        self._links: Links
+        self._scratch = ScratchFolders(f"{self._pods}/scratch", remove)
+        #: What is to be told when they end: the policy of their containers.
+        self._messages: dict[AttemptRef, str] = {}
+        #: Pods that an earlier life began: they may have left messages too.
+        self._inherited: set[str] = set()
+        #: Pods that got directories of their own, apart from logs.
+        self._furnished: set[str] = set()
+
+    def inherit(self, started_in: Mapping[str, str]) -> None:
+        """Begin, with the Pods of an earlier life, by uid, and where they were started."""
+        self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._links = Links(self._pods)
+        # What was made for them is ours to clear away.
+        self._furnished.update(started_in)
+        self._inherited.update(started_in)
+        self._scratch.inherit(started_in)
+
+    def working_dir(self, uid: str) -> str:
+        """Where the containers of a Pod start that do not say where. Raises OSError."""
+        if self._settings.working_dir is not None:
+            return str(self._settings.working_dir)
+        return self._scratch.of(uid)
+
+    def hand_over(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
+        """Let a Pod that runs as another user start in its folder, and write there. That lies
+        below folders which are root's alone, so it is entered before the user is changed."""
+        if self._settings.working_dir is None and user is not None:
+            os.chown(self._scratch.of(uid), user, -1, follow_symlinks=False)
+            request["enter_first"] = True
+
+    def furnish(
+        self,
+        request: dict[str, Any],
+        pod: NodePod,
+        container: Container,
+        ref: AttemptRef,
+        settings: FetchedSettings,
+    ) -> list[str]:
+        """Make what an attempt shall find, and say in its request how it gets there. Returns what
+        is not as the Pod asks. Raises ConfigProblem, VolumeProblem, OSError."""
+        names_message_file = _wants_message_file(container, request)
+        falls_back = container.termination_message_policy == "FallbackToLogsOnError"
+        aliases = pod.spec.host_aliases
+        special = container.volume_mounts or names_message_file or falls_back or aliases
+        read_only = self._settings.host_read_only or "read_only_root" in request
+        if not special and not read_only:
+            return []
+        self._furnished.add(pod.uid)
+        folder = self._pods / pod.uid
+        notes: list[str] = []
+        mounts = container_mounts(
+            pod, container, folder, settings, self._node, request["env"], notes
+        )
+        isolates = self._isolates()
+        if names_message_file:
+            message = make_message_file(self._pods, ref)
+            self._messages[ref] = container.termination_message_policy
+            if isolates:
+                mounts.append(Mount(str(message), container.termination_message_path))
+            else:
+                _rename(container.termination_message_path, str(message), request)
+        elif falls_back:
+            self._messages[ref] = container.termination_message_policy
+        if aliases and not isolates:
+            notes.append(
+                "hostAliases are not honoured: this machine has no mount namespaces, so a Pod "
+                "cannot have an /etc/hosts of its own"
+            )
+        elif aliases and all(mount.mount_path != HOSTS for mount in container.volume_mounts):
+            mounts.append(Mount(str(make_hosts_file(self._pods, pod)), HOSTS))
+        if isolates:
+            self._mount(request, pod.uid, mounts)
+        else:
+            self._link(pod, container, mounts)
+        return notes
+
+    def empty_request(self) -> dict[str, Any]:
+        """What a container that asks for nothing has mounted: to try out whether it can be."""
+        request: dict[str, Any] = {"pids": "container", "env": {}, "cwd": "/"}
+        self._mount(request, "trial", [])
+        return request
+
+    def refresh(self, pod: NodePod, settings: FetchedSettings) -> None:
+        """Bring the files in a Pod's volumes up to date. Raises VolumeProblem."""
+        refresh_volumes(pod, self._pods / pod.uid, settings, self._node)
+
+    def last_message(self, ref: AttemptRef, code: int) -> str:
+        """What an attempt that ended with `code` left to be told."""
+        policy = self._messages.pop(ref, None)
+        if policy is None:
+            if ref.uid not in self._inherited:
+                return ""
+            policy = "File"
+        log = log_path(self._data_dir, *ref)
+        return last_message(self._pods, ref, code, policy=policy, log=log)
+
+    def may_be_in_use(self, uid: str) -> None:
+        """Something that the Pod started may live longer than its containers."""
+        self._scratch.never_hand_on(uid)
+
+    def unlink(self, uid: str) -> None:
+        """The Pod is over: another that is about to start may want its links' places."""
+        self._links.give_back(uid)
+
+    def take_back(self, uid: str) -> None:
+        """Of a Pod that is over, and has no links, only the logs stay."""
+        self._inherited.discard(uid)
+        self._scratch.give_back(uid)
+        if uid in self._furnished:
+            self._furnished.discard(uid)
+            for name in ("volumes", "root", "messages", "etc"):
+                self._remove(f"{self._pods}/{uid}/{name}")
+
+    def remove_all(self, uid: str) -> None:
+        """The Pod is no more, though it may still run."""
+        self._inherited.discard(uid)
+        self._scratch.never_hand_on(uid)
+        self._links.give_back(uid)
+        self._scratch.give_back(uid)
+        self._furnished.discard(uid)
+        self._remove(f"{self._pods}/{uid}")
+
+    def close(self) -> None:
+        self._scratch.close()
+
+    def _mount(self, request: dict[str, Any], uid: str, mounts: list[Mount]) -> None:
+        view = self._view(request, uid)
+        if not mounts and not view.read_only:
+            return
+        shell = self._settings.shell.for_variables(request["env"])
+        if shell.program:
+            mounts.append(Mount(shell.program, shell.replaces))
+        root = self._pods / uid / "root"
+        root.mkdir(parents=True, exist_ok=True)
+        plan = plan_mounts(mounts, str(root), view)
+        request["mounts"] = plan.steps
+        request["root"] = plan.root
+        if plan.sealed:
+            request["sealed"] = True
+
+    def _view(self, request: dict[str, Any], uid: str) -> HostView:
+        sealed = self._settings.host_read_only
+        wanted = request.pop("read_only_root", False)
+        return HostView(
+            read_only=sealed or wanted,
+            sealed=sealed,
+            hidden=(str(self._settings.hidden or self._data_dir),),
+            writable=self._settings.writable if sealed else (),
+            own_folder="" if wanted else self._scratch.known(uid),
+            own_proc="pids" in request,
+        )
+
+    def _link(self, pod: NodePod, container: Container, mounts: Sequence[Mount]) -> None:
+        if self._settings.host_read_only:
+            raise ConfigProblem(
+                "this machine has no mount namespaces, so its files cannot be made read-only"
+            )
+        own = f"{self._pods}/{pod.uid}/"
+        for volume, mount in zip(container.volume_mounts, mounts, strict=True):
+            # What a Pod has for itself is only its own to spoil.
+            if mount.read_only and not mount.source.startswith(own):
+                why = "this machine has no mount namespaces, so it cannot be made read-only"
+                raise VolumeProblem(volume.name, why)
+            try:
+                self._links.take(pod.uid, mount.source, mount.target)
+            except LinkRefused as refusal:
+                raise VolumeProblem(volume.name, str(refusal)) from refusal
+
+
+def _wants_message_file(container: Container, request: dict[str, Any]) -> bool:
+    """A file at the default path costs a mount namespace with a /dev of its own, so it is there
+    only for containers that name the path or have a namespace anyway."""
+    path = container.termination_message_path
+    if not path:
+        return False
+    if container.volume_mounts or path != "/dev/termination-log":
+        return True
+    return any(path in text for text in (*request["argv"], *request["env"].values()))
+
+
+def _rename(path: str, actual: str, request: dict[str, Any]) -> None:
+    """Where nothing can stand at a path for one container alone, its command and environment
+    name another one."""
+    request["argv"] = [word.replace(path, actual) for word in request["argv"]]
+    request["env"] = {name: text.replace(path, actual) for name, text in request["env"].items()}

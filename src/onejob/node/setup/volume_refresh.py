@@ -1,0 +1,109 @@
+"""Files from ConfigMaps, Secrets and fields of the Pod, brought up to date while the Pod runs.
+
+What a Pod's volumes come from is remembered by key, so that a change costs nothing unless a Pod of
+this node uses it. As with the kubelet, a source that is gone leaves the files as they were.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onejob.informers.cache import Delta
+from onejob.node.runtime import RefreshesVolumes, Runtime
+from onejob.node.setup.environment import ConfigProblem
+from onejob.node.setup.volumes import VolumeProblem, is_refreshed, settings_in_volumes
+from onejob.objects.pod_spec import NodePod
+
+if TYPE_CHECKING:
+    from onejob.objects.meta import Key
+
+log = logging.getLogger(__name__)
+
+#: The Pod, and the reason and message of an event about it.
+Warn = Callable[[NodePod, str, str], None]
+
+
+class VolumeRefresh:
+    def __init__(self, runtime: Runtime, warn: Warn) -> None:
+        self._runtime = runtime if isinstance(runtime, RefreshesVolumes) else None
+        self._warn = warn
+        self._pods: dict[str, NodePod] = {}
+        self._users: dict[Key, set[str]] = {}
+        #: Pods whose sources changed in their time: a container that was about to start then may
+        #: have got what was fetched before.
+        self._changed: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+
+    def follow(self, pod: NodePod) -> None:
+        """A Pod of this node, before its first container starts."""
+        if self._runtime is not None and pod.spec.volumes and is_refreshed(pod):
+            self._pods[pod.uid] = pod
+            for key in settings_in_volumes(pod):
+                self._users.setdefault(key, set()).add(pod.uid)
+
+    def forget(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        for key in settings_in_volumes(pod):
+            users = self._users.get(key, set())
+            users.discard(uid)
+            if not users:
+                self._users.pop(key, None)
+        self._changed.discard(uid)
+        self._again.discard(uid)
+        if (task := self._tasks.pop(uid, None)) is not None:
+            task.cancel()
+
+    def sources_changed(self, deltas: Sequence[Delta[Any]]) -> None:
+        for delta in deltas:
+            for uid in self._users.get(delta.key, ()):
+                self._changed.add(uid)
+                self.refresh(uid)
+
+    def pod_changed(self, pod: NodePod) -> None:
+        """The downward API tells labels and annotations; nothing else of a Pod changes there."""
+        before = self._pods.get(pod.uid)
+        if before is None:
+            return
+        self._pods[pod.uid] = pod
+        old, new = before.metadata, pod.metadata
+        if (old.labels, old.annotations) != (new.labels, new.annotations):
+            self._changed.add(pod.uid)
+            self.refresh(pod.uid)
+
+    def container_started(self, uid: str) -> None:
+        if uid in self._changed:
+            self.refresh(uid)
+
+    def refresh(self, uid: str) -> None:
+        """Write what is new into the Pod's volumes; one at a time, and once more if asked
+        meanwhile."""
+        if uid in self._tasks:
+            self._again.add(uid)
+        elif uid in self._pods:
+            task = self._tasks[uid] = asyncio.create_task(self._refresh(uid))
+            task.add_done_callback(lambda _: self._done(uid, task))
+
+    def close(self) -> None:
+        for uid in list(self._pods):
+            self.forget(uid)
+
+    async def _refresh(self, uid: str) -> None:
+        assert self._runtime is not None, "Pods are followed only for a runtime that refreshes"
+        pod = self._pods[uid]
+        try:
+            await self._runtime.refresh_volumes(pod)
+        except (ConfigProblem, VolumeProblem) as problem:
+            self._warn(pod, "FailedMount", problem.message)
+
+    def _done(self, uid: str, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s: its volumes were not refreshed", uid, exc_info=error)
+        if self._tasks.get(uid) is task:
+            del self._tasks[uid]
+            if uid in self._again:
+                self._again.discard(uid)
+                self.refresh(uid)

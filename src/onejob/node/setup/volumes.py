@@ -1,0 +1,404 @@
+"""Volumes as directories and files of this host, made before a container starts."""
+
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from onejob.node.process.mounts import Mount
+from onejob.node.setup.atomic_files import File, give_folder, write_files
+from onejob.node.setup.environment import (
+    CONFIG_MAPS,
+    SECRETS,
+    ConfigProblem,
+    NodeContext,
+    Settings,
+    expand,
+    field_value,
+    missing_values,
+    resource_value,
+)
+from onejob.node.setup.removal import MEMORY_VOLUME
+from onejob.node.supervisor import linux
+from onejob.node.supervisor.paths import (
+    beneath,
+    folder_of,
+    open_beneath,
+    open_regular,
+    open_trusted,
+    part_inside,
+)
+from onejob.objects.meta import Key
+from onejob.objects.pod_spec import (
+    Container,
+    DownwardFile,
+    EmptyDirVolume,
+    HostPathVolume,
+    KeyToPath,
+    NodePod,
+    ProjectedVolume,
+    Volume,
+    VolumeMount,
+)
+from onejob.wire.quantity import BadQuantity, parse_quantity
+
+
+class VolumeProblem(Exception):
+    """A volume cannot be provided now; upstream keeps such a container in ContainerCreating."""
+
+    def __init__(self, volume: str, message: str) -> None:
+        super().__init__(message)
+        self.message = f'MountVolume.SetUp failed for volume "{volume}" : {message}'
+
+
+def settings_in_volumes(pod: NodePod) -> Iterator[Key]:
+    namespace = pod.metadata.namespace
+    for volume in pod.spec.volumes:
+        if volume.config_map is not None:
+            yield Key(CONFIG_MAPS, namespace, volume.config_map.name)
+        if volume.secret is not None:
+            yield Key(SECRETS, namespace, volume.secret.secret_name)
+        for source in volume.projected.sources if volume.projected is not None else ():
+            if source.config_map is not None:
+                yield Key(CONFIG_MAPS, namespace, source.config_map.name)
+            if source.secret is not None:
+                yield Key(SECRETS, namespace, source.secret.name)
+
+
+def container_mounts(
+    pod: NodePod,
+    container: Container,
+    folder: Path,
+    settings: Settings,
+    node: NodeContext,
+    env: Mapping[str, str],
+    notes: list[str],
+) -> list[Mount]:
+    """Make the volumes that a container mounts, and say what to mount where. `folder` is the
+    Pod's own. What is there already (an emptyDir after a restart) stays. `notes` gets what is not
+    as the Pod asks. Raises ConfigProblem, VolumeProblem."""
+    by_name = {volume.name: volume for volume in pod.spec.volumes}
+    paths: dict[str, Path] = {}
+    mounts = []
+    for mount in container.volume_mounts:
+        volume = by_name.get(mount.name)
+        if volume is None:
+            raise VolumeProblem(mount.name, "the Pod has no such volume")
+        if mount.name not in paths:
+            with _problems_of(volume):
+                paths[mount.name] = _provide(pod, volume, folder, settings, node, notes)
+        path = paths[mount.name]
+        read_only = mount.read_only or _is_written_by_node(volume)
+        if part := _sub_path(mount, env):
+            _prepare_part(mount, str(path), part)
+            source = f"{path}/{part}"
+            mounts.append(Mount(source, mount.mount_path, read_only, volume=str(path)))
+        else:
+            mounts.append(Mount(str(path), mount.mount_path, read_only))
+    return mounts
+
+
+def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeContext) -> None:
+    """Bring the files that were written for a Pod up to date. Raises VolumeProblem for the first
+    volume that cannot be, after all others."""
+    problems = []
+    for volume in pod.spec.volumes:
+        # Not there: no container that mounts it was started, or the Pod is over.
+        if not _is_written_by_node(volume) or not (folder / "volumes" / volume.name).is_dir():
+            continue
+        try:
+            with _problems_of(volume), suppress(FileNotFoundError):
+                _write_contents(pod, volume, folder, settings, node, make=None)
+        except VolumeProblem as problem:
+            problems.append(problem)
+    if problems:
+        raise problems[0]
+
+
+def is_refreshed(pod: NodePod) -> bool:
+    """Whether the Pod has files that follow the objects that they come from."""
+    return any(_is_written_by_node(volume) for volume in pod.spec.volumes)
+
+
+def _is_written_by_node(volume: Volume) -> bool:
+    """Read only for the Pod: what it changed there would be lost with the next refresh."""
+    return (
+        volume.config_map is not None
+        or volume.secret is not None
+        or volume.downward_api is not None
+        or volume.projected is not None
+    )
+
+
+@contextmanager
+def _problems_of(volume: Volume) -> Iterator[None]:
+    try:
+        yield
+    except ConfigProblem as problem:
+        raise VolumeProblem(volume.name, problem.message) from problem
+    except OSError as error:
+        raise VolumeProblem(volume.name, _text(error)) from error
+
+
+def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
+    """The part of the volume that is mounted; "" for all of it. Raises ConfigProblem."""
+    part, problem = mount.sub_path, ""
+    if mount.sub_path_expr:
+        if missing := missing_values(mount.sub_path_expr, env):
+            problem = f"missing value for {', '.join(missing)}"
+        part = expand(mount.sub_path_expr, env)
+    if part and not problem and not _safe(part):
+        problem = f'"{part}" must be a relative path without ".."'
+    if problem:
+        what = f'failed to prepare subPath for volumeMount "{mount.name}" of container'
+        raise ConfigProblem(f"{what}: {problem}")
+    return part
+
+
+def _prepare_part(mount: VolumeMount, volume: str, part: str) -> None:
+    """Make the part if it is missing, with the mode of the volume, as the kubelet does. Links are
+    followed if they stay in the volume. Raises ConfigProblem."""
+    try:
+        inside = part_inside(volume, part)
+        with folder_of(volume) as top:
+            try:
+                os.close(open_beneath(top, inside))
+            except FileNotFoundError:
+                mode = stat.S_IMODE(os.fstat(top).st_mode)
+                os.close(open_beneath(top, inside, make=mode))
+    except OSError as error:
+        raise ConfigProblem(f'subPath "{part}" of volume "{mount.name}": {_text(error)}') from error
+
+
+#: The size of a page; to a tmpfs, 0 would mean no bound at all.
+_LEAST_MEMORY = 4096
+
+#: A container that starts and a refresh may write the same volume at a time.
+_writing = threading.Lock()
+
+
+def _provide(
+    pod: NodePod,
+    volume: Volume,
+    folder: Path,
+    settings: Settings,
+    node: NodeContext,
+    notes: list[str],
+) -> Path:
+    if volume.host_path is not None:
+        return _host_path(volume.host_path, make=node.makes_host_paths)
+    path = folder / "volumes" / volume.name
+    if volume.empty_dir is not None:
+        if volume.empty_dir.medium == "Memory":
+            size = _memory_size(pod, volume.empty_dir, node)
+            with _own_folder(folder, volume, 0o755) as fd:
+                _mount_memory(fd, volume.name, size, notes)
+        with _own_folder(folder, volume, 0o755) as fd:
+            give_folder(fd, 0o777, _fs_group(pod))
+        return path
+    _write_contents(pod, volume, folder, settings, node, make=0o755)
+    return path
+
+
+def _mount_memory(folder: int, name: str, size: int, notes: list[str]) -> None:
+    """Put a tmpfs over the folder, for all containers of the Pod, unless there is one."""
+    if os.fstat(folder).st_dev != os.stat("..", dir_fd=folder).st_dev:
+        return
+    if os.geteuid() != 0:
+        notes.append(
+            f'emptyDir "{name}" with medium Memory lies on disk: only root may mount a tmpfs'
+        )
+        return
+    flags = linux.MS_NOSUID | linux.MS_NODEV
+    options = f"mode=0777,size={size}"
+    try:
+        linux.mount(MEMORY_VOLUME, f"/proc/self/fd/{folder}", flags, "tmpfs", options)
+    except OSError as error:
+        notes.append(f'emptyDir "{name}" with medium Memory lies on disk: {error.strerror}')
+
+
+def _memory_size(pod: NodePod, volume: EmptyDirVolume, node: NodeContext) -> int:
+    """As the kubelet: what the node has, the containers may use or the volume may hold, whichever
+    is least. Raises ConfigProblem."""
+    try:
+        limits = sum(
+            parse_quantity(container.resources.limits.get("memory", "0")).nanos
+            for container in pod.spec.containers
+        )
+        bounds = (
+            node.allocatable.get("memory", 0),
+            limits // 10**9,
+            parse_quantity(volume.size_limit).nanos // 10**9,
+        )
+    except BadQuantity as error:
+        raise ConfigProblem(str(error)) from error
+    return max(min((size for size in bounds if size > 0), default=_LEAST_MEMORY), _LEAST_MEMORY)
+
+
+def _write_contents(
+    pod: NodePod,
+    volume: Volume,
+    folder: Path,
+    settings: Settings,
+    node: NodeContext,
+    *,
+    make: int | None,
+) -> None:
+    files = _contents(pod, volume, settings, node)
+    fs_group = _fs_group(pod)
+    with _writing, _own_folder(folder, volume, make) as fd:
+        give_folder(fd, 0o755, fs_group)
+        write_files(fd, files, fs_group)
+
+
+def _fs_group(pod: NodePod) -> int | None:
+    """Without root, there are no groups to give."""
+    return pod.spec.security_context.fs_group if os.geteuid() == 0 else None
+
+
+@contextmanager
+def _own_folder(folder: Path, volume: Volume, make: int | None) -> Iterator[int]:
+    """The folder of a volume below that of its Pod; nothing planted there leads out of it."""
+    part = f"{folder.name}/volumes/{volume.name}"
+    with folder_of(str(folder.parent)) as pods, beneath(pods, part, make=make) as place:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _contents(
+    pod: NodePod, volume: Volume, settings: Settings, node: NodeContext
+) -> dict[str, File]:
+    if (config := volume.config_map) is not None:
+        files = _selected(
+            pod, CONFIG_MAPS, config.name, config.items, settings, optional=config.optional
+        )
+        mode = config.default_mode
+    elif (secret := volume.secret) is not None:
+        files = _selected(
+            pod, SECRETS, secret.secret_name, secret.items, settings, optional=secret.optional
+        )
+        mode = secret.default_mode
+    elif volume.downward_api is not None:
+        files = _downward(pod, volume.downward_api.items, node)
+        mode = volume.downward_api.default_mode
+    elif volume.projected is not None:
+        files = _projected(pod, volume.projected, settings, node)
+        mode = volume.projected.default_mode
+    else:
+        raise ConfigProblem("this node does not provide volumes of this kind")
+    for name in files:
+        # As the kubelet: names that begin so are its own, for `..data` and what that leads to.
+        if not _safe(name) or name.startswith(".."):
+            raise ConfigProblem(f'"{name}" must be a relative path that does not begin with ".."')
+    return {
+        os.path.normpath(name): File(content, mode if own_mode is None else own_mode)
+        for name, (content, own_mode) in files.items()
+    }
+
+
+_Files = dict[str, tuple[bytes, int | None]]
+
+
+def _selected(
+    pod: NodePod,
+    resource: str,
+    name: str,
+    items: Sequence[KeyToPath],
+    settings: Settings,
+    *,
+    optional: bool,
+) -> _Files:
+    values = settings.values(Key(resource, pod.metadata.namespace, name))
+    if values is None:
+        if optional:
+            return {}
+        raise ConfigProblem(f'{resource[:-1]} "{name}" not found')
+    if not items:
+        return {key: (value, None) for key, value in values.items()}
+    files: _Files = {}
+    for item in items:
+        if item.key in values:
+            files[item.path] = (values[item.key], item.mode)
+        elif not optional:
+            raise ConfigProblem(f"{resource[:-1]} references non-existent key: {item.key}")
+    return files
+
+
+def _downward(pod: NodePod, items: Sequence[DownwardFile], node: NodeContext) -> _Files:
+    files: _Files = {}
+    for item in items:
+        if item.field_ref is not None:
+            text = field_value(pod, item.field_ref.field_path, node)
+        elif item.resource_field_ref is not None:
+            owner = pod.container(item.resource_field_ref.container_name)
+            if owner is None:
+                raise ConfigProblem(f"container {item.resource_field_ref.container_name} not found")
+            text = resource_value(pod, owner, item.resource_field_ref, node)
+        else:
+            continue
+        files[item.path] = (text.encode(), item.mode)
+    return files
+
+
+def _projected(
+    pod: NodePod, volume: ProjectedVolume, settings: Settings, node: NodeContext
+) -> _Files:
+    files: _Files = {}
+    for source in volume.sources:
+        if (config := source.config_map) is not None:
+            files |= _selected(
+                pod, CONFIG_MAPS, config.name, config.items, settings, optional=config.optional
+            )
+        elif (secret := source.secret) is not None:
+            files |= _selected(
+                pod, SECRETS, secret.name, secret.items, settings, optional=secret.optional
+            )
+        elif source.downward_api is not None:
+            files |= _downward(pod, source.downward_api.items, node)
+        else:
+            raise ConfigProblem("this node does not project this kind of source")
+    return files
+
+
+_CHECKS = {
+    "Directory": (stat.S_ISDIR, "directory"),
+    "File": (stat.S_ISREG, "file"),
+    "Socket": (stat.S_ISSOCK, "socket file"),
+    "CharDevice": (stat.S_ISCHR, "character device"),
+    "BlockDevice": (stat.S_ISBLK, "block device"),
+}
+
+
+def _host_path(volume: HostPathVolume, *, make: bool) -> Path:
+    path = Path(volume.path)
+    kind = volume.type
+    if not make:
+        if not path.exists():
+            raise ConfigProblem(f"{path} does not exist, and --host-fs ro has nothing created")
+    elif kind in ("", "DirectoryOrCreate") and not path.exists():
+        os.close(open_trusted(volume.path, make=0o755))
+    elif kind == "FileOrCreate" and not path.exists():
+        parent = open_trusted(str(path.parent))
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            os.close(open_regular(path.name, flags, 0o644, dir_fd=parent))
+        finally:
+            os.close(parent)
+    check, noun = _CHECKS.get(kind.removesuffix("OrCreate"), (None, ""))
+    if check is not None and not (path.exists() and check(path.stat().st_mode)):
+        raise ConfigProblem(f"hostPath type check failed: {path} is not a {noun}")
+    return path
+
+
+def _text(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+
+
+def _safe(part: str) -> bool:
+    path = PurePosixPath(part)
+    return not path.is_absolute() and ".." not in path.parts and "\0" not in part

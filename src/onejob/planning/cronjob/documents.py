@@ -1,0 +1,77 @@
+"""What a CronJob writes: the Job of a slot, and its own status."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
+from onejob.objects.job import Job
+from onejob.planning.cronjob.time_zones import load_time_zone
+
+SCHEDULED_AT_ANNOTATION = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+
+
+def job_name(cronjob: CronJob, slot: datetime) -> str:
+    """The same for everybody who starts this slot, so that it cannot be started twice."""
+    return f"{cronjob.metadata.name}-{int(slot.timestamp()) // 60}"
+
+
+def job_document(cronjob: CronJob, slot: datetime) -> bytes:
+    """The Job to create for a slot. The time zone must be one that exists."""
+    template = cronjob.spec.job_template
+    zone = load_time_zone(cronjob.spec.time_zone) if cronjob.spec.time_zone else UTC
+    metadata: dict[str, Any] = {
+        "name": job_name(cronjob, slot),
+        "annotations": {
+            **template.metadata.annotations,
+            SCHEDULED_AT_ANNOTATION: rfc3339(slot.astimezone(zone)),
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "CronJob",
+                "name": cronjob.metadata.name,
+                "uid": cronjob.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+    if template.metadata.labels:
+        metadata["labels"] = template.metadata.labels
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": template.spec,
+    }
+    return msgspec.json.encode(document)
+
+
+def reference_to(job: Job) -> ObjectReference:
+    return ObjectReference(
+        api_version="batch/v1",
+        kind="Job",
+        name=job.metadata.name,
+        namespace=job.metadata.namespace,
+        uid=job.metadata.uid,
+        resource_version=job.metadata.resource_version,
+    )
+
+
+def status_patch(cronjob: CronJob, status: CronJobStatus) -> bytes:
+    """A merge patch for `/status` that fails with a conflict if the CronJob has moved on."""
+    body = {
+        "metadata": {"resourceVersion": cronjob.metadata.resource_version},
+        "status": {
+            "active": list(status.active) or None,
+            "lastScheduleTime": status.last_schedule_time,
+            "lastSuccessfulTime": status.last_successful_time,
+        },
+    }
+    return msgspec.json.encode(body)
+
+
+def rfc3339(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,311 @@
+"""Cron schedules: the text of `spec.schedule` and the times it stands for.
+
+Grammar, error texts and day rule are those of the parser upstream uses, quirks included.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TypeAlias
+
+from onejob.planning.cronjob.time_zones import (
+    FIRST_INSTANT,
+    LAST_INSTANT,
+    stretch_at,
+    time_zone_error,
+    valid_time_zone,
+)
+from onejob.planning.go_duration import DurationError, parse_duration
+
+__all__ = ["Calendar", "Every", "Schedule", "ScheduleError", "parse_schedule", "valid_time_zone"]
+
+#: A schedule with no time in this many years after the starting one has none.
+YEARS_AHEAD = 5
+
+#: Every minute, hour, day and month one by one takes a third of that. Upstream has no limit of
+#: its own; but a schedule is read on every look at its CronJob.
+LONGEST_SCHEDULE = 1024
+
+_SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
+
+
+class ScheduleError(ValueError):
+    """The text is no schedule; the message is upstream's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Five fields. Minutes, hours, days and months that match, ascending; 0 is Sunday."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    #: Whether a day must match both `days` and `weekdays`: one of the fields has a `*`.
+    both_days: bool
+    zone: str
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first whole minute after `after` whose local reading matches, in UTC.
+
+        A reading that the zone skips never matches; one that it repeats matches twice.
+        """
+        if not self.minutes or not self.hours:
+            return None
+        instant = max(after, FIRST_INSTANT).astimezone(UTC).replace(microsecond=0) + _SECOND
+        last_year: int | None = None
+        while instant < LAST_INSTANT:
+            stretch = stretch_at(self.zone, instant)
+            # Readings of the local clock are kept as if they were UTC: plain calendar arithmetic.
+            wall = instant + stretch.offset
+            last_year = wall.year + YEARS_AHEAD if last_year is None else last_year
+            if wall.year > last_year:
+                return None
+            end = min(stretch.end + stretch.offset, datetime(last_year + 1, 1, 1, tzinfo=UTC))
+            found = self._next_reading(wall, end)
+            if found is not None:
+                return found - stretch.offset
+            instant = stretch.end
+        return None
+
+    def _next_reading(self, wall: datetime, end: datetime) -> datetime | None:
+        """The first matching reading in [wall, end), the clock not being changed in between."""
+        if wall.second:
+            wall = wall.replace(second=0) + _MINUTE
+        while wall < end:
+            if wall.month not in self.months:
+                wall = _first_of_next_month(wall)
+                continue
+            if self._day_matches(wall):
+                found = self._reading_on_day(wall)
+                if found is not None:
+                    return found if found < end else None
+            wall = wall.replace(hour=0, minute=0) + _DAY
+        return None
+
+    def _day_matches(self, wall: datetime) -> bool:
+        day = wall.day in self.days
+        weekday = wall.isoweekday() % 7 in self.weekdays
+        return (day and weekday) if self.both_days else (day or weekday)
+
+    def _reading_on_day(self, wall: datetime) -> datetime | None:
+        hour_at = bisect_left(self.hours, wall.hour)
+        if hour_at < len(self.hours) and self.hours[hour_at] == wall.hour:
+            minute_at = bisect_left(self.minutes, wall.minute)
+            if minute_at < len(self.minutes):
+                return wall.replace(minute=self.minutes[minute_at])
+            hour_at += 1
+        if hour_at == len(self.hours):
+            return None
+        return wall.replace(hour=self.hours[hour_at], minute=self.minutes[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """`@every`: a fixed distance, whatever the wall clock says."""
+
+    seconds: int
+
+    def next(self, after: datetime) -> datetime | None:
+        after = after.astimezone(UTC).replace(microsecond=0)
+        if after >= LAST_INSTANT - timedelta(seconds=self.seconds):
+            return None
+        return after + timedelta(seconds=self.seconds)
+
+
+Schedule: TypeAlias = Calendar | Every
+
+
+def parse_schedule(text: str, zone: str | None = None, *, local: str = "UTC") -> Schedule:
+    """Read a schedule, or raise ScheduleError.
+
+    A `TZ=` or `CRON_TZ=` prefix wins over `zone`; without either, `local` is the zone.
+    """
+    if len(text) > LONGEST_SCHEDULE:
+        raise ScheduleError(f"schedule is longer than {LONGEST_SCHEDULE} characters")
+    return _parse(text, zone, local)
+
+
+@lru_cache(maxsize=8192)
+def _parse(text: str, zone: str | None, local: str) -> Schedule:
+    if not text:
+        raise ScheduleError("empty spec string")
+    if text.startswith(("TZ=", "CRON_TZ=")):
+        zone, text = _split_prefix(text)
+    elif zone is not None:
+        # Upstream puts the zone in front of the text as a prefix, which trims the text.
+        text = _trim(text)
+        _check_zone(zone)
+    zone = local if zone in (None, "Local") else zone
+    if text.startswith("@"):
+        return _parse_macro(text, zone)
+    fields = _fields(text)
+    if len(fields) != 5:
+        raise ScheduleError(f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]")
+    return _calendar(fields, zone)
+
+
+def _split_prefix(text: str) -> tuple[str, str]:
+    prefix, space, rest = text.partition(" ")
+    if not space:
+        # Upstream's parser panics here and its caller reports the panic.
+        raise ScheduleError(
+            "invalid schedule format: runtime error: slice bounds out of range [:-1]"
+        )
+    zone = prefix.partition("=")[2]
+    if zone:
+        _check_zone(zone)
+    return zone or "UTC", _trim(rest)
+
+
+def _check_zone(zone: str) -> None:
+    if error := time_zone_error(zone):
+        raise ScheduleError(f"provided bad location {zone}: {error}")
+
+
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+def _parse_macro(text: str, zone: str) -> Schedule:
+    if text in _MACROS:
+        return _calendar(_MACROS[text].split(" "), zone)
+    if text.startswith("@every "):
+        try:
+            nanoseconds = parse_duration(text.removeprefix("@every "))
+        except DurationError as error:
+            raise ScheduleError(f"failed to parse duration {text}: {error}") from error
+        return Every(max(nanoseconds // 10**9, 1))
+    raise ScheduleError(f"unrecognized descriptor: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    low: int
+    high: int
+    names: Mapping[str, int]
+
+
+def _numbered(names: str, first: int) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names.split(), first)}
+
+
+_MINUTES = _Bounds(0, 59, {})
+_HOURS = _Bounds(0, 23, {})
+_DAYS = _Bounds(1, 31, {})
+_MONTHS = _Bounds(1, 12, _numbered("jan feb mar apr may jun jul aug sep oct nov dec", 1))
+_WEEKDAYS = _Bounds(0, 6, _numbered("sun mon tue wed thu fri sat", 0))
+
+
+def _calendar(fields: Sequence[str], zone: str) -> Calendar:
+    minutes, _ = _parse_field(fields[0], _MINUTES)
+    hours, _ = _parse_field(fields[1], _HOURS)
+    days, any_day = _parse_field(fields[2], _DAYS)
+    months, _ = _parse_field(fields[3], _MONTHS)
+    weekdays, any_weekday = _parse_field(fields[4], _WEEKDAYS)
+    return Calendar(
+        tuple(sorted(minutes)),
+        tuple(sorted(hours)),
+        days,
+        months,
+        weekdays,
+        any_day or any_weekday,
+        zone,
+    )
+
+
+def _parse_field(field: str, bounds: _Bounds) -> tuple[frozenset[int], bool]:
+    """The numbers a field stands for, and whether a `*` in it means "any"."""
+    numbers: set[int] = set()
+    starred = False
+    for item in filter(None, field.split(",")):
+        item_numbers, item_starred = _parse_item(item, bounds)
+        numbers.update(item_numbers)
+        starred = starred or item_starred
+    return frozenset(numbers), starred
+
+
+def _parse_item(item: str, bounds: _Bounds) -> tuple[range, bool]:
+    span, *steps = item.split("/")
+    first, *ends = span.split("-")
+    starred = first in ("*", "?")
+    if starred:
+        low, high = bounds.low, bounds.high
+    else:
+        low = high = _parse_number(first, bounds.names)
+        if len(ends) == 1:
+            high = _parse_number(ends[0], bounds.names)
+        elif ends:
+            raise ScheduleError(f"too many hyphens: {item}")
+    step = 1
+    if len(steps) == 1:
+        step = _parse_number(steps[0], {})
+        if not ends:
+            high = bounds.high
+        starred = starred and step <= 1
+    elif steps:
+        raise ScheduleError(f"too many slashes: {item}")
+    if low < bounds.low:
+        raise ScheduleError(f"beginning of range ({low}) below minimum ({bounds.low}): {item}")
+    if high > bounds.high:
+        raise ScheduleError(f"end of range ({high}) above maximum ({bounds.high}): {item}")
+    if low > high:
+        raise ScheduleError(f"beginning of range ({low}) beyond end of range ({high}): {item}")
+    if step == 0:
+        raise ScheduleError(f"step of range should be a positive number: {item}")
+    return range(low, high + 1, step), starred
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+def _parse_number(text: str, names: Mapping[str, int]) -> int:
+    named = names.get(text.lower())
+    if named is not None:
+        return named
+    if not _INTEGER.fullmatch(text):
+        raise _not_an_integer(text, "invalid syntax")
+    # More than 19 digits do not fit into Go's 64 bits (and Python refuses thousands of them).
+    if len(text.lstrip("+-0")) > 19 or not -(2**63) <= (number := int(text)) < 2**63:
+        raise _not_an_integer(text, "value out of range")
+    if number < 0:
+        raise ScheduleError(f"negative number ({number}) not allowed: {text}")
+    return number
+
+
+def _not_an_integer(text: str, problem: str) -> ScheduleError:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return ScheduleError(
+        f'failed to parse int from {text}: strconv.Atoi: parsing "{escaped}": {problem}'
+    )
+
+
+#: What Go counts as white space; Python's own idea of it includes some control characters.
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+_WORD = re.compile(f"[^{_SPACE}]+")
+
+
+def _fields(text: str) -> list[str]:
+    return _WORD.findall(text)
+
+
+def _trim(text: str) -> str:
+    return text.strip(_SPACE)
+
+
+def _first_of_next_month(wall: datetime) -> datetime:
+    year, month = divmod(wall.year * 12 + wall.month, 12)
+    return datetime(year, month + 1, 1, tzinfo=UTC)

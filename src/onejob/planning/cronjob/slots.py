@@ -1,0 +1,120 @@
+"""Which slot of its schedule a CronJob should run now, and when to look at it again.
+
+A *slot* is one of the times a schedule stands for. However many were missed, only the latest
+is ever started.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias
+
+from onejob.objects.cronjob import CronJob, CronJobStatus
+from onejob.planning.cronjob.schedule import Schedule
+from onejob.planning.future_times import NONE_NOTICED, Noticed
+
+Missed: TypeAlias = Literal["none", "few", "many"]
+
+#: More missed slots than this are worth an event: a clock is wrong or a server was away.
+MANY_MISSED = 100
+#: Looking a moment after the slot instead of before it spares a second look.
+LOOK_AFTER_SLOT = timedelta(milliseconds=100)
+
+NO_INTERVAL = "time difference between two schedules is less than 1 second"
+
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What has become due since `earliest`, the last run or the creation."""
+
+    earliest: datetime
+    slot: datetime | None = None
+    missed: Missed = "none"
+    #: The schedule has no two times that could be told apart.
+    error: str | None = None
+
+
+def most_recent_slot(
+    cronjob: CronJob,
+    status: CronJobStatus,
+    now: datetime,
+    schedule: Schedule,
+    *,
+    within_deadline: bool,
+    noticed: Noticed = NONE_NOTICED,
+) -> Recent:
+    """The latest slot up to `now`, found by arithmetic rather than by walking from `earliest`.
+
+    The distance of the first two slots is taken for that of all. On uneven schedules that may
+    overshoot and find none though some were missed: upstream's behaviour, which is kept.
+    """
+    earliest = noticed.counts_from(slots_from(cronjob, status))
+    deadline_seconds = cronjob.spec.starting_deadline_seconds
+    if within_deadline and deadline_seconds is not None:
+        earliest = max(earliest, _earlier(now, deadline_seconds))
+    first = schedule.next(earliest)
+    second = schedule.next(first) if first is not None else None
+    if first is not None and now < first:
+        return Recent(earliest)
+    if first is not None and second is not None and now < second:
+        return Recent(earliest, first)
+    if first is None or second is None:
+        return Recent(earliest, error=NO_INTERVAL)
+    interval_seconds = int((second - first).total_seconds())
+    missed = int((now - first).total_seconds()) // interval_seconds + 1
+    slot = None
+    later = schedule.next(first + timedelta(seconds=(missed - 2) * interval_seconds))
+    while later is not None and later <= now:
+        slot, later = later, schedule.next(later)
+    return Recent(earliest, slot, "many" if missed > MANY_MISSED else "few")
+
+
+def slots_from(cronjob: CronJob, status: CronJobStatus) -> datetime:
+    """What was due before this is done with."""
+    return status.last_schedule_time or cronjob.metadata.creation_timestamp or _EVER
+
+
+def due_slot(
+    cronjob: CronJob,
+    status: CronJobStatus,
+    now: datetime,
+    schedule: Schedule,
+    noticed: Noticed = NONE_NOTICED,
+) -> Recent:
+    """The slot that should be running by now, if any, given startingDeadlineSeconds."""
+    return most_recent_slot(cronjob, status, now, schedule, within_deadline=True, noticed=noticed)
+
+
+def look_again_seconds(
+    cronjob: CronJob,
+    status: CronJobStatus,
+    now: datetime,
+    schedule: Schedule,
+    noticed: Noticed = NONE_NOTICED,
+) -> float | None:
+    """How long until the next slot; None if there is none."""
+    recent = most_recent_slot(
+        cronjob, status, now, schedule, within_deadline=False, noticed=noticed
+    )
+    if recent.error is not None:
+        after = now
+    elif recent.slot is not None:
+        after = recent.slot
+    else:
+        after = recent.earliest if recent.missed == "none" else now
+    slot = schedule.next(after)
+    return (slot + LOOK_AFTER_SLOT - now).total_seconds() if slot is not None else None
+
+
+def is_too_late(cronjob: CronJob, slot: datetime, now: datetime) -> bool:
+    deadline_seconds = cronjob.spec.starting_deadline_seconds
+    return deadline_seconds is not None and slot < _earlier(now, deadline_seconds)
+
+
+def _earlier(now: datetime, seconds: int) -> datetime:
+    try:
+        return now - timedelta(seconds=seconds)
+    except OverflowError:
+        # Deadlines of thousands of years are legal and mean "never too late".
+        return _EVER

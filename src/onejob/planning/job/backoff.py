@@ -1,0 +1,115 @@
+"""How long to wait before a failed Pod is replaced: 10 s, doubling up to 10 minutes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from onejob.objects.job import Job
+from onejob.objects.meta import Meta
+from onejob.planning.job.settings import Settings
+from onejob.planning.names import BACKOFF_SECONDS_ANNOTATION
+from onejob.planning.pod.restart_policy import restart_policy_of
+
+_NO_DELAY = timedelta(0)
+#: The field is 64 bits wide; more seconds than these are as good as for ever.
+_LONGEST_SECONDS = 100 * 365 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffRecord:
+    """What is remembered of a Job's failures. Kept in memory only: after a restart it is rebuilt
+    from the Pods that are still there (`EarlierEnds`)."""
+
+    failures_since_success: int = 0
+    last_failure_at: datetime | None = None
+
+    def after(
+        self, succeeded_at: Sequence[datetime], failed_at: Sequence[datetime]
+    ) -> "BackoffRecord":
+        """The record once Pods have ended at these times."""
+        if succeeded_at:
+            latest_success = max(succeeded_at)
+            later = [moment for moment in failed_at if moment > latest_success]
+            return BackoffRecord(len(later), max(later) if later else None)
+        if failed_at:
+            return BackoffRecord(self.failures_since_success + len(failed_at), max(failed_at))
+        return self
+
+
+NO_FAILURES = BackoffRecord()
+
+
+class EarlierEnds:
+    """How Pods ended that were counted before this process knew their Job, in any order."""
+
+    __slots__ = ("_failed_at", "_succeeded_at")
+
+    def __init__(self) -> None:
+        self._succeeded_at: datetime | None = None
+        #: By UID, for a Pod may be seen more than once; only those after the latest success.
+        self._failed_at: dict[str, datetime] = {}
+
+    def note(self, uid: str, finished_at: datetime, *, succeeded: bool) -> None:
+        latest = self._succeeded_at
+        if latest is not None and finished_at <= latest:
+            return
+        if not succeeded:
+            self._failed_at[uid] = finished_at
+            return
+        self._succeeded_at = finished_at
+        self._failed_at = {failed: at for failed, at in self._failed_at.items() if at > finished_at}
+
+    def record(self, job: Job) -> BackoffRecord:
+        """What would be remembered had this process been there."""
+        if not self._failed_at:
+            return NO_FAILURES
+        failures = len(self._failed_at)
+        if self._succeeded_at is None and not job.status.succeeded:
+            # Failed Pods may have been deleted, but the status counts them.
+            failures = max(failures, job.status.failed)
+        return BackoffRecord(failures, max(self._failed_at.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffPolicy:
+    base: timedelta
+    ceiling: timedelta
+
+    def remaining(
+        self, failures: int, last_failure_at: datetime | None, now: datetime
+    ) -> timedelta:
+        if failures <= 0 or last_failure_at is None or not self.base:
+            return _NO_DELAY
+        delay = self.ceiling
+        if self.base < self.ceiling:
+            delay = min(self.base * (1 << min(failures - 1, 31)), self.ceiling)
+        # A failure in the future has just happened: the clock was set back.
+        passed = max(now - last_failure_at, _NO_DELAY)
+        return max(delay - passed, _NO_DELAY)
+
+
+def backoff_policy(job: Job, settings: Settings) -> BackoffPolicy:
+    """The Job's own base (field, else annotation) or the common one; a base above the common
+    ceiling is its own ceiling."""
+    seconds = _own_base(job)
+    if seconds is None:
+        seconds = settings.backoff_base_seconds
+    base = timedelta(seconds=min(seconds, _LONGEST_SECONDS))
+    return BackoffPolicy(base, max(base, timedelta(seconds=settings.backoff_ceiling_seconds)))
+
+
+def annotated_number(metadata: Meta, annotation: str) -> int | None:
+    """A count written as an annotation; one that cannot be read is as good as absent."""
+    text = metadata.annotations.get(annotation)
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 10:
+        return None
+    return int(text)
+
+
+def _own_base(job: Job) -> int | None:
+    """Where containers are retried in place, it is not for the Job to say how."""
+    if restart_policy_of(job) == "OnFailure":
+        return None
+    if job.spec.backoff_seconds is not None:
+        return job.spec.backoff_seconds
+    return annotated_number(job.metadata, BACKOFF_SECONDS_ANNOTATION)

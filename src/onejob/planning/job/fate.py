@@ -1,0 +1,143 @@
+"""Whether and how a Job is going to end. The first reason found wins."""
+
+from datetime import datetime, timedelta
+
+from onejob.objects.job import Job
+from onejob.objects.meta import Condition
+from onejob.planning.job.conditions import (
+    COMPLETE,
+    FAILED,
+    FAILURE_TARGET,
+    SUCCESS_CRITERIA_MET,
+    find_true,
+    new_condition,
+    whole_second,
+)
+from onejob.planning.job.counting import Census, Tally
+from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.plan import Fate
+from onejob.planning.job.success_policy import matching_success_rule, success_message
+from onejob.planning.pod.restart_policy import restart_policy_of
+
+_DEFAULT_BACKOFF_LIMIT = 6
+
+
+def decide_fate(
+    job: Job, census: Census, tally: Tally, start_time: datetime | None, now: datetime
+) -> Fate | None:
+    """What ends the Job early, if anything does: verdicts given before stand, failure of the
+    whole Job outranks failure of its indexes, and that outranks success."""
+    return (
+        _recorded_fate(job)
+        or _failed_by_policy(job, census)
+        or _backoff_limit_exceeded(job, census, tally)
+        or _deadline_exceeded(job, start_time, now)
+        or _indexes_failed(job, tally)
+        or _success_policy_met(job, tally)
+    )
+
+
+def completion_fate(job: Job, succeeded: int, active: int) -> Fate | None:
+    """Success in the ordinary way: enough Pods succeeded and none is running any more."""
+    completions = job.spec.completions
+    enough = succeeded > 0 if completions is None else succeeded >= completions
+    if not enough or active:
+        return None
+    return Fate(True, "CompletionsReached", "Reached expected number of succeeded pods")
+
+
+def interim_condition(fate: Fate, now: datetime) -> Condition:
+    """Says how the Job will end, while Pods are still ending or to be counted."""
+    kind = SUCCESS_CRITERIA_MET if fate.succeeds else FAILURE_TARGET
+    return new_condition(kind, "True", fate.reason, fate.message, now)
+
+
+def terminal_condition(fate: Fate, now: datetime) -> Condition:
+    kind = COMPLETE if fate.succeeds else FAILED
+    return new_condition(kind, "True", fate.reason, fate.message, now)
+
+
+def completion_time(start_time: datetime | None, now: datetime) -> datetime:
+    """When a Job is said to have succeeded. The clock may have been set back since it started,
+    and the API takes no end before the start."""
+    moment = whole_second(now)
+    return moment if start_time is None else max(moment, start_time)
+
+
+def deadline_of(job: Job, start_time: datetime | None) -> datetime | None:
+    """When the Job must have ended; a suspended one has no deadline."""
+    seconds = job.spec.active_deadline_seconds
+    if seconds is None or start_time is None or job.spec.suspend:
+        return None
+    try:
+        return start_time + timedelta(seconds=seconds)
+    except OverflowError:
+        # The field is 64 bits wide: such a deadline is as good as none.
+        return None
+
+
+def _recorded_fate(job: Job) -> Fate | None:
+    for kind, succeeds in ((SUCCESS_CRITERIA_MET, True), (FAILURE_TARGET, False)):
+        condition = find_true(job.status.conditions, kind)
+        if condition is not None:
+            return Fate(succeeds, condition.reason, condition.message, recorded=True)
+    return None
+
+
+def _failed_by_policy(job: Job, census: Census) -> Fate | None:
+    policy = job.spec.pod_failure_policy
+    if policy is None:
+        return None
+    for pod in census.failed_pods(job):
+        message = judge_failed_pod(policy, pod).message
+        if message is not None:
+            return Fate(False, "PodFailurePolicy", message)
+    return None
+
+
+def _backoff_limit_exceeded(job: Job, census: Census, tally: Tally) -> Fate | None:
+    limit = job.spec.backoff_limit
+    if limit is None:
+        limit = _DEFAULT_BACKOFF_LIMIT
+    if tally.failed > limit or _too_many_restarts(job, census, limit):
+        return Fate(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    return None
+
+
+def _too_many_restarts(job: Job, census: Census, limit: int) -> bool:
+    """With restartPolicy OnFailure containers are retried in place, so their restarts count."""
+    if restart_policy_of(job) != "OnFailure":
+        return False
+    return census.restarts > 0 if limit == 0 else census.restarts >= limit
+
+
+def _deadline_exceeded(job: Job, start_time: datetime | None, now: datetime) -> Fate | None:
+    deadline = deadline_of(job, start_time)
+    if deadline is None or now < deadline:
+        return None
+    return Fate(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+
+
+def _indexes_failed(job: Job, tally: Tally) -> Fate | None:
+    if tally.failed_indexes is None or tally.completed_indexes is None:
+        return None
+    failed = len(tally.failed_indexes)
+    most = job.spec.max_failed_indexes
+    if most is not None and failed > most:
+        return Fate(
+            False,
+            "MaxFailedIndexesExceeded",
+            "Job has exceeded the specified maximal number of failed indexes",
+        )
+    if failed and failed + len(tally.completed_indexes) >= (job.spec.completions or 0):
+        return Fate(False, "FailedIndexes", "Job has failed indexes")
+    return None
+
+
+def _success_policy_met(job: Job, tally: Tally) -> Fate | None:
+    if tally.completed_indexes is None:
+        return None
+    rule = matching_success_rule(
+        job.spec.success_policy, job.spec.completions or 0, tally.completed_indexes
+    )
+    return None if rule is None else Fate(True, "SuccessPolicy", success_message(rule))

@@ -1,0 +1,140 @@
+"""Counting by existence, as it was before there were tracking finalizers.
+
+A Job so counted has as many successes and failures as it has Pods in those phases; a Pod that
+is deleted is forgotten, and its work may be done again.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+import msgspec
+
+from onejob.objects.job import Job, JobStatus
+from onejob.objects.pod import Pod
+from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
+from onejob.planning.job.bookkeeping import Bookkeeping, Draft
+from onejob.planning.job.conditions import ensure_condition
+from onejob.planning.job.counting import Census, Tally, count_pods
+from onejob.planning.job.fate import completion_time, interim_condition, terminal_condition
+from onejob.planning.job.plan import Accounting, Fate, Ledger, Observed, Plan, PodRef, StatusWrite
+from onejob.planning.job.pod_facts import finish_time, is_tracked
+from onejob.planning.job.telling import finish_events, finish_metrics, progress_metrics
+from onejob.planning.names import TRACKING, TRACKING_NAMES
+
+
+def drop_annotation_patch(job: Job) -> bytes:
+    """A JSON merge patch that makes a Job one that is counted this way, for life."""
+    metadata = {
+        "resourceVersion": job.metadata.resource_version,
+        "annotations": dict.fromkeys(TRACKING_NAMES),
+    }
+    return msgspec.json.encode({"metadata": metadata})
+
+
+def count_existing(job: Job, census: Census, observed: Observed) -> Tally:
+    """As if no Pod had been counted yet, and none that still runs had failed."""
+    fresh = msgspec.structs.replace(
+        job,
+        spec=msgspec.structs.replace(job.spec, pod_replacement_policy="Failed"),
+        status=JobStatus(),
+    )
+    return count_pods(fresh, Census(map(_as_if_tracked, census)), frozenset())
+
+
+def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
+    """One status write, and no Pod keeps a finalizer."""
+    job, tally, fate = plan.job, plan.ledger.tally, draft.fate
+    failed = tally.failed
+    if fate is not None and not fate.succeeds:
+        # Pods stopped because the Job failed are not waited for to be counted.
+        failed += len(plan.deletions)
+    completed, failed_indexes = tally.completed_indexes, tally.failed_indexes
+    status = msgspec.structs.replace(
+        draft.status,
+        succeeded=_never_less(plan, tally.succeeded, job.status.succeeded),
+        failed=_never_less(plan, failed, job.status.failed),
+        completed_indexes="" if completed is None else str(completed),
+        failed_indexes=None if failed_indexes is None else str(failed_indexes),
+        uncounted_terminated_pods=None,
+    )
+    write = _finish(plan, status, fate) if fate is not None else None
+    if write is None and status != job.status:
+        write = StatusWrite(status, metrics=progress_metrics(job, job.status, status))
+    if write is not None:
+        write = replace(write, events=draft.events + write.events, backoff=plan.backoff)
+    return Accounting(
+        plan,
+        status if write is None else write.status,
+        draft.terminating,
+        write=write,
+        removals=tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in plan.ledger.held),
+        metrics=draft.metrics,
+        error=draft.error,
+    )
+
+
+def _finish(plan: Plan, status: JobStatus, fate: Fate) -> StatusWrite:
+    job, lifecycle = plan.job, plan.settings.lifecycle_events
+    if not fate.recorded:
+        conditions, _ = ensure_condition(status.conditions, interim_condition(fate, plan.now))
+        status = msgspec.structs.replace(status, conditions=conditions)
+    metrics = progress_metrics(job, job.status, status)
+    if status.active or status.terminating:
+        return StatusWrite(status, metrics=metrics)
+    terminal = terminal_condition(fate, plan.now)
+    conditions, _ = ensure_condition(status.conditions, terminal)
+    status = msgspec.structs.replace(
+        status,
+        conditions=conditions,
+        completion_time=completion_time(status.start_time, plan.now) if fate.succeeds else None,
+    )
+    return StatusWrite(
+        status,
+        events=finish_events(job, status, terminal, lifecycle=lifecycle),
+        metrics=metrics + finish_metrics(job, terminal),
+        finishes=True,
+    )
+
+
+def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
+    """The Pods are all there, so nothing needs to be remembered."""
+
+    def ended_at(pod: Pod) -> datetime:
+        return observed.noticed.counts_from(finish_time(pod))
+
+    return NO_FAILURES.after(
+        [ended_at(pod) for pod in tally.new_succeeded],
+        [ended_at(pod) for pod in tally.new_failed],
+    )
+
+
+def _against_limit(job: Job, tally: Tally) -> Tally:
+    """Only a new failure is held against the limit, and not once its replacement is running."""
+    if tally.failed > job.status.failed and tally.active != job.spec.parallelism:
+        return tally
+    return replace(tally, failed=0)
+
+
+def _open_ledger(
+    job: Job, census: Census, observed: Observed, tally: Tally, fate: Fate | None
+) -> Ledger:
+    return Ledger(held=tuple(pod for pod in census if is_tracked(pod)), tally=tally)
+
+
+def _never_less(plan: Plan, counted: int, stored: int) -> int:
+    """Counters of forgotten Pods shrink, but the API's rules for managed Jobs forbid that."""
+    return max(counted, stored) if plan.settings.respect_managed_by else counted
+
+
+def _as_if_tracked(pod: Pod) -> Pod:
+    metadata = msgspec.structs.replace(pod.metadata, finalizers=(TRACKING,))
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+BY_EXISTENCE = Bookkeeping(
+    count=count_existing,
+    remember=_remember,
+    against_limit=_against_limit,
+    open_ledger=_open_ledger,
+    account=account_for_existing,
+)

@@ -1,0 +1,143 @@
+"""spec.backoffLimitPerIndex: each index fails and waits on its own.
+
+The count of an index's failures is carried by its last failed Pod, which therefore keeps its
+finalizer (and stays uncounted) until another Pod carries the count on.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
+
+from onejob.objects.job import Job
+from onejob.objects.pod import Pod
+from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.job.backoff import BackoffPolicy
+from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.indexes import NO_INDEXES, IndexSet, parse_indexes
+from onejob.planning.job.pod_facts import finish_time, is_tracked, pod_failed, valid_index
+from onejob.planning.names import FAILURE_COUNT_ANNOTATION, IGNORED_FAILURE_COUNT_ANNOTATION
+
+_LARGEST_COUNT = 2**31 - 1
+
+
+def failure_count(pod: Pod) -> int:
+    """Failures of the Pod's index before this Pod."""
+    return _read_count(pod, FAILURE_COUNT_ANNOTATION)
+
+
+def ignored_failure_count(pod: Pod) -> int:
+    return _read_count(pod, IGNORED_FAILURE_COUNT_ANNOTATION)
+
+
+def total_failure_count(pod: Pod) -> int:
+    return failure_count(pod) + ignored_failure_count(pod)
+
+
+def next_failure_counts(job: Job, predecessor: Pod | None) -> tuple[int, int]:
+    """What the Pod that replaces `predecessor` is to carry: failures, ignored failures."""
+    if predecessor is None:
+        return 0, 0
+    failures, ignored = failure_count(predecessor), ignored_failure_count(predecessor)
+    if judge_failed_pod(job.spec.pod_failure_policy, predecessor).counts:
+        return failures + 1, ignored
+    return failures, ignored + 1
+
+
+def fails_its_index(job: Job, pod: Pod) -> bool:
+    if not pod_failed(pod, job):
+        return False
+    ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
+    if ruling.action == "FailIndex":
+        return True
+    limit = job.spec.backoff_limit_per_index
+    return ruling.counts and limit is not None and failure_count(pod) >= limit
+
+
+def failed_indexes(job: Job, pods: Iterable[Pod]) -> IndexSet:
+    """The failed indexes in the status, and those that fail by these Pods."""
+    known = parse_indexes(job.status.failed_indexes or "", job.spec.completions or 0)
+    return known.with_indexes(
+        index
+        for pod in pods
+        if is_tracked(pod)
+        and (index := valid_index(pod, job)) is not None
+        and fails_its_index(job, pod)
+    )
+
+
+def retained_pods(
+    job: Job,
+    pods: Iterable[Pod],
+    removing: AbstractSet[str],
+    active_indexes: Mapping[int | None, object] | AbstractSet[int],
+    completed: IndexSet,
+    failed: IndexSet = NO_INDEXES,
+) -> dict[int, Pod]:
+    """By index, the Pod to keep for its count: of each index that is neither completed, failed
+    nor being worked on, the failed Pod with the highest count that ended last."""
+    retained: dict[int, Pod] = {}
+    for pod in pods:
+        index = valid_index(pod, job)
+        if (
+            index is None
+            or not is_tracked(pod)
+            or pod.metadata.uid in removing
+            or not pod_failed(pod, job)
+            or index in completed
+            or index in failed
+            or index in active_indexes
+        ):
+            continue
+        rival = retained.get(index)
+        if rival is None or _failed_later(pod, rival):
+            retained[index] = pod
+    return retained
+
+
+def _failed_later(pod: Pod, rival: Pod) -> bool:
+    """By the count first: the clock may have been set back between the two."""
+    mine, other = total_failure_count(pod), total_failure_count(rival)
+    return mine > other or (mine == other and finish_time(pod) >= finish_time(rival))
+
+
+def due_indexes(
+    indexes: Sequence[int],
+    retained: Mapping[int, Pod],
+    policy: BackoffPolicy,
+    now: datetime,
+    noticed: Noticed = NONE_NOTICED,
+) -> tuple[list[int], timedelta]:
+    """Which of the indexes may start now; if none may, how long until one does."""
+    due: list[int] = []
+    shortest: timedelta | None = None
+    for index in indexes:
+        remaining = remaining_for_index(retained.get(index), policy, now, noticed)
+        if not remaining:
+            due.append(index)
+        elif shortest is None or remaining < shortest:
+            shortest = remaining
+    if due or shortest is None:
+        return due, timedelta(0)
+    return due, shortest
+
+
+def remaining_for_index(
+    last_failed: Pod | None,
+    policy: BackoffPolicy,
+    now: datetime,
+    noticed: Noticed = NONE_NOTICED,
+) -> timedelta:
+    if last_failed is None:
+        return timedelta(0)
+    failed_at = finish_time(last_failed)
+    failures = total_failure_count(last_failed) + 1
+    return policy.remaining(failures, noticed.counts_from(failed_at), now)
+
+
+def _read_count(pod: Pod, annotation: str) -> int:
+    """Anybody may edit annotations; what is not a sane count reads as none."""
+    text = pod.metadata.annotations.get(annotation, "")
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(_LARGEST_COUNT)):
+        return 0
+    count = int(text)
+    return count if count <= _LARGEST_COUNT else 0

@@ -1,0 +1,252 @@
+"""The next step for one Job: `plan_job` decides, `account` and `settle` draw the consequences.
+
+Nothing here calls, waits, logs or reads a clock; a controller carries the values out.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from onejob.objects.job import Job, JobStatus
+from onejob.planning.job.backoff import BackoffRecord
+from onejob.planning.job.bookkeeping import Bookkeeping, Draft
+from onejob.planning.job.conditions import SUSPENDED, ensure_condition, new_condition, whole_second
+from onejob.planning.job.counting import Census, Tally
+from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.fate import completion_fate, deadline_of, decide_fate
+from onejob.planning.job.legacy import BY_EXISTENCE
+from onejob.planning.job.managing import (
+    has_tracking_annotation,
+    is_ours,
+    tracks_with_finalizers,
+)
+from onejob.planning.job.plan import (
+    Accounting,
+    Event,
+    Fate,
+    Note,
+    Observed,
+    Plan,
+    PodDeletion,
+    PodOutcomes,
+)
+from onejob.planning.job.pod_facts import finish_time
+from onejob.planning.job.pruning import prune_failed_pods
+from onejob.planning.job.scaling import PodChanges, change_pods
+from onejob.planning.job.settings import Settings
+from onejob.planning.job.telling import RESUMED, STARTED, UNKNOWN_MODE, creation_metrics
+from onejob.planning.job.telling import SUSPENDED as SUSPENDED_EVENT
+from onejob.planning.job.tracking import BY_FINALIZERS, settle
+from onejob.planning.names import BUILT_IN_MANAGER
+
+__all__ = ["account", "plan_job", "settle"]
+
+
+def plan_job(
+    job: Job, census: Census, observed: Observed, now: datetime, settings: Settings
+) -> Plan:
+    """What to do with a Job's Pods, given all that is known of it at `now`.
+
+    The Pods must be claimed already (`onejob.planning.job.claiming`), and `observed.caught_up`
+    judged before they were listed: judged after, it may vouch for Pods that the list lacks.
+    """
+    skipped = _reason_to_skip(job, observed, settings)
+    if skipped is not None:
+        return _skip(skipped, job, census, now, settings)
+    legacy = not tracks_with_finalizers(job, settings)
+    books = _bookkeeping(legacy)
+    tally = books.count(job, census, observed)
+    backoff = books.remember(observed, tally)
+    start_time = job.status.start_time
+    if start_time is None and not job.spec.suspend:
+        start_time = whole_second(now)
+    noticed = observed.noticed.after(_waited_after(start_time, backoff, tally), now)
+    runs_since = None if start_time is None else noticed.counts_from(start_time)
+    fate = decide_fate(job, census, books.against_limit(job, tally), runs_since, now)
+    manage = fate is None and observed.caught_up and not job.metadata.deleting
+    changes = PodChanges(action="reconciling")
+    if fate is not None:
+        changes = PodChanges(deletions=_end_all(census), action="reconciling")
+    elif manage:
+        changes = change_pods(job, census, tally, backoff, now, settings, noticed)
+    return Plan(
+        job,
+        now,
+        settings,
+        notes=(*_notes(job, observed, fate, runs_since, tally), *changes.notes),
+        prunings=prune_failed_pods(job, census, settings),
+        deletions=changes.deletions,
+        creations=changes.creations,
+        creation_reason=changes.reason,
+        action=changes.action,
+        fate=fate,
+        pods_managed=manage,
+        caught_up=observed.caught_up,
+        start_time=start_time,
+        backoff=backoff,
+        noticed=noticed,
+        ledger=books.open_ledger(job, census, observed, tally, fate),
+        legacy=legacy,
+        drop_annotation=legacy and has_tracking_annotation(job),
+    )
+
+
+def _waited_after(
+    start_time: datetime | None, backoff: BackoffRecord, tally: Tally
+) -> Iterator[datetime | None]:
+    """The moments on which depends how long the Job, or an index of it, waits."""
+    yield start_time
+    yield backoff.last_failure_at
+    yield from map(finish_time, tally.new_failed)
+    yield from map(finish_time, tally.retained.values())
+
+
+def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
+    """What the Pods that ended, and the changes made to Pods, mean for the status."""
+    job, tally = plan.job, plan.ledger.tally
+    gone = [deletion for deletion in plan.deletions if deletion.uid in outcomes.deleted]
+    active = tally.active - len(gone) + outcomes.created
+    terminating = tally.terminating + len(gone)
+    fate = plan.fate or completion_fate(job, tally.succeeded, active)
+    if not plan.caught_up or (plan.fate is not None and len(gone) < len(plan.deletions)):
+        # A verdict given while Pods may still run unseen could not be taken back.
+        fate = None
+    status = msgspec.structs.replace(
+        job.status,
+        active=active,
+        ready=tally.ready - sum(deletion.ready for deletion in gone),
+        terminating=terminating,
+        start_time=plan.start_time,
+    )
+    events: tuple[Event, ...] = ()
+    if plan.pods_managed and fate is None:
+        status, events = _with_suspension(plan, status)
+    if fate is not None and _never_started(job, status):
+        status = msgspec.structs.replace(status, start_time=whole_second(plan.now))
+    if plan.settings.lifecycle_events and _starts(job.status.start_time, status.start_time):
+        events = (*events, STARTED)
+    draft = Draft(
+        status,
+        fate,
+        terminating,
+        dirty=status != job.status,
+        events=events,
+        metrics=creation_metrics(plan.creation_reason, outcomes.created, outcomes.create_failures),
+        error=outcomes.error,
+    )
+    return _bookkeeping(plan.legacy).account(plan, draft)
+
+
+def _bookkeeping(legacy: bool) -> Bookkeeping:
+    return BY_EXISTENCE if legacy else BY_FINALIZERS
+
+
+def _reason_to_skip(job: Job, observed: Observed, settings: Settings) -> Note | None:
+    if not is_ours(job, settings):
+        manager = job.spec.managed_by or BUILT_IN_MANAGER
+        return Note("managed-elsewhere", f"is left to the controller {manager}")
+    finished = job.finished_condition
+    if finished is not None:
+        return Note("finished", f"is {finished.type}: {finished.message or finished.reason}")
+    if observed.finish_pending:
+        return Note("finished", "has just finished")
+    if job.spec.completion_mode not in ("Indexed", "NonIndexed"):
+        return Note(
+            "unknown-mode", f"has a completion mode unknown here: {job.spec.completion_mode}"
+        )
+    return None
+
+
+def _skip(why: Note, job: Job, census: Census, now: datetime, settings: Settings) -> Plan:
+    return Plan(
+        job,
+        now,
+        settings,
+        skipped=why,
+        notes=(why,),
+        events=(UNKNOWN_MODE,) if why.kind == "unknown-mode" else (),
+        # Failed Pods that a finishing Job has just freed are only now free to go.
+        prunings=prune_failed_pods(job, census, settings) if why.kind == "finished" else (),
+    )
+
+
+def _end_all(census: Census) -> tuple[PodDeletion, ...]:
+    """Stop what runs, finalizers and all: how it counts depends on the Job's fate."""
+    return tuple(
+        PodDeletion(
+            pod.metadata.name,
+            uid,
+            ready=uid in census.ready,
+            free_first=False,
+            resource_version=pod.metadata.resource_version,
+        )
+        for uid, pod in census.active.items()
+    )
+
+
+def _with_suspension(plan: Plan, status: JobStatus) -> tuple[JobStatus, tuple[Event, ...]]:
+    """Say whether the Job is suspended. Its clock starts anew when it is resumed."""
+    if plan.job.spec.suspend:
+        wanted = new_condition(SUSPENDED, "True", "JobSuspended", "Job suspended", plan.now)
+        start_time = None if plan.settings.suspending_clears_start_time else status.start_time
+        event = SUSPENDED_EVENT
+    else:
+        wanted = new_condition(SUSPENDED, "False", "JobResumed", "Job resumed", plan.now)
+        start_time = whole_second(plan.now)
+        event = RESUMED
+    conditions, changed = ensure_condition(status.conditions, wanted)
+    if not changed:
+        return status, ()
+    status = msgspec.structs.replace(status, conditions=conditions, start_time=start_time)
+    return status, (event,)
+
+
+def _never_started(job: Job, status: JobStatus) -> bool:
+    """A Job may be suspended before its start is recorded, or lose it to suspension, and then
+    turn out to be done. Without a start time the API refuses to call it finished, but for one
+    that was suspended and had nothing to do."""
+    return status.start_time is None and not (job.spec.suspend and job.spec.completions == 0)
+
+
+def _starts(before: datetime | None, after: datetime | None) -> bool:
+    return after is not None and after != before
+
+
+def _notes(
+    job: Job, observed: Observed, fate: Fate | None, start_time: datetime | None, tally: Tally
+) -> tuple[Note, ...]:
+    notes: list[Note] = []
+    if not observed.caught_up:
+        notes.append(Note("catching-up", "waits until the effects of its last writes are seen"))
+    if job.metadata.deleting:
+        notes.append(Note("being-deleted", "is being deleted: Pods are let go, none is started"))
+    notes.extend(_policy_notes(job, tally))
+    if fate is not None:
+        verb = "succeeds" if fate.succeeds else "fails"
+        notes.append(Note("fate", f"{verb}: {fate.reason}: {fate.message}"))
+        if tally.terminating:
+            notes.append(Note("waiting-for-pods", f"{tally.terminating} Pod(s) are still ending"))
+        return tuple(notes)
+    if job.spec.suspend:
+        notes.append(Note("suspended", "is suspended"))
+    deadline = deadline_of(job, start_time)
+    if deadline is not None:
+        seconds = job.spec.active_deadline_seconds
+        notes.append(Note("deadline", f"must end within {seconds} s of its start", deadline))
+    return tuple(notes)
+
+
+def _policy_notes(job: Job, tally: Tally) -> list[Note]:
+    policy = job.spec.pod_failure_policy
+    if policy is None:
+        return []
+    rulings = ((pod, judge_failed_pod(policy, pod)) for pod in tally.new_failed)
+    return [
+        Note(
+            "failure-policy",
+            f"Pod {pod.metadata.name} matched rule {ruling.rule_index}: {ruling.action}",
+        )
+        for pod, ruling in rulings
+        if ruling.action is not None
+    ]

@@ -1,0 +1,100 @@
+"""What can be said of a Pod by looking at it alone, or at it and its Job."""
+
+from datetime import UTC, datetime, timedelta
+
+from onejob.objects.job import Job
+from onejob.objects.pod import ContainerStatus, Pod
+from onejob.planning.job.indexes import read_index
+from onejob.planning.names import INDEX_ANNOTATION, TRACKING, TRACKING_AS_PROPOSED
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+def is_tracked(pod: Pod) -> bool:
+    """Whether the Pod holds the finalizer that keeps it until its end is counted."""
+    finalizers = pod.metadata.finalizers
+    return TRACKING in finalizers or TRACKING_AS_PROPOSED in finalizers
+
+
+def completion_index(pod: Pod) -> int | None:
+    """None if there is no index, or not a valid one."""
+    return read_index(pod.metadata.annotations.get(INDEX_ANNOTATION))
+
+
+def valid_index(pod: Pod, job: Job) -> int | None:
+    """The index, if the Job has such a one (its completions may have shrunk)."""
+    index = completion_index(pod)
+    return index if index is not None and index < (job.spec.completions or 0) else None
+
+
+def pod_failed(pod: Pod, job: Job) -> bool:
+    """Whether the Pod counts as failed: unless the Job replaces only failed Pods, one that is
+    being deleted has failed already."""
+    if pod.status.phase == "Failed":
+        return True
+    return (
+        pod.metadata.deletion_timestamp is not None
+        and pod.status.phase != "Succeeded"
+        and job.spec.pod_replacement_policy != "Failed"
+    )
+
+
+def finish_time(pod: Pod) -> datetime:
+    """When a Pod that is counted as ended did end, by the best evidence there is."""
+    return (
+        _last_container_end(pod)
+        or _became_unready_at(pod)
+        or _asked_to_end_at(pod)
+        or pod.metadata.creation_timestamp
+        or _EARLIEST
+    )
+
+
+def restart_count(pod: Pod) -> int:
+    """How often its containers were restarted, init containers included."""
+    statuses = pod.status
+    return sum(status.restart_count for status in statuses.container_statuses) + sum(
+        status.restart_count for status in statuses.init_container_statuses
+    )
+
+
+def sidecar_names(pod: Pod) -> frozenset[str]:
+    """Init containers that run beside the others instead of before them."""
+    return frozenset(
+        container.name
+        for container in pod.spec.init_containers
+        if container.restart_policy == "Always"
+    )
+
+
+def _last_container_end(pod: Pod) -> datetime | None:
+    statuses: tuple[ContainerStatus, ...] = pod.status.container_statuses
+    if pod.status.init_container_statuses:
+        sidecars = sidecar_names(pod)
+        statuses = statuses + tuple(
+            status for status in pod.status.init_container_statuses if status.name in sidecars
+        )
+    latest: datetime | None = None
+    for status in statuses:
+        terminated = status.state.terminated
+        if terminated is None or terminated.finished_at is None:
+            return None
+        if latest is None or terminated.finished_at > latest:
+            latest = terminated.finished_at
+    return latest
+
+
+def _became_unready_at(pod: Pod) -> datetime | None:
+    for condition in pod.status.conditions:
+        if condition.type == "Ready" and condition.status == "False":
+            return condition.last_transition_time
+    return None
+
+
+def _asked_to_end_at(pod: Pod) -> datetime | None:
+    deleted_at = pod.metadata.deletion_timestamp
+    if deleted_at is None:
+        return None
+    grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    # A deletion time from the first minute of the calendar cannot be moved further back.
+    return deleted_at - grace if deleted_at - _EARLIEST > grace else _EARLIEST

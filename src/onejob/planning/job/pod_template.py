@@ -1,0 +1,182 @@
+"""From a Job to the Pods it asks for, as documents.
+
+Everything that a Job's Pods share is parsed, completed and encoded once; a Pod is then a few
+pieces of bytes joined around what is its own.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from onejob.objects.job import Job
+from onejob.planning.job.claiming import owner_reference
+from onejob.planning.job.plan import PodSeed
+from onejob.planning.job.settings import Settings
+from onejob.planning.names import (
+    FAILURE_COUNT_ANNOTATION,
+    IGNORED_FAILURE_COUNT_ANNOTATION,
+    INDEX_ANNOTATION,
+    INDEX_VARIABLE,
+    TRACKING_NAMES,
+)
+
+#: The server cuts a generateName to this and appends five characters.
+_LONGEST_PREFIX = 58
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PER_POD_ANNOTATIONS = (
+    INDEX_ANNOTATION,
+    FAILURE_COUNT_ANNOTATION,
+    IGNORED_FAILURE_COUNT_ANNOTATION,
+)
+
+
+class PodStamp:
+    """Makes the Pod documents of one Job. Valid for one generation of it: the template can
+    change only with the generation, so keep the stamp by UID and generation."""
+
+    __slots__ = ("_around_hostname", "_before_annotations", "_before_labels", "_job_name", "_whole")
+
+    def __init__(
+        self,
+        job: Job,
+        settings: Settings,
+        *,
+        tracked: bool = True,
+        marks: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`marks` are annotations beside those of the template."""
+        template = msgspec.json.decode(job.spec.template)
+        metadata = template.get("metadata") or {}
+        spec = dict(template.get("spec") or {})
+        self._job_name = job.metadata.name
+        finalizers = list(metadata.get("finalizers") or ())
+        if tracked and not any(name in finalizers for name in TRACKING_NAMES):
+            finalizers.append(settings.tracking_finalizer)
+        shared = {
+            "namespace": job.metadata.namespace,
+            "ownerReferences": [owner_reference(job)],
+            "finalizers": finalizers,
+        }
+        labels = dict(metadata.get("labels") or {})
+        annotations = dict(metadata.get("annotations") or {})
+        annotations.update(marks)
+        if not job.indexed:
+            self._whole: bytes | None = _whole_document(
+                {"generateName": generate_name(job.metadata.name), **shared},
+                labels,
+                annotations,
+                spec,
+            )
+            return
+        self._whole = None
+        labels.pop(INDEX_ANNOTATION, None)
+        for own in _PER_POD_ANNOTATIONS:
+            annotations.pop(own, None)
+        spec.pop("hostname", None)
+        _add_index_variable(spec)
+        # Each piece ends where something of the Pod's own goes.
+        self._before_labels = b'",' + _members(shared) + b',"labels":{' + _then(_members(labels))
+        self._before_annotations = b'},"annotations":{' + _then(_members(annotations))
+        self._around_hostname = (
+            b'}},"spec":{"hostname":',
+            _comma_before(_members(spec)) + b"}}",
+        )
+
+    def document(self, seed: PodSeed) -> bytes:
+        """The Pod to create. `hostname`, which alone differs in the specs of an Indexed Job's
+        Pods, is the first member of the spec."""
+        if self._whole is not None:
+            return self._whole
+        assert seed.index is not None, "a Pod of an Indexed Job needs an index"
+        index = b'"%d"' % seed.index
+        before_hostname, after_hostname = self._around_hostname
+        return b"".join(
+            (
+                b'{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"',
+                generate_name_with_index(self._job_name, seed.index).encode(),
+                self._before_labels,
+                _INDEX_MEMBER,
+                index,
+                self._before_annotations,
+                _INDEX_MEMBER,
+                index,
+                _failure_counts(seed),
+                before_hostname,
+                b'"%s-%d"' % (self._job_name.encode(), seed.index),
+                after_hostname,
+            )
+        )
+
+
+def generate_name(job_name: str) -> str:
+    """`<job>-`, unless no valid Pod name can begin so."""
+    prefix = f"{job_name}-"
+    # The server cuts and completes the prefix, so judge it as if it went on.
+    stem = prefix[:-2] + "a"
+    return prefix if len(stem) <= 253 and _SUBDOMAIN.fullmatch(stem) else job_name
+
+
+def generate_name_with_index(job_name: str, index: int) -> str:
+    """`<job>-<index>-`; of a name too long the Job's part is cut, never the index."""
+    suffix = f"-{index}-"
+    return job_name[: _LONGEST_PREFIX - len(suffix)] + suffix
+
+
+_INDEX_MEMBER = f'"{INDEX_ANNOTATION}":'.encode()
+
+
+def _failure_counts(seed: PodSeed) -> bytes:
+    if seed.failure_count is None:
+        return b""
+    text = f',"{FAILURE_COUNT_ANNOTATION}":"{seed.failure_count}"'
+    if seed.ignored_failure_count:
+        text += f',"{IGNORED_FAILURE_COUNT_ANNOTATION}":"{seed.ignored_failure_count}"'
+    return text.encode()
+
+
+def _whole_document(
+    metadata: dict[str, Any],
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    spec: dict[str, Any],
+) -> bytes:
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
+    if "hostname" in spec:
+        spec = {"hostname": spec["hostname"], **spec}
+    return msgspec.json.encode(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    )
+
+
+def _add_index_variable(spec: dict[str, Any]) -> None:
+    """Tell each container its index, unless its author chose to say something else."""
+    source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX_ANNOTATION}']"}}
+    variable = {"name": INDEX_VARIABLE, "valueFrom": source}
+    for kind in ("initContainers", "containers"):
+        containers = []
+        for container in spec.get(kind) or ():
+            environment = list(container.get("env") or ())
+            if all(present.get("name") != INDEX_VARIABLE for present in environment):
+                environment.append(variable)
+            containers.append({**container, "env": environment})
+        if containers:
+            spec[kind] = containers
+
+
+def _members(values: dict[str, Any]) -> bytes:
+    """An object's JSON without its braces."""
+    return msgspec.json.encode(values)[1:-1]
+
+
+def _then(members: bytes) -> bytes:
+    return members + b"," if members else b""
+
+
+def _comma_before(members: bytes) -> bytes:
+    return b"," + members if members else b""

@@ -1,0 +1,42 @@
+"""spec.failedPodsLimit: how many failed Pods to keep once they are accounted for."""
+
+from heapq import nsmallest
+
+from onejob.objects.job import Job
+from onejob.planning.job.backoff import annotated_number
+from onejob.planning.job.counting import Census
+from onejob.planning.job.managing import tracks_with_finalizers
+from onejob.planning.job.plan import PodRef
+from onejob.planning.job.pod_facts import finish_time
+from onejob.planning.job.settings import Settings
+from onejob.planning.names import FAILED_PODS_LIMIT_ANNOTATION
+from onejob.planning.pod.restart_policy import restart_policy_of
+
+
+def failed_pods_limit(job: Job, settings: Settings) -> int | None:
+    """None: keep all. With OnFailure a Pod that fails is not one attempt of many, so none go."""
+    limit = job.spec.failed_pods_limit
+    if limit is None:
+        limit = annotated_number(job.metadata, FAILED_PODS_LIMIT_ANNOTATION)
+    if limit is None:
+        limit = settings.default_failed_pods_limit
+    # Asked of every Pod that changes, so the template is looked into last.
+    return None if limit is None or restart_policy_of(job) == "OnFailure" else limit
+
+
+def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[PodRef, ...]:
+    """The failed Pods to delete, oldest first. Those that hold the finalizer are not yet
+    accounted for, or carry an index's failure count, and stay."""
+    limit = failed_pods_limit(job, settings)
+    if limit is None or not (job.finished or tracks_with_finalizers(job, settings)):
+        # A Job that counts the Pods that exist would forget those that it deletes.
+        return ()
+    failed = [
+        pod
+        for pod in census.spent.values()
+        if pod.status.phase == "Failed" and not pod.metadata.deleting
+    ]
+    excess = nsmallest(
+        len(failed) - limit, failed, key=lambda pod: (finish_time(pod), pod.metadata.name)
+    )
+    return tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in excess)

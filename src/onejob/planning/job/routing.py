@@ -1,0 +1,138 @@
+"""Which Jobs a change concerns, and which Pods nobody will ever account for."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from onejob.objects.job import Job
+from onejob.objects.meta import Key, OwnerReference
+from onejob.objects.pod import Pod
+from onejob.planning.job.claiming import job_matcher
+from onejob.planning.job.fate import deadline_of
+from onejob.planning.job.managing import is_ours
+from onejob.planning.job.pod_facts import is_tracked
+from onejob.planning.job.settings import Settings
+from onejob.planning.names import STARTED_BY_ANNOTATION
+
+#: Looks up a Job by its key; None if there is none (any more).
+FindJob: TypeAlias = Callable[[Key], Job | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRoute:
+    """What a changed Job calls for."""
+
+    #: Sync it at once; otherwise together with what comes soon after.
+    at_once: bool = False
+    #: None of the above: it is finished, so only look for Pods it left behind.
+    finished: bool = False
+    #: Also look when its new deadline passes.
+    deadline: datetime | None = None
+
+
+def route_job_update(old: Job, new: Job) -> JobRoute:
+    if new.finished:
+        return JobRoute(finished=True)
+    deadline = None
+    if new.spec.active_deadline_seconds != old.spec.active_deadline_seconds:
+        deadline = deadline_of(new, new.status.start_time)
+    return JobRoute(at_once=old.metadata.generation != new.metadata.generation, deadline=deadline)
+
+
+@dataclass(frozen=True, slots=True)
+class PodRoute:
+    """What a changed Pod calls for."""
+
+    jobs: tuple[Key, ...] = ()
+    #: Nobody may be left to take its finalizer off: ask `may_free`.
+    orphan: bool = False
+
+
+def route_pod_change(
+    old: Pod | None, new: Pod, find_job: FindJob, jobs: Iterable[Job], *, gone: bool = False
+) -> PodRoute:
+    """`old` is None for a Pod that is new; `gone`: `new` is its last state. `jobs` are those of
+    its namespace, consulted only for a Pod without a controller."""
+    if old is not None and not gone and _same_version(old, new):
+        return PodRoute()
+    if gone or new.metadata.deleting:
+        return _route_ending(new, find_job, gone=gone)
+    former = None if old is None else old.metadata.controller_ref
+    current = new.metadata.controller_ref
+    moved = old is not None and former != current
+    concerned: list[Key] = []
+    if moved and former is not None and _resolve(former, new, find_job) is not None:
+        concerned.append(_job_key(former, new))
+    if current is not None:
+        if _resolve(current, new, find_job) is not None:
+            concerned.append(_job_key(current, new))
+        return PodRoute(tuple(concerned))
+    if old is None or moved or old.metadata.labels != new.metadata.labels:
+        concerned.extend(job.key for job in jobs_wanting(new, jobs))
+    return PodRoute(tuple(dict.fromkeys(concerned)), orphan=is_tracked(new))
+
+
+def jobs_wanting(pod: Pod, jobs: Iterable[Job]) -> list[Job]:
+    """The Jobs whose selector would adopt a Pod that nobody controls."""
+    if not pod.metadata.labels:
+        return []
+    return [
+        job
+        for job in jobs
+        if job.metadata.namespace == pod.metadata.namespace
+        and (matcher := job_matcher(job)) is not None
+        and matcher.matches(pod.metadata.labels)
+    ]
+
+
+def may_free(pod: Pod, find_job: FindJob, settings: Settings) -> bool:
+    """Whether nobody is left to account for a Pod that holds the tracking finalizer."""
+    if not is_tracked(pod):
+        return False
+    controller = pod.metadata.controller_ref
+    if controller is None:
+        return True
+    if controller.kind != "Job" or controller.api_version != "batch/v1":
+        return False
+    job = _resolve(controller, pod, find_job)
+    if job is None:
+        return True
+    if is_ours(job, settings):
+        return job.finished
+    return was_started_by(settings.manager, pod) and has_ended(pod)
+
+
+def was_started_by(manager: str, pod: Pod) -> bool:
+    """Whether this controller started a Pod of another controller's Job."""
+    return pod.metadata.annotations.get(STARTED_BY_ANNOTATION) == manager
+
+
+def has_ended(pod: Pod) -> bool:
+    return pod.terminal or pod.metadata.deleting
+
+
+def _route_ending(pod: Pod, find_job: FindJob, *, gone: bool) -> PodRoute:
+    held = is_tracked(pod) and not gone
+    controller = pod.metadata.controller_ref
+    job = None if controller is None else _resolve(controller, pod, find_job)
+    if job is None or job.finished:
+        return PodRoute(orphan=held)
+    return PodRoute((job.key,))
+
+
+def _resolve(reference: OwnerReference, pod: Pod, find_job: FindJob) -> Job | None:
+    """By name and UID: a namesake created later has no claim on the Pods of the first."""
+    if reference.kind != "Job":
+        return None
+    job = find_job(_job_key(reference, pod))
+    return job if job is not None and job.metadata.uid == reference.uid else None
+
+
+def _job_key(reference: OwnerReference, pod: Pod) -> Key:
+    return Key("jobs.batch", pod.metadata.namespace, reference.name)
+
+
+def _same_version(old: Pod, new: Pod) -> bool:
+    version = new.metadata.resource_version
+    return version != "" and old.metadata.resource_version == version

@@ -1,0 +1,237 @@
+"""How many Pods should run, which of too many to stop, what to start in place of the missing."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from onejob.objects.job import Job
+from onejob.objects.pod import ContainerStatus, Pod
+from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.job.backoff import BackoffRecord, backoff_policy
+from onejob.planning.job.counting import Census, Tally
+from onejob.planning.job.indexes import NO_INDEXES, first_pending
+from onejob.planning.job.per_index import due_indexes, next_failure_counts
+from onejob.planning.job.plan import (
+    CreationReason,
+    Note,
+    NoteKind,
+    PodDeletion,
+    PodSeed,
+    SyncAction,
+)
+from onejob.planning.job.pod_facts import completion_index, is_tracked, sidecar_names
+from onejob.planning.job.settings import Settings
+
+#: A wake-up sooner than this would only find the same events once more.
+_SHORTEST_WAIT = timedelta(seconds=1)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_PHASE_RANK = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class PodChanges:
+    """Either deletions or creations, never both: what is deleted may be counted wrongly until
+    it is gone."""
+
+    deletions: tuple[PodDeletion, ...] = ()
+    creations: tuple[PodSeed, ...] = ()
+    reason: CreationReason = "new"
+    action: SyncAction = "tracking"
+    notes: tuple[Note, ...] = ()
+
+
+def change_pods(
+    job: Job,
+    census: Census,
+    tally: Tally,
+    backoff: BackoffRecord,
+    now: datetime,
+    settings: Settings,
+    noticed: Noticed = NONE_NOTICED,
+) -> PodChanges:
+    if job.spec.suspend:
+        return PodChanges(
+            deletions=deletions(census.active.values(), census), action="pods_deleted"
+        )
+    wanted = wanted_active(job, tally)
+    surplus = surplus_pods(job, census, tally.active - wanted)[: settings.max_pod_changes]
+    if surplus:
+        return PodChanges(deletions=deletions(surplus, census), action="pods_deleted")
+    missing = wanted - tally.active
+    ending = tally.terminating if replaces_only_failed(job) else 0
+    if missing <= ending:
+        return PodChanges(notes=_idle_notes(job, missing, ending))
+    missing -= ending
+    return _start_pods(job, census, tally, backoff, now, settings, noticed, missing)
+
+
+def wanted_active(job: Job, tally: Tally) -> int:
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    if job.spec.completions is None:
+        # Work queue: the first success says the work is running out. Leave what runs alone.
+        return tally.active if tally.succeeded else parallelism
+    return max(0, min(job.spec.completions - tally.succeeded, parallelism))
+
+
+def replaces_only_failed(job: Job) -> bool:
+    return job.spec.pod_replacement_policy == "Failed"
+
+
+def surplus_pods(job: Job, census: Census, at_least: int) -> list[Pod]:
+    """The active Pods to stop: those no index has use for, and then the least valuable until
+    there are `at_least` so many."""
+    misfits: list[Pod] = []
+    rest: Iterable[Pod] = census.active.values()
+    if job.indexed and census.has_misfits(job.spec.completions or 0):
+        misfits, rest = split_by_index(rest, job.spec.completions or 0)
+    more = at_least - len(misfits)
+    if more <= 0:
+        return misfits
+    return misfits + sorted(rest, key=removal_rank)[:more]
+
+
+def split_by_index(pods: Iterable[Pod], completions: int) -> tuple[list[Pod], list[Pod]]:
+    """Pods to remove (no valid index, or another Pod does the same better), and the rest."""
+    by_index: dict[int | None, list[Pod]] = {}
+    for pod in pods:
+        by_index.setdefault(completion_index(pod), []).append(pod)
+    misfits = by_index.pop(None, [])
+    rest: list[Pod] = []
+    beyond: list[Pod] = []
+    for index in sorted(index for index in by_index if index is not None):
+        rivals = by_index[index]
+        if index >= completions:
+            beyond += rivals
+            continue
+        if len(rivals) > 1:
+            rivals.sort(key=removal_rank)
+            misfits += rivals[:-1]
+        rest.append(rivals[-1])
+    return misfits + beyond, rest
+
+
+def removal_rank(pod: Pod) -> tuple[object, ...]:
+    """Sorts Pods from the first to stop to the last: work that has hardly begun goes first."""
+    ready_since = _ready_since(pod)
+    sidecars = sidecar_names(pod)
+    created = pod.metadata.creation_timestamp
+    return (
+        bool(pod.spec.node_name),
+        _PHASE_RANK.get(pod.status.phase, 0),
+        pod.ready,
+        # Ready or created more recently, or at a time unknown: earlier to go.
+        *_newest_first(ready_since if pod.ready else _LONG_AGO),
+        -_most_restarts(pod.status.container_statuses),
+        -_most_restarts(s for s in pod.status.init_container_statuses if s.name in sidecars),
+        *_newest_first(created),
+    )
+
+
+def deletions(pods: Iterable[Pod], census: Census) -> tuple[PodDeletion, ...]:
+    """Deletions that are nobody's failure: the finalizer goes first."""
+    return tuple(
+        PodDeletion(
+            pod.metadata.name,
+            pod.metadata.uid,
+            ready=pod.metadata.uid in census.ready,
+            free_first=is_tracked(pod),
+            resource_version=pod.metadata.resource_version,
+        )
+        for pod in pods
+    )
+
+
+def _start_pods(
+    job: Job,
+    census: Census,
+    tally: Tally,
+    backoff: BackoffRecord,
+    now: datetime,
+    settings: Settings,
+    noticed: Noticed,
+    missing: int,
+) -> PodChanges:
+    policy = backoff_policy(job, settings)
+    per_index = job.spec.backoff_limit_per_index is not None
+    if not per_index:
+        failed_at = backoff.last_failure_at
+        if failed_at is not None:
+            failed_at = noticed.counts_from(failed_at)
+        wait = policy.remaining(backoff.failures_since_success, failed_at, now)
+        if wait:
+            story = f"waits after {backoff.failures_since_success} failure(s) in a row"
+            return _waiting("backoff", story, now, wait)
+    missing = min(missing, settings.max_pod_changes)
+    if not job.indexed:
+        seeds: tuple[PodSeed, ...] = (PodSeed(),) * missing
+    else:
+        indexes: Sequence[int] = _indexes_to_start(job, census, tally, missing)
+        if per_index:
+            pending = indexes
+            indexes, wait = due_indexes(pending, tally.retained, policy, now, noticed)
+            if wait:
+                story = f"index {NO_INDEXES.with_indexes(pending)} waits: it failed before"
+                return _waiting("index-backoff", story, now, wait)
+        seeds = tuple(_seed(job, index, tally) for index in indexes)
+    return PodChanges(creations=seeds, reason=_creation_reason(job, tally), action="pods_created")
+
+
+def _waiting(kind: NoteKind, story: str, now: datetime, wait: timedelta) -> PodChanges:
+    note = Note(kind, story, now + max(wait, _SHORTEST_WAIT))
+    return PodChanges(action="pods_created", notes=(note,))
+
+
+def _idle_notes(job: Job, missing: int, ending: int) -> tuple[Note, ...]:
+    if missing > 0:
+        story = f"{ending} Pod(s) must end before others take their place"
+        return (Note("waiting-for-pods", story),)
+    if job.spec.parallelism == 0:
+        return (Note("no-parallelism", "parallelism is 0: no Pod is started"),)
+    return ()
+
+
+def _indexes_to_start(job: Job, census: Census, tally: Tally, count: int) -> list[int]:
+    assert tally.completed_indexes is not None, "an Indexed Job is always counted by index"
+    failed = tally.failed_indexes
+    busy: set[int | None] = set()
+    if replaces_only_failed(job):
+        busy = {completion_index(pod) for pod in census.ending.values()}
+    active = census.active_by_index
+
+    def taken(index: int) -> bool:
+        return index in active or index in busy or (failed is not None and index in failed)
+
+    return first_pending(count, job.spec.completions or 0, tally.completed_indexes, taken)
+
+
+def _seed(job: Job, index: int, tally: Tally) -> PodSeed:
+    if job.spec.backoff_limit_per_index is None:
+        return PodSeed(index)
+    failures, ignored = next_failure_counts(job, tally.retained.get(index))
+    return PodSeed(index, failures, ignored)
+
+
+def _creation_reason(job: Job, tally: Tally) -> CreationReason:
+    if replaces_only_failed(job) and tally.failed:
+        return "recreate_failed"
+    if tally.failed or tally.terminating:
+        return "recreate_terminating_or_failed"
+    return "new"
+
+
+def _ready_since(pod: Pod) -> datetime | None:
+    for condition in pod.status.conditions:
+        if condition.type == "Ready":
+            return condition.last_transition_time
+    return None
+
+
+def _newest_first(moment: datetime | None) -> tuple[bool, float]:
+    """A sort key under which an unknown time comes first and earlier ones last."""
+    if moment is None:
+        return False, 0.0
+    return True, (_LONG_AGO - moment).total_seconds()
+
+
+def _most_restarts(statuses: Iterable[ContainerStatus]) -> int:
+    return max((status.restart_count for status in statuses), default=0)

@@ -1,0 +1,273 @@
+"""Counting each ended Pod exactly once, whatever fails in between.
+
+A Pod's UID is always in exactly one place: on a Pod that holds the finalizer, in the status'
+list of uncounted Pods, or summed up in a counter. So the list is written before the finalizer
+goes, and the counter only after it is gone.
+"""
+
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import msgspec
+
+from onejob.objects.job import Job, JobStatus, UncountedPods
+from onejob.objects.meta import Condition
+from onejob.objects.pod import Pod
+from onejob.planning.job.backoff import BackoffRecord
+from onejob.planning.job.bookkeeping import Bookkeeping, Draft
+from onejob.planning.job.conditions import ensure_condition
+from onejob.planning.job.counting import Census, Tally, count_pods
+from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.fate import completion_time, interim_condition, terminal_condition
+from onejob.planning.job.plan import (
+    Accounting,
+    Fate,
+    Ledger,
+    Observed,
+    Plan,
+    PodRef,
+    RemovalOutcomes,
+    Settlement,
+    StatusWrite,
+)
+from onejob.planning.job.pod_facts import (
+    completion_index,
+    finish_time,
+    is_tracked,
+    pod_failed,
+    valid_index,
+)
+from onejob.planning.job.telling import (
+    finish_events,
+    finish_metrics,
+    progress_metrics,
+    ruling_metrics,
+)
+
+
+def account_for_held(plan: Plan, draft: Draft) -> Accounting:
+    """Which UIDs to list and which finalizers may go once they are listed."""
+    job, fate = plan.job, draft.fate
+    status, moved = _release(draft.status, plan.ledger.released)
+    batch = _collect(plan, status.uncounted_terminated_pods or UncountedPods(), fate)
+    status = msgspec.structs.replace(status, uncounted_terminated_pods=batch.uncounted)
+    status = _with_indexes(plan, status, batch.new_indexes)
+    dirty = draft.dirty or moved or batch.dirty or _index_texts(status) != _index_texts(job.status)
+    if fate is not None and not fate.recorded:
+        status = _with_condition(status, interim_condition(fate, plan.now))
+        dirty = True
+    write = None
+    at_once, rulings = draft.metrics, ruling_metrics(batch.actions)
+    if dirty:
+        # Judged again if the write fails, so not told before.
+        write = StatusWrite(
+            status,
+            events=draft.events,
+            metrics=progress_metrics(job, job.status, status) + rulings,
+            backoff=plan.backoff,
+        )
+    else:
+        at_once += rulings
+    return Accounting(
+        plan,
+        status,
+        draft.terminating,
+        write=write,
+        removals=tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in batch.freed),
+        fate=fate,
+        capped=batch.capped,
+        metrics=at_once,
+        error=draft.error,
+    )
+
+
+def settle(accounting: Accounting, outcomes: RemovalOutcomes) -> Settlement:
+    """Count the Pods whose finalizer is gone and, if nothing is left to wait for, finish."""
+    job, now = accounting.plan.job, accounting.plan.now
+    status, dirty = _release(accounting.status, outcomes.removed, keep_succeeded=job.indexed)
+    if outcomes.error is not None:
+        # Progress is stored before the retry, so that the lists do not grow over the cap.
+        return Settlement(_progress(accounting, status) if dirty else None, outcomes.error)
+    fate = accounting.fate
+    if fate is None or not _may_finish(accounting, status):
+        return Settlement(_progress(accounting, status) if dirty else None, accounting.error)
+    terminal = terminal_condition(fate, now)
+    status = _with_condition(status, terminal)
+    if fate.succeeds:
+        status = msgspec.structs.replace(
+            status, completion_time=completion_time(status.start_time, now)
+        )
+    lifecycle = accounting.plan.settings.lifecycle_events
+    write = StatusWrite(
+        status,
+        events=finish_events(job, status, terminal, lifecycle=lifecycle),
+        metrics=progress_metrics(job, accounting.status, status) + finish_metrics(job, terminal),
+        finishes=True,
+    )
+    return Settlement(write, accounting.error)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The Pods whose finalizers go in this sync, and what must be listed before."""
+
+    uncounted: UncountedPods
+    freed: list[Pod] = field(default_factory=list)
+    new_indexes: list[int] = field(default_factory=list)
+    actions: Counter[str] = field(default_factory=Counter)
+    dirty: bool = False
+    capped: bool = False
+
+
+def _collect(plan: Plan, uncounted: UncountedPods, fate: Fate | None) -> _Batch:
+    job, tally = plan.job, plan.ledger.tally
+    held = plan.ledger.held
+    if job.indexed:
+        held = tuple(sorted(held, key=_index_order))
+    succeeded, failed = list(uncounted.succeeded), list(uncounted.failed)
+    listed_succeeded, listed_failed = frozenset(succeeded), frozenset(failed)
+    batch = _Batch(uncounted)
+    for pod in held:
+        if not _may_lose_finalizer(plan, pod, fate):
+            continue
+        batch.freed.append(pod)
+        uid = pod.metadata.uid
+        if pod.status.phase == "Succeeded" and uid not in listed_failed:
+            if not job.indexed:
+                if uid not in listed_succeeded:
+                    succeeded.append(uid)
+            else:
+                # The index is enough to know the Pod again; no UID is listed for it.
+                index = valid_index(pod, job)
+                if index is not None and index not in (tally.recorded_indexes or ()):
+                    batch.new_indexes.append(index)
+        elif uid not in listed_failed and _counts_as_failed(job, pod, fate):
+            ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
+            if ruling.action is not None:
+                batch.actions[ruling.action] += 1
+            if ruling.counts:
+                failed.append(uid)
+        if len(batch.new_indexes) + len(succeeded) + len(failed) >= plan.settings.max_uncounted:
+            batch.capped = True
+            break
+    batch.uncounted = UncountedPods(succeeded=tuple(succeeded), failed=tuple(failed))
+    batch.dirty = batch.uncounted != uncounted or bool(batch.new_indexes)
+    return batch
+
+
+def _may_lose_finalizer(plan: Plan, pod: Pod, fate: Fate | None) -> bool:
+    if fate is not None or plan.job.metadata.deleting or pod.status.phase == "Succeeded":
+        return True
+    if not pod_failed(pod, plan.job):
+        return False
+    index = completion_index(pod)
+    keeper = None if index is None else plan.ledger.tally.retained.get(index)
+    return keeper is None or keeper.metadata.uid != pod.metadata.uid
+
+
+def _counts_as_failed(job: Job, pod: Pod, fate: Fate | None) -> bool:
+    """A Pod stopped because its Job failed has failed too, though it is still running."""
+    if job.indexed and valid_index(pod, job) is None:
+        return False
+    return pod_failed(pod, job) or (fate is not None and not fate.succeeds)
+
+
+def _release(
+    status: JobStatus, released: AbstractSet[str], *, keep_succeeded: bool = False
+) -> tuple[JobStatus, bool]:
+    """Move UIDs from the lists into the counters."""
+    lists = status.uncounted_terminated_pods or UncountedPods()
+    succeeded = tuple(uid for uid in lists.succeeded if uid not in released)
+    failed = tuple(uid for uid in lists.failed if uid not in released)
+    newly_succeeded = len(lists.succeeded) - len(succeeded)
+    newly_failed = len(lists.failed) - len(failed)
+    moved = bool(newly_succeeded or newly_failed)
+    return msgspec.structs.replace(
+        status,
+        # Of an Indexed Job the completed indexes are the count, and that is set by now.
+        succeeded=status.succeeded + (0 if keep_succeeded else newly_succeeded),
+        failed=status.failed + newly_failed,
+        uncounted_terminated_pods=UncountedPods(succeeded=succeeded, failed=failed),
+    ), moved
+
+
+def _with_indexes(plan: Plan, status: JobStatus, new_indexes: list[int]) -> JobStatus:
+    tally = plan.ledger.tally
+    if tally.completed_indexes is None:
+        return status
+    completed = tally.completed_indexes.with_indexes(new_indexes)
+    failed = tally.failed_indexes
+    return msgspec.structs.replace(
+        status,
+        succeeded=len(completed),
+        completed_indexes=str(completed),
+        failed_indexes=None if failed is None else str(failed),
+    )
+
+
+def _index_texts(status: JobStatus) -> tuple[str, str | None]:
+    return status.completed_indexes, status.failed_indexes
+
+
+def _index_order(pod: Pod) -> int:
+    index = completion_index(pod)
+    return -1 if index is None else index
+
+
+def _with_condition(status: JobStatus, condition: Condition) -> JobStatus:
+    conditions, _ = ensure_condition(status.conditions, condition)
+    return msgspec.structs.replace(status, conditions=conditions)
+
+
+def _may_finish(accounting: Accounting, status: JobStatus) -> bool:
+    uncounted = status.uncounted_terminated_pods or UncountedPods()
+    return not (
+        accounting.capped or accounting.terminating or uncounted.succeeded or uncounted.failed
+    )
+
+
+def _progress(accounting: Accounting, status: JobStatus) -> StatusWrite:
+    metrics = progress_metrics(accounting.plan.job, accounting.status, status)
+    return StatusWrite(status, metrics=metrics)
+
+
+def _count(job: Job, census: Census, observed: Observed) -> Tally:
+    return count_pods(job, census, observed.removing)
+
+
+def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
+    return observed.backoff.after(
+        [finish_time(pod) for pod in tally.new_succeeded],
+        [finish_time(pod) for pod in tally.new_failed],
+    )
+
+
+def open_ledger(
+    job: Job, census: Census, observed: Observed, tally: Tally, fate: Fate | None
+) -> Ledger:
+    """Note now which Pods hold what: by the time of accounting the census may have moved on."""
+    uncounted = job.status.uncounted_terminated_pods
+    listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
+    groups = [census.ended, census.ending]
+    if fate is not None or job.metadata.deleting:
+        groups.append(census.active)
+    return Ledger(
+        held=tuple(
+            pod
+            for group in groups
+            for uid, pod in group.items()
+            if uid not in observed.removing and is_tracked(pod)
+        ),
+        released=frozenset(uid for uid in listed if not census.holds(uid, observed.removing)),
+        tally=tally,
+    )
+
+
+BY_FINALIZERS = Bookkeeping(
+    count=_count,
+    remember=_remember,
+    against_limit=lambda job, tally: tally,
+    open_ledger=open_ledger,
+    account=account_for_held,
+)

@@ -1,0 +1,265 @@
+"""The status that says what `plan_pod` decided: container states and conditions, in full."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from onejob.objects.pod_spec import Container, NodePod
+from onejob.objects.pod_status import (
+    ConditionReport,
+    ContainerReport,
+    IpReport,
+    PodReport,
+    Running,
+    State,
+    Terminated,
+    Waiting,
+)
+from onejob.planning.pod.lifecycle import (
+    UNSEEN,
+    ContainerSeen,
+    Exit,
+    PodPlan,
+    back_off,
+    is_sidecar,
+)
+
+_NOTHING = State()
+
+
+class _ConditionMaker(Protocol):
+    def __call__(
+        self, kind: str, fact: bool, reason: str = "", message: str = ""
+    ) -> ConditionReport: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a status says of the place a Pod runs at."""
+
+    #: The scheme of container ids: `process`, `podman`, `simulated`.
+    runtime: str
+    ip: str = "127.0.0.1"
+
+
+def container_id(runtime: str, uid: str, container: str, attempt: int) -> str:
+    return f"{runtime}://{uid}-{container}-{attempt}"
+
+
+def report(
+    pod: NodePod,
+    seen: Mapping[str, ContainerSeen],
+    plan: PodPlan,
+    *,
+    now: datetime,
+    started_at: datetime,
+    facts: NodeFacts,
+    before: Mapping[str, ConditionReport],
+) -> PodReport:
+    """`before` holds the conditions reported last, by type: an unchanged one keeps its time."""
+    ips = (IpReport(ip=facts.ip),)
+    now = now.replace(microsecond=0)
+    return PodReport(
+        observed_generation=pod.metadata.generation,
+        phase=plan.phase,
+        reason=plan.reason,
+        message=plan.message,
+        start_time=started_at.replace(microsecond=0),
+        host_ip=facts.ip,
+        host_ips=ips,
+        pod_ip=facts.ip,
+        pod_ips=ips,
+        conditions=_conditions(pod, seen, plan, now, before),
+        init_container_statuses=tuple(
+            _container(pod, container, seen, plan, facts, init=True)
+            for container in pod.spec.init_containers
+        ),
+        container_statuses=tuple(
+            _container(pod, container, seen, plan, facts, init=False)
+            for container in pod.spec.containers
+        ),
+    )
+
+
+def _container(
+    pod: NodePod,
+    container: Container,
+    every: Mapping[str, ContainerSeen],
+    plan: PodPlan,
+    facts: NodeFacts,
+    *,
+    init: bool,
+) -> ContainerReport:
+    seen = every.get(container.name, UNSEEN)
+    attempt = seen.attempt
+    last = _NOTHING
+    if seen.stage == "running" and seen.started_at is not None:
+        state = State(running=Running(started_at=seen.started_at.replace(microsecond=0)))
+        last = _ended(seen.previous_exit)
+    elif seen.stage == "exited" and seen.exit is not None:
+        if plan.backing_off and container.name in plan.backing_off:
+            state = _crash_loop(pod, container, seen)
+            last = _ended(seen.exit)
+        elif seen.blocked is not None and not plan.over:
+            state = State(waiting=Waiting(reason=seen.blocked.reason, message=seen.blocked.message))
+            last = _ended(seen.exit)
+        else:
+            state = _ended(seen.exit)
+            last = _ended(seen.previous_exit)
+    elif seen.stage == "starting" and seen.previous_exit is not None:
+        # Until the new attempt runs, the one before is what there is to tell.
+        state = _ended(seen.previous_exit)
+        attempt -= 1
+    else:
+        state = _not_begun(seen, plan, init=init)
+    identity = container_id(facts.runtime, pod.uid, container.name, attempt) if attempt >= 0 else ""
+    running = seen.stage == "running"
+    done = init and not is_sidecar(container) and seen.exit is not None and seen.exit.succeeded
+    return ContainerReport(
+        name=container.name,
+        image=container.image,
+        image_id="",
+        container_id=identity,
+        restart_count=max(attempt, 0),
+        ready=done or (running and seen.ready),
+        started=running and seen.started,
+        state=state,
+        last_state=last,
+    )
+
+
+def _crash_loop(pod: NodePod, container: Container, seen: ContainerSeen) -> State:
+    seconds = int(back_off(seen.quick_restarts).total_seconds())
+    wait = f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
+    place = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
+    return State(
+        waiting=Waiting(
+            reason="CrashLoopBackOff",
+            message=f"back-off {wait} restarting failed container={container.name} pod={place}",
+        )
+    )
+
+
+def _not_begun(seen: ContainerSeen, plan: PodPlan, *, init: bool) -> State:
+    if plan.over and plan.initialized:
+        return State(
+            terminated=Terminated(
+                exit_code=137,
+                reason="ContainerStatusUnknown",
+                message="The container could not be located when the pod was terminated",
+            )
+        )
+    if seen.blocked is not None:
+        return State(waiting=Waiting(reason=seen.blocked.reason, message=seen.blocked.message))
+    initializing = init or not plan.initialized
+    return State(waiting=Waiting(reason="PodInitializing" if initializing else "ContainerCreating"))
+
+
+def _ended(exit: Exit | None) -> State:
+    if exit is None:
+        return _NOTHING
+    return State(
+        terminated=Terminated(
+            exit_code=exit.code,
+            reason=exit.reason or ("Completed" if exit.succeeded else "Error"),
+            signal=exit.signal,
+            message=exit.message,
+            started_at=(exit.started_at or exit.finished_at).replace(microsecond=0),
+            finished_at=exit.finished_at.replace(microsecond=0),
+        )
+    )
+
+
+def _conditions(
+    pod: NodePod,
+    seen: Mapping[str, ContainerSeen],
+    plan: PodPlan,
+    now: datetime,
+    before: Mapping[str, ConditionReport],
+) -> tuple[ConditionReport, ...]:
+    def condition(kind: str, fact: bool, reason: str = "", message: str = "") -> ConditionReport:
+        status = "True" if fact else "False"
+        old = before.get(kind)
+        since = old.last_transition_time if old is not None and old.status == status else now
+        return ConditionReport(
+            type=kind,
+            observed_generation=pod.metadata.generation,
+            status=status,
+            reason=reason,
+            message=message,
+            last_transition_time=since,
+        )
+
+    disrupted: tuple[ConditionReport, ...] = ()
+    if plan.disruption and pod.condition("DisruptionTarget") is None:
+        disrupted = (condition("DisruptionTarget", True, "TerminationByKubelet", plan.disruption),)
+    if plan.over:
+        reason = "PodCompleted" if plan.phase == "Succeeded" else "PodFailed"
+        initialized = condition("Initialized", True, reason if reason == "PodCompleted" else "")
+        if not plan.initialized:
+            initialized = _uninitialized(pod, seen, condition)
+        return (
+            condition("PodReadyToStartContainers", False),
+            initialized,
+            condition("Ready", False, reason),
+            condition("ContainersReady", False, reason),
+            *disrupted,
+        )
+    unready = [
+        container.name
+        for container in (
+            *(c for c in pod.spec.init_containers if is_sidecar(c)),
+            *pod.spec.containers,
+        )
+        if not _ready(seen.get(container.name, UNSEEN))
+    ]
+    gates = [
+        gate.condition_type
+        for gate in pod.spec.readiness_gates
+        if (found := pod.condition(gate.condition_type)) is None or found.status != "True"
+    ]
+    why = ("ContainersNotReady", _listed("unready", unready)) if unready else ("", "")
+    if unready or not gates:
+        ready = condition("Ready", not unready, *why)
+    else:
+        text = ", ".join(
+            f'the status of pod readiness gate "{gate}" is not "True"' for gate in gates
+        )
+        ready = condition("Ready", False, "ReadinessGatesNotReady", text)
+    return (
+        condition("PodReadyToStartContainers", True),
+        condition("Initialized", True)
+        if plan.initialized
+        else _uninitialized(pod, seen, condition),
+        ready,
+        condition("ContainersReady", not unready, *why),
+    )
+
+
+def _uninitialized(
+    pod: NodePod,
+    seen: Mapping[str, ContainerSeen],
+    condition: _ConditionMaker,
+) -> ConditionReport:
+    incomplete = []
+    for container in pod.spec.init_containers:
+        state = seen.get(container.name, UNSEEN)
+        complete = state.started if is_sidecar(container) else _succeeded(state)
+        if not complete:
+            incomplete.append(container.name)
+    return condition(
+        "Initialized", False, "ContainersNotInitialized", _listed("incomplete", incomplete)
+    )
+
+
+def _ready(state: ContainerSeen) -> bool:
+    return state.stage == "running" and state.ready
+
+
+def _succeeded(state: ContainerSeen) -> bool:
+    return state.stage == "exited" and state.exit is not None and state.exit.succeeded
+
+
+def _listed(what: str, names: list[str]) -> str:
+    return f"containers with {what} status: [{' '.join(names)}]"

@@ -1,0 +1,231 @@
+"""Failures a client may expect, shaped like Kubernetes' `Status`.
+
+    ApiError
+    ├── BadRequest            400
+    ├── Unauthorized          401
+    ├── Forbidden             403
+    ├── NotFound              404
+    ├── MethodNotAllowed      405
+    ├── NotAcceptable         406
+    ├── AlreadyExists         409
+    ├── Conflict              409
+    ├── Expired               410
+    ├── RequestTooLarge       413
+    ├── UnsupportedMediaType  415
+    ├── Invalid               422, with one cause per field
+    ├── TooManyRequests       429
+    ├── InternalError         500
+    └── Timeout               504
+
+Clients branch on `reason`; people read `message`. `details.kind` is the plural resource in
+404 and 409 and the Kind in 422, as upstream has it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from onejob.wire.field_errors import FieldError, shortened
+
+#: More causes than that help nobody.
+MAX_CAUSES = 100
+_LONGEST_MESSAGE = 256 * 1024
+
+
+class ApiError(Exception):
+    code = 500
+    reason = "InternalError"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        message = shortened(message, _LONGEST_MESSAGE)
+        super().__init__(message)
+        self.message = message
+        self.details = dict(details or {})
+        self.retry_after_seconds = retry_after_seconds
+        if retry_after_seconds is not None:
+            self.details["retryAfterSeconds"] = retry_after_seconds
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+
+class BadRequest(ApiError):
+    code, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    code, reason = 401, "Unauthorized"
+
+
+class Forbidden(ApiError):
+    code, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    code, reason = 404, "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    code, reason = 405, "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    code, reason = 406, "NotAcceptable"
+
+
+class AlreadyExists(ApiError):
+    code, reason = 409, "AlreadyExists"
+
+
+class Conflict(ApiError):
+    code, reason = 409, "Conflict"
+
+
+class Expired(ApiError):
+    code, reason = 410, "Expired"
+
+
+class RequestTooLarge(ApiError):
+    code, reason = 413, "RequestEntityTooLarge"
+
+
+class UnsupportedMediaType(ApiError):
+    code, reason = 415, "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    code, reason = 422, "Invalid"
+
+    def __init__(self, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> None:
+        """`kind` is the Kind (`Job`); `group` is empty for core kinds."""
+        shown = errors[:MAX_CAUSES]
+        # A name that is also two labels is bad three times; the text says everything once.
+        texts = list(dict.fromkeys(str(error) for error in shown))
+        causes = [error.cause() for error in shown]
+        if len(errors) > MAX_CAUSES:
+            texts.append(more_causes(len(errors)))
+            causes.append({"message": texts[-1], "field": "..."})
+        name = shortened(name)
+        qualified = f"{kind}.{group}" if group else kind
+        joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
+        details: dict[str, Any] = {"name": name}
+        if group:
+            details["group"] = group
+        details["kind"] = kind
+        details["causes"] = causes
+        super().__init__(f'{qualified} "{name}" is invalid: {joined}', details=details)
+        self.errors = tuple(shown)
+
+
+class TooManyRequests(ApiError):
+    code, reason = 429, "TooManyRequests"
+
+
+class InternalError(ApiError):
+    code, reason = 500, "InternalError"
+
+
+class InsufficientStorage(ApiError):
+    """The disk of the store is full: nothing was written, and it may be tried again later."""
+
+    code, reason = 507, "InsufficientStorage"
+
+
+class Timeout(ApiError):
+    code, reason = 504, "Timeout"
+
+
+def more_causes(count: int) -> str:
+    return f"and {count - MAX_CAUSES} more errors"
+
+
+def _details(resource: str, name: str) -> dict[str, Any]:
+    plural, _, group = resource.partition(".")
+    details: dict[str, Any] = {"name": name}
+    if group:
+        details["group"] = group
+    details["kind"] = plural
+    return details
+
+
+def not_found(resource: str, name: str) -> NotFound:
+    """`resource` is the plural with its group, as in `Key`: `jobs.batch`."""
+    return NotFound(f'{resource} "{name}" not found', details=_details(resource, name))
+
+
+def already_exists(resource: str, name: str) -> AlreadyExists:
+    return AlreadyExists(f'{resource} "{name}" already exists', details=_details(resource, name))
+
+
+def conflict(
+    resource: str,
+    name: str,
+    why: str = (
+        "the object has been modified; please apply your changes to the latest version "
+        "and try again"
+    ),
+) -> Conflict:
+    return Conflict(
+        f'Operation cannot be fulfilled on {resource} "{name}": {why}',
+        details=_details(resource, name),
+    )
+
+
+def expired(revision: int, oldest: int) -> Expired:
+    return Expired(f"too old resource version: {revision} ({oldest})")
+
+
+_BY_REASON: dict[str, type[ApiError]] = {
+    cls.reason: cls
+    for cls in (
+        BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable,
+        AlreadyExists, Conflict, Expired, RequestTooLarge, UnsupportedMediaType,
+        TooManyRequests, InternalError, InsufficientStorage, Timeout,
+    )
+}  # fmt: skip
+
+
+def from_status(status: dict[str, Any]) -> ApiError:
+    """The error a `Status` document stands for; how the HTTP client raises what a server said."""
+    code = int(status.get("code") or 500)
+    reason = str(status.get("reason") or "")
+    details = status.get("details") or {}
+    cls = _BY_REASON.get(reason, ApiError)
+    if reason == "Invalid":
+        cls = _RemoteInvalid
+    error = cls(str(status.get("message") or reason), details=details)
+    error.code = code
+    error.reason = reason or error.reason
+    retry = details.get("retryAfterSeconds")
+    error.retry_after_seconds = int(retry) if retry is not None else None
+    return error
+
+
+class _RemoteInvalid(Invalid):
+    """A 422 that came over the wire: the causes are texts, not FieldErrors."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        ApiError.__init__(self, message, details=details, retry_after_seconds=retry_after_seconds)
+        self.errors = ()

@@ -1,0 +1,138 @@
+"""What a request asks for, apart from transport: options of reads, writes and deletes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from onejob.objects.meta import Key
+from onejob.wire.kinds import Kind
+
+NOWHERE: Final = Key("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+#: onejob's own controllers and node agent: trusted, in this process, no managedFields kept.
+INTERNAL = User("system:onejob", groups=("system:masters",))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The object, or the part of it, that a write is about."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.kind.storage, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    user: User = INTERNAL
+    dry_run: bool = False
+    #: "" means none was given; HTTP fills in the default from the User-Agent.
+    field_manager: str = ""
+    #: Strict, Warn or Ignore.
+    field_validation: str = "Warn"
+    force: bool = False
+    #: onejob's own writers: their documents are clean by construction, so pruning and schema
+    #: checks are skipped, and no managedFields are kept (both cost more than the write).
+    trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    #: As in the query: "" newest, "0" any, N at least that new.
+    resource_version: str = ""
+    resource_version_match: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+    allow_bookmarks: bool = False
+    #: None leaves it to the revision: what there is comes first if none is given.
+    send_initial_events: bool | None = None
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    user: User = INTERNAL
+    dry_run: bool = False
+    #: "", Background, Foreground or Orphan.
+    propagation: str = ""
+    grace_seconds: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    #: Delete an object whose document cannot be read, without regard to what may be in it.
+    despite_damage: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a write."""
+
+    code: int
+    document: bytes
+    revision: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+class ListOutcome(msgspec.Struct, frozen=True):
+    #: Whole documents, with apiVersion and kind (HTTP strips these from list items).
+    documents: tuple[bytes, ...]
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event of a watch, filtered and typed for its watcher."""
+
+    type: EventType
+    #: Where the object lives; `NOWHERE` for a BOOKMARK.
+    key: Key
+    revision: int
+    #: The object; for DELETED its last state; for BOOKMARK nothing to rely on but its revision.
+    document: bytes
+    #: Calls for nothing: whoever keeps a cache may take it with the object's next change.
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The options of `GET …/log`."""
+
+    follow: bool = False
+    #: Of the instance before the last restart.
+    previous: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    since_seconds: int | None = None
+    since_time: datetime | None = None
