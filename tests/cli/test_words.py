@@ -59,7 +59,14 @@ def test_other_durations_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0s"), (9.94, "9.9s"), (59.4, "59s"), (61, "1m01s"), (7260, "2h01m")],
+    [
+        (-3590, "0.0s"),
+        (0.04, "0.0s"),
+        (9.94, "9.9s"),
+        (59.4, "59s"),
+        (61, "1m01s"),
+        (7260, "2h01m"),
+    ],
 )
 def test_seconds_are_short(seconds: float, text: str) -> None:
     assert short_seconds(seconds) == text

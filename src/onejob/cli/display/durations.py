@@ -16,7 +16,9 @@ def duration(text: str) -> float:
 
 
 def short_seconds(seconds: float) -> str:
-    """For people who watch a run: `0.4s`, `12s`, `3m05s`, `2h07m`."""
+    """For people who watch a run: `0.4s`, `12s`, `3m05s`, `2h07m`. Never below zero, also when the
+    clock was set back meanwhile."""
+    seconds = max(seconds, 0.0)
     if seconds < 10:
         return f"{seconds:.1f}s"
     whole = round(seconds)

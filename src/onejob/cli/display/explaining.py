@@ -85,10 +85,10 @@ def explain_job(
 
 def _cut_short(job: Job, end: RunEnd, now: datetime) -> str:
     """Of a Job that the end of its run has cut short."""
-    ago = _span((now - end.at).total_seconds())
+    ago = short_seconds((now - end.at).total_seconds())
     after = ""
     if job.status.start_time is not None:
-        after = f", after {_span((end.at - job.status.start_time).total_seconds())}"
+        after = f", after {short_seconds((end.at - job.status.start_time).total_seconds())}"
     match end.word:
         case "Lost":
             return f"is lost: its run ended without a word about {ago} ago{after}."
@@ -103,7 +103,7 @@ def _state(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> str:
     if finished is not None:
         ago = ""
         if finished.last_transition_time is not None:
-            ago = f", {_span((now - finished.last_transition_time).total_seconds())} ago"
+            ago = f", {short_seconds((now - finished.last_transition_time).total_seconds())} ago"
         return f"is {finished.type}{ago}."
     kinds = {note.kind for note in plan.notes}
     if job.metadata.deleting:
@@ -242,7 +242,7 @@ def _last_end(report: Document) -> str:
 def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
     told = []
     for pod in failed[-_SHOWN_PODS:]:
-        ago = _span((now - finish_time(pod)).total_seconds())
+        ago = short_seconds((now - finish_time(pod)).total_seconds())
         ends = [
             (status.name, status.state.terminated)
             for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
@@ -317,7 +317,7 @@ def _after_the_end(job: Job, now: datetime) -> str:
     if ttl is None or condition is None or condition.last_transition_time is None:
         return "nothing: a finished Job stays as it is until somebody deletes it"
     left = ttl - (now - condition.last_transition_time).total_seconds()
-    return f"it is deleted in {_span(max(left, 0))}: ttlSecondsAfterFinished is {ttl}"
+    return f"it is deleted in {short_seconds(max(left, 0))}: ttlSecondsAfterFinished is {ttl}"
 
 
 # --- shared ---------------------------------------------------------------------------------
@@ -339,8 +339,4 @@ def _told(note: Note, now: datetime) -> str:
 
 
 def _at(moment: datetime, now: datetime) -> str:
-    return f"at {moment.strftime('%H:%M:%S')} (in {_span((moment - now).total_seconds())})"
-
-
-def _span(seconds: float) -> str:
-    return short_seconds(max(seconds, 0.0))
+    return f"at {moment.strftime('%H:%M:%S')} (in {short_seconds((moment - now).total_seconds())})"
