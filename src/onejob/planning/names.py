@@ -14,7 +14,7 @@ TRACKING_NAMES = (TRACKING, TRACKING_AS_PROPOSED)
 BUILT_IN_MANAGER = "kubernetes.io/job-controller"
 #: On Pods of a Job that is another controller's, and was run by us all the same, because its
 #: managedBy was not looked at: once it is, nobody else will take our finalizer off.
-STARTED_BY_ANNOTATION = "onejob.dev/started-by"
+STARTED_BY_MARK = "onejob.dev/started-by"
 
 #: Stand-ins for the extension fields, for API servers that would prune those.
 BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"

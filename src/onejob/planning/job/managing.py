@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from onejob.objects.job import Job
 from onejob.planning.job.settings import Settings
-from onejob.planning.names import BUILT_IN_MANAGER, STARTED_BY_ANNOTATION, TRACKING_NAMES
+from onejob.planning.names import BUILT_IN_MANAGER, STARTED_BY_MARK, TRACKING_NAMES
 
 
 def is_ours(job: Job, settings: Settings) -> bool:
@@ -19,7 +19,7 @@ def is_anothers(job: Job, settings: Settings) -> bool:
 
 def marks_of_pods(job: Job, settings: Settings) -> Mapping[str, str]:
     """Annotations that tell our Pods of another controller's Job from that controller's."""
-    return {STARTED_BY_ANNOTATION: settings.manager} if is_anothers(job, settings) else {}
+    return {STARTED_BY_MARK: settings.manager} if is_anothers(job, settings) else {}
 
 
 def tracks_with_finalizers(job: Job, settings: Settings) -> bool:

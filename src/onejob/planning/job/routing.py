@@ -13,7 +13,7 @@ from onejob.planning.job.fate import deadline_of
 from onejob.planning.job.managing import is_ours
 from onejob.planning.job.pod_facts import is_tracked
 from onejob.planning.job.settings import Settings
-from onejob.planning.names import STARTED_BY_ANNOTATION
+from onejob.planning.names import STARTED_BY_MARK
 
 #: Looks up a Job by its key; None if there is none (any more).
 FindJob: TypeAlias = Callable[[Key], Job | None]
@@ -105,7 +105,7 @@ def may_free(pod: Pod, find_job: FindJob, settings: Settings) -> bool:
 
 def was_started_by(manager: str, pod: Pod) -> bool:
     """Whether this controller started a Pod of another controller's Job."""
-    return pod.metadata.annotations.get(STARTED_BY_ANNOTATION) == manager
+    return pod.metadata.annotations.get(STARTED_BY_MARK) == manager
 
 
 def has_ended(pod: Pod) -> bool:
