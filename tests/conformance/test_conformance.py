@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from tests.conformance.loader import (
-    NOT_SERVED_YET,
     Runner,
     file_names,
     folder,
@@ -14,7 +13,7 @@ from tests.conformance.loader import (
 )
 from tests.conformance.verdict import Failed, Passed, Skipped
 
-FILES = [name for name in file_names() if name not in NOT_SERVED_YET]
+FILES = file_names()
 
 pytestmark = pytest.mark.skipif(
     folder() is None,
@@ -26,12 +25,6 @@ def find_runner(name: str) -> Runner:
     runner = runner_for(name)
     assert runner is not None, f"no tests/conformance/run_{name}.py"
     return runner
-
-
-@pytest.mark.parametrize("name", [name for name in file_names() if name in NOT_SERVED_YET])
-def test_a_file_that_is_not_served_yet_is_skipped_until_it_is(name: str) -> None:
-    assert runner_for(name) is None, f"run_{name}.py is there: take it out of NOT_SERVED_YET"
-    pytest.skip(NOT_SERVED_YET[name])
 
 
 @pytest.mark.parametrize("name", FILES)

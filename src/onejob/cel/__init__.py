@@ -1,0 +1,42 @@
+"""CEL, the Common Expression Language, as Kubernetes uses it for x-kubernetes-validations.
+
+    variables = rule_variables(declare(schema))
+    program = compile_rule("self.replicas <= self.maxReplicas", variables)
+    program.evaluate({"self": value})
+
+Values are plain decoded JSON. Nothing here knows the rest of onejob.
+"""
+
+from onejob.cel.costs import ESTIMATE_LIMIT, PER_CALL_LIMIT, PER_OBJECT_LIMIT
+from onejob.cel.errors import CompileError, CostLimitExceeded, EvaluationError, Issue
+from onejob.cel.program import (
+    Budget,
+    Program,
+    compile_expression,
+    compile_message,
+    compile_rule,
+    rule_variables,
+)
+from onejob.cel.schema import declare, escape, max_cardinality
+from onejob.cel.types import DYN, Type
+
+__all__ = [
+    "DYN",
+    "ESTIMATE_LIMIT",
+    "PER_CALL_LIMIT",
+    "PER_OBJECT_LIMIT",
+    "Budget",
+    "CompileError",
+    "CostLimitExceeded",
+    "EvaluationError",
+    "Issue",
+    "Program",
+    "Type",
+    "compile_expression",
+    "compile_message",
+    "compile_rule",
+    "declare",
+    "escape",
+    "max_cardinality",
+    "rule_variables",
+]

@@ -1,0 +1,484 @@
+"""Finds the type of each part of an expression, and what does not fit."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from onejob.cel.ast import (
+    And,
+    Call,
+    Comprehension,
+    Conditional,
+    Has,
+    Identifier,
+    Index,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    OptionalMap,
+    Or,
+    Select,
+)
+from onejob.cel.errors import CompileError, Issue, issue_at
+from onejob.cel.functions import FunctionKey, Overload
+from onejob.cel.library import FUNCTIONS
+from onejob.cel.literals import check_literal_argument
+from onejob.cel.schema import RESERVED
+from onejob.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DYN,
+    ERROR,
+    INT,
+    NULL,
+    STRING,
+    UINT,
+    Substitution,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+    parameter,
+    type_of,
+)
+from onejob.cel.values import UInt
+
+_LITERALS: Mapping[type, Type] = {
+    bool: BOOL,
+    int: INT,
+    UInt: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    type(None): NULL,
+}
+#: Names of types that are values, too: `type(x) == string`.
+TYPE_NAMES: Mapping[str, str] = {
+    **{name: name for name in ("bool", "int", "uint", "double", "string", "bytes", "list", "map")},
+    **{name: name for name in ("type", "null_type", "optional_type", "net.IP", "net.CIDR")},
+    "google.protobuf.Timestamp": "google.protobuf.Timestamp",
+    "google.protobuf.Duration": "google.protobuf.Duration",
+    "kubernetes.URL": "kubernetes.URL",
+    "kubernetes.Quantity": "kubernetes.Quantity",
+    "kubernetes.Semver": "kubernetes.Semver",
+    "kubernetes.NamedFormat": "kubernetes.NamedFormat",
+}
+
+
+def check(source: str, root: Node, variables: Mapping[str, Type]) -> Type:
+    """Notes all types in the tree and answers the whole expression's; raises CompileError."""
+    checker = _Checker(source, variables)
+    checker.visit(root)
+    checker.finish(root)
+    if checker.issues:
+        raise CompileError(checker.issues)
+    return root.type
+
+
+def qualified_name(node: Node) -> str | None:
+    """`a.b.c`, if the node is a chain of plain selections."""
+    names = []
+    while isinstance(node, Select) and not node.optional:
+        names.append(node.field_name)
+        node = node.operand
+    if not isinstance(node, Identifier):
+        return None
+    return ".".join([node.name, *reversed(names)])
+
+
+def find_field(declared: Type, name: str) -> str | None:
+    """The key of a field, which may be a keyword written without escaping."""
+    if name in declared.fields:
+        return name
+    if name in RESERVED and f"__{name}__" in declared.fields:
+        return f"__{name}__"
+    return None
+
+
+class _Checker:
+    def __init__(self, source: str, variables: Mapping[str, Type]) -> None:
+        self.issues: list[Issue] = []
+        self._source = source
+        self._scope = dict(variables)
+        self._known = Substitution()
+        self._fresh = itertools.count()
+        self._visited: list[Node] = []
+        #: Whether elements of a literal may be of several types here.
+        self._mixed = False
+
+    def finish(self, root: Node) -> None:
+        """Puts in what is known of type parameters; what stays open may be anything."""
+        for node in self._visited:
+            node.type = _close(self._known.resolve(node.type))
+
+    def visit(self, node: Node) -> Type:
+        node.type = self._infer(node)
+        self._visited.append(node)
+        return node.type
+
+    def _infer(self, node: Node) -> Type:
+        match node:
+            case Literal():
+                return _LITERALS[type(node.value)]
+            case Identifier():
+                return self._identifier(node)
+            case Select():
+                return self._select(node)
+            case Has():
+                return self._has(node)
+            case Index():
+                return self._index(node)
+            case Call():
+                return self._call(node)
+            case And() | Or():
+                return self._logical(node)
+            case Conditional():
+                return self._conditional(node)
+            case ListLiteral():
+                return self._list(node)
+            case MapLiteral():
+                return self._map(node)
+            case Comprehension():
+                return self._comprehension(node)
+            case OptionalMap():
+                return self._optional_map(node)
+
+    def _report(self, position: int, message: str) -> Type:
+        self.issues.append(issue_at(self._source, position, message))
+        return ERROR
+
+    def _fresh_parameter(self) -> Type:
+        return parameter(f"_var#{next(self._fresh)}")
+
+    def _resolve(self, given: Type) -> Type:
+        return self._known.resolve(given)
+
+    # Names and members.
+
+    def _identifier(self, node: Identifier) -> Type:
+        if node.name in self._scope:
+            return self._scope[node.name]
+        if node.name in TYPE_NAMES:
+            return type_of(DYN)
+        return self._report(node.position, _undeclared(node.name))
+
+    def _select(self, node: Select) -> Type:
+        name = qualified_name(node)
+        if name in TYPE_NAMES and name is not None and name.partition(".")[0] not in self._scope:
+            return type_of(DYN)
+        return self._field(node, test=False)
+
+    def _has(self, node: Has) -> Type:
+        self._field(node, test=True)
+        return BOOL
+
+    def _field(self, node: Select | Has, test: bool) -> Type:
+        operand = self._resolve(self.visit(node.operand))
+        optional = node.optional or operand.kind == "optional"
+        if operand.kind == "optional":
+            operand = self._resolve(operand.parameters[0])
+        result = self._field_of(node, operand, test)
+        return optional_of(result) if optional and result is not ERROR else result
+
+    def _field_of(self, node: Select | Has, operand: Type, test: bool) -> Type:
+        match operand.kind:
+            case "map":
+                return operand.parameters[1]
+            case "object":
+                key = find_field(operand, node.field_name)
+                if key is not None:
+                    return operand.fields[key].type
+                position = node.position
+                return self._report(position, f"undefined field '{node.field_name}'")
+            case "dyn" | "error":
+                return DYN
+            case "param":
+                return DYN
+            case _:
+                pass
+        message = f"type '{operand}' does not support field selection"
+        return self._report(node.position, message)
+
+    def _index(self, node: Index) -> Type:
+        operand = self._resolve(self.visit(node.operand))
+        key = self._resolve(self.visit(node.key))
+        inner = operand
+        optional = node.optional
+        if operand.kind == "optional":
+            optional, inner = True, self._resolve(operand.parameters[0])
+        result: Type | None = None
+        if inner.kind == "list" and self._known.assign(INT, key):
+            result = inner.parameters[0]
+        elif inner.kind == "map" and self._known.assign(inner.parameters[0], key):
+            result = inner.parameters[1]
+        elif inner.kind in ("dyn", "error", "param"):
+            result = DYN
+        if result is None:
+            name = "_[?_]" if node.optional else "_[_]"
+            return self._report(node.position, _no_overload(name, [operand, key], False))
+        return optional_of(result) if optional else result
+
+    # Operators and functions.
+
+    def _logical(self, node: And | Or) -> Type:
+        name = "_&&_" if isinstance(node, And) else "_||_"
+        found = [self._resolve(self.visit(term)) for term in node.terms]
+        for index, each in enumerate(found):
+            if not self._known.assign(BOOL, each):
+                position = node.operators[max(index - 1, 0)]
+                shown = [found[0], each] if index else [each, found[1]]
+                self._report(position, _no_overload(name, shown, False))
+                return ERROR
+        return BOOL
+
+    def _conditional(self, node: Conditional) -> Type:
+        condition = self.visit(node.condition)
+        then, otherwise = self.visit(node.then), self.visit(node.otherwise)
+        trial = self._known.copy()
+        shared = self._fresh_parameter()
+        fits = trial.assign(BOOL, condition)
+        if fits and trial.assign(shared, then) and trial.assign(shared, otherwise):
+            self._known.take(trial)
+            then, otherwise = self._resolve(then), self._resolve(otherwise)
+            return _most_general(then, otherwise)
+        shown = [self._resolve(each) for each in (condition, then, otherwise)]
+        return self._report(node.position, _no_overload("_?_:_", shown, False))
+
+    def _call(self, node: Call) -> Type:
+        arguments = [*([node.target] if node.target else []), *node.arguments]
+        key = FunctionKey(node.function, node.target is not None)
+        overloads = FUNCTIONS.get(key)
+        # The arguments of a format are a list of whatever is to be shown.
+        outer, self._mixed = self._mixed, node.function == "format"
+        found = [self.visit(argument) for argument in arguments]
+        self._mixed = outer
+        if overloads is None:
+            return self._report(node.position, _undeclared(node.function))
+        if any(self._resolve(each) is ERROR for each in found):
+            return ERROR
+        result = self._choose(overloads, found)
+        if result is None:
+            shown = [_close(self._resolve(each)) for each in found]
+            text = _no_overload(node.function, shown, key.is_method)
+            return self._report(node.position, text)
+        fault = check_literal_argument(node)
+        if fault:
+            return self._report(fault[0], fault[1])
+        return result
+
+    def _choose(self, overloads: Sequence[Overload], found: list[Type]) -> Type | None:
+        """The result type; dyn if several overloads fit and differ in it."""
+        result: Type | None = None
+        accepted: Substitution | None = None
+        found = [self._resolve(each) for each in found]
+        for overload in overloads:
+            if len(overload.parameters) != len(found):
+                continue
+            if any(map(_cannot_fit, overload.parameters, found)):
+                continue
+            trial = self._known.copy()
+            renamed = self._rename(overload)
+            wanted = renamed[:-1]
+            pairs = zip(wanted, found, strict=True)
+            if not all(trial.assign(each, given) for each, given in pairs):
+                continue
+            answer = trial.resolve(renamed[-1])
+            if result is None:
+                result, accepted = answer, trial
+            elif not _same(result, answer):
+                result = DYN
+        if accepted is not None:
+            self._known.take(accepted)
+        return result
+
+    def _rename(self, overload: Overload) -> list[Type]:
+        """The parameters and the result, with type parameters of this call's own."""
+        if not overload.generic:
+            return [*overload.parameters, overload.result]
+        own = Substitution()
+        suffix = next(self._fresh)
+        for name in "ABKVT":
+            own.assign(parameter(name), parameter(f"{name}#{suffix}"))
+        return [own.resolve(each) for each in (*overload.parameters, overload.result)]
+
+    # Literals.
+
+    def _list(self, node: ListLiteral) -> Type:
+        shared: Type | None = None
+        mixed, self._mixed = self._mixed, False
+        for element, optional in node.elements:
+            found = self._unwrapped(element, optional)
+            faults = len(self.issues)
+            shared = DYN if mixed else self._join(element.position, shared, found)
+            # One element of another type is enough to say.
+            mixed = mixed or len(self.issues) > faults
+        return list_of(shared or self._fresh_parameter())
+
+    def _map(self, node: MapLiteral) -> Type:
+        keys: Type | None = None
+        values: Type | None = None
+        for key, value, optional in node.entries:
+            keys = self._join(key.position, keys, self.visit(key))
+            values = self._join(value.position, values, self._unwrapped(value, optional))
+        return map_of(keys or self._fresh_parameter(), values or self._fresh_parameter())
+
+    def _unwrapped(self, node: Node, optional: bool) -> Type:
+        found = self._resolve(self.visit(node))
+        if not optional:
+            return found
+        if found.kind == "optional":
+            return found.parameters[0]
+        if found.kind not in ("dyn", "error"):
+            expected = optional_of(found)
+            self._report(node.position, f"expected type '{expected}' but found '{found}'")
+        return DYN
+
+    def _join(self, position: int, before: Type | None, found: Type) -> Type:
+        """Elements of a literal are of one type; the first one says which."""
+        if before is None:
+            return found
+        before = self._resolve(before)
+        if before.kind == "dyn" or self._known.assign(before, found):
+            return _most_general(before, self._resolve(found))
+        shown = self._resolve(found)
+        self._report(position, f"expected type '{before}' but found '{shown}'")
+        return before
+
+    # Macros.
+
+    def _comprehension(self, node: Comprehension) -> Type:
+        given = self._resolve(self.visit(node.range))
+        key, value = self._range_types(node, given)
+        if node.second is None:
+            bound = {node.first: key if given.kind == "map" else value}
+        else:
+            bound = {node.first: key, node.second: value}
+        outer = self._scope
+        self._scope = {**outer, **bound}
+        condition = BOOL
+        if node.condition is not None:
+            condition = self.visit(node.condition)
+        body = condition if node.condition is node.body else self.visit(node.body)
+        self._scope = outer
+        return self._comprehension_result(node, given, key, value, condition, body)
+
+    def _range_types(self, node: Comprehension, given: Type) -> tuple[Type, Type]:
+        if given.kind == "list":
+            return INT, given.parameters[0]
+        if given.kind == "map":
+            return given.parameters[0], given.parameters[1]
+        if given.kind not in ("dyn", "error", "param"):
+            message = (
+                f"expression of type '{given}' cannot be range of a comprehension "
+                "(must be list, map, or dynamic)"
+            )
+            self._report(node.range.position, message)
+        return DYN, DYN
+
+    def _comprehension_result(
+        self,
+        node: Comprehension,
+        given: Type,
+        key: Type,
+        value: Type,
+        condition: Type,
+        body: Type,
+    ) -> Type:
+        tested = body if node.kind in ("all", "exists", "existsOne") else condition
+        if not self._known.assign(BOOL, tested):
+            name = {"all": "_&&_", "exists": "_||_"}.get(node.kind, "_?_:_")
+            shown = self._resolve(tested)
+            self._report(node.position, _no_overload(name, [BOOL, shown], False))
+            return ERROR
+        match node.kind:
+            case "all" | "exists" | "existsOne":
+                return BOOL
+            case "filter":
+                return list_of(key if given.kind == "map" else value)
+            case "transformMap":
+                return map_of(key, body)
+            case "transformMapEntry":
+                return self._entry(node, body)
+            case "sortBy":
+                return list_of(value)
+            case _:
+                return list_of(body)
+
+    def _entry(self, node: Comprehension, body: Type) -> Type:
+        body = self._resolve(body)
+        if body.kind in ("map", "dyn", "error"):
+            return body
+        shown = [map_of(DYN, DYN), body]
+        return self._report(node.position, _no_overload("cel.@mapInsert", shown, False))
+
+    def _optional_map(self, node: OptionalMap) -> Type:
+        target = self._resolve(self.visit(node.target))
+        if target.kind not in ("optional", "dyn", "error"):
+            return self._report(node.position, _no_overload("hasValue", [target], True))
+        inner = target.parameters[0] if target.kind == "optional" else DYN
+        outer = self._scope
+        self._scope = {**outer, node.variable: inner}
+        body = self._resolve(self.visit(node.body))
+        self._scope = outer
+        if not node.flat:
+            return optional_of(body)
+        if body.kind not in ("optional", "dyn", "error"):
+            shown = [BOOL, body, optional_of(DYN)]
+            return self._report(node.position, _no_overload("_?_:_", shown, False))
+        return body
+
+
+_OPEN = frozenset(("dyn", "error", "param", "null"))
+
+
+def _cannot_fit(wanted: Type, given: Type) -> bool:
+    """A quick answer for most overloads of an operator; types that leave room are looked at."""
+    return wanted.kind != given.kind and wanted.kind not in _OPEN and given.kind not in _OPEN
+
+
+def _same(left: Type, right: Type) -> bool:
+    return (
+        left.kind == right.kind
+        and left.name.partition("#")[0] == right.name.partition("#")[0]
+        and len(left.parameters) == len(right.parameters)
+        and all(_same(a, b) for a, b in zip(left.parameters, right.parameters, strict=True))
+    )
+
+
+def _most_general(left: Type, right: Type) -> Type:
+    """Of two types that fit each other, the one that says less."""
+    if "dyn" in (left.kind, right.kind):
+        return DYN
+    if left.kind == "null":
+        return right
+    return left
+
+
+def _close(given: Type) -> Type:
+    if given.kind == "param":
+        return DYN
+    if not given.parameters:
+        return given
+    inner = tuple(_close(each) for each in given.parameters)
+    return Type(
+        given.kind,
+        inner,
+        given.name,
+        given.max_size,
+        given.min_bytes,
+        given.fields,
+        given.list_type,
+        given.list_keys,
+    )
+
+
+def _undeclared(name: str) -> str:
+    return f"undeclared reference to '{name}' (in container '')"
+
+
+def _no_overload(name: str, found: Sequence[Type], is_method: bool) -> str:
+    shown = [str(each) for each in found]
+    target = f"{shown.pop(0)}." if is_method else ""
+    signature = f"{target}({', '.join(shown)})"
+    return f"found no matching overload for '{name}' applied to '{signature}'"

@@ -1,0 +1,53 @@
+"""What can go wrong: with the text of an expression, and while it is evaluated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: A longer line is not repeated in an error.
+_LONGEST_SNIPPET = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One fault in the text of an expression; `line` and `column` count from one."""
+
+    message: str
+    line: int
+    column: int
+    source_line: str
+
+    def __str__(self) -> str:
+        text = f"ERROR: <input>:{self.line}:{self.column}: {self.message}"
+        if len(self.source_line) > _LONGEST_SNIPPET:
+            return text
+        shown = self.source_line.replace("\t", " ")
+        before = shown[: self.column - 1]
+        under = "".join("." if ord(char) < 128 else "．" for char in before)
+        at = shown[self.column - 1 : self.column]
+        return f"{text}\n | {shown}\n | {under}{'^' if not at or ord(at) < 128 else '＾'}"
+
+
+def issue_at(source: str, position: int, message: str) -> Issue:
+    line_start = source.rfind("\n", 0, position) + 1
+    line_end = source.find("\n", position)
+    line = source[line_start : line_end if line_end >= 0 else len(source)]
+    return Issue(message, source.count("\n", 0, position) + 1, position - line_start + 1, line)
+
+
+class CompileError(Exception):
+    """The expression cannot be used; `issues` says where and why."""
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        super().__init__("\n".join(str(issue) for issue in issues))
+        self.issues = list(issues)
+
+
+class EvaluationError(Exception):
+    """The expression has no value for these variables."""
+
+
+class CostLimitExceeded(Exception):
+    """The evaluation was stopped because it cost too much; no operator absorbs this."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")

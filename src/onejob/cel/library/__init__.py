@@ -1,0 +1,48 @@
+"""All functions that Kubernetes gives to a rule, by name."""
+
+from collections.abc import Mapping, Sequence
+
+from onejob.cel.functions import FunctionKey, Library, Overload
+from onejob.cel.library import (
+    conversions,
+    formats,
+    lists,
+    network,
+    operators,
+    optionals,
+    quantity,
+    regex,
+    semver,
+    sets,
+    strings,
+    times,
+    urls,
+)
+
+
+def _all() -> Mapping[FunctionKey, Sequence[Overload]]:
+    whole = Library()
+    whole.include(
+        [
+            module.LIBRARY
+            for module in (
+                operators,
+                conversions,
+                times,
+                strings,
+                regex,
+                lists,
+                sets,
+                optionals,
+                quantity,
+                network,
+                urls,
+                semver,
+                formats,
+            )
+        ]
+    )
+    return whole.overloads
+
+
+FUNCTIONS: Mapping[FunctionKey, Sequence[Overload]] = _all()

@@ -1,0 +1,73 @@
+"""Regular expressions by RE2: the same meaning as upstream's, and no pattern takes exponential
+time."""
+
+from functools import lru_cache
+from typing import Any
+
+from onejob.cel.errors import CostLimitExceeded, EvaluationError
+from onejob.cel.functions import Cost, Library
+
+LIBRARY = Library()
+
+_LONGEST_PATTERN = 20_000
+_MEMORY = 8 << 20
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> Any:
+    # Imported when the first pattern is met: most rules have none.
+    import re2
+
+    if len(pattern) > _LONGEST_PATTERN:
+        raise EvaluationError("error parsing regexp: expression too long")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY
+    try:
+        return re2.compile(pattern, options=options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0] if error.args else ""
+        if isinstance(reason, bytes):
+            reason = reason.decode(errors="replace")
+        raise EvaluationError(f"error parsing regexp: {reason}") from error
+
+
+def _search(pattern: str, text: str) -> Any:
+    try:
+        return compile_pattern(pattern).search(text)
+    except UnicodeEncodeError as error:
+        raise EvaluationError("invalid UTF-8 in string") from error
+
+
+@LIBRARY.add("string..matches(string) -> bool", "matches(string, string) -> bool", cost=Cost.REGEX)
+def matches(text: str, pattern: str) -> bool:
+    return _search(pattern, text) is not None
+
+
+@LIBRARY.add("string..find(string) -> string", cost=Cost.REGEX)
+def find(text: str, pattern: str) -> str:
+    match = _search(pattern, text)
+    return "" if match is None else match.group(0)
+
+
+_MOST_FOUND = 1_000_000
+
+
+@LIBRARY.add(
+    "string..findAll(string) -> list<string>",
+    "string..findAll(string, int) -> list<string>",
+    cost=Cost.REGEX,
+)
+def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    _search(pattern, "")
+    found: list[str] = []
+    try:
+        for match in compile_pattern(pattern).finditer(text):
+            if len(found) == limit:
+                break
+            if len(found) >= _MOST_FOUND:
+                raise CostLimitExceeded
+            found.append(match.group(0))
+    except UnicodeEncodeError as error:
+        raise EvaluationError("invalid UTF-8 in string") from error
+    return found

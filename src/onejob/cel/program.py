@@ -1,0 +1,114 @@
+"""Expressions ready to be evaluated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onejob.cel.ast import Identifier, Node, children
+from onejob.cel.check import check
+from onejob.cel.compile import Code, compile_tree
+from onejob.cel.costs import PER_CALL_LIMIT, PER_OBJECT_LIMIT
+from onejob.cel.errors import CompileError, CostLimitExceeded, issue_at
+from onejob.cel.estimate import estimate_cost
+from onejob.cel.operations import FIRST_VARIABLE, Frame
+from onejob.cel.parser import DEEPEST_TREE, parse
+from onejob.cel.types import Type, optional_of
+from onejob.cel.values import NONE, OptionalValue
+
+
+@dataclass(slots=True)
+class Budget:
+    """What all evaluations for one object may cost together."""
+
+    remaining: int = PER_OBJECT_LIMIT
+
+    @property
+    def exhausted(self) -> bool:
+        return self.remaining < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    source: str
+    type: Type
+    variables: Mapping[str, Type]
+    #: The variables that the expression names.
+    used: frozenset[str]
+    #: What an evaluation costs at most, if the values obey the schema.
+    estimated_cost: int
+    _code: Code = field(repr=False)
+
+    def evaluate(self, values: Mapping[str, Any], budget: Budget | None = None) -> Any:
+        """The value; raises EvaluationError, or CostLimitExceeded if it costs too much.
+
+        An optional variable is given plainly, or left out.
+        """
+        frame: Frame = [0] * self._code.frame_size
+        frame[0] = self._code.cost
+        frame[1] = PER_CALL_LIMIT
+        for slot, (name, declared) in enumerate(self.variables.items(), FIRST_VARIABLE):
+            if declared.kind == "optional":
+                frame[slot] = OptionalValue(True, values[name]) if name in values else NONE
+            elif name in values:
+                frame[slot] = values[name]
+            elif name in self.used:
+                raise LookupError(f"the expression needs the variable {name}")
+        try:
+            return self._code.step(frame)
+        except CostLimitExceeded:
+            # A function may see beforehand that it would cost too much.
+            frame[0] = max(frame[0], frame[1] + 1)
+            raise
+        finally:
+            if budget is not None:
+                budget.remaining -= frame[0]
+
+
+def rule_variables(self_type: Type, *, optional_old_self: bool = False) -> dict[str, Type]:
+    """The variables of a rule, for values of this type."""
+    old = optional_of(self_type) if optional_old_self else self_type
+    return {"self": self_type, "oldSelf": old}
+
+
+def compile_expression(source: str, variables: Mapping[str, Type]) -> Program:
+    """Raises CompileError with all that is wrong."""
+    try:
+        tree = parse(source)
+        result = check(source, tree, variables)
+        code = compile_tree(tree, list(variables))
+        cost = estimate_cost(tree, variables)
+    except RecursionError:
+        # Only if the caller is deep in its own stack already: the parser bounds the depth.
+        message = f"expression recursion limit exceeded: {DEEPEST_TREE}"
+        raise CompileError([issue_at(source, 0, message)]) from None
+    used = frozenset(_names(tree)) & variables.keys()
+    return Program(source, result, dict(variables), used, cost, code)
+
+
+def compile_rule(source: str, variables: Mapping[str, Type]) -> Program:
+    """An expression that answers whether a value is valid."""
+    return _of_kind(compile_expression(source, variables), "bool", "cel expression")
+
+
+def compile_message(source: str, variables: Mapping[str, Type]) -> Program:
+    """A messageExpression."""
+    program = compile_expression(source, variables)
+    return _of_kind(program, "string", "messageExpression")
+
+
+def _of_kind(program: Program, kind: str, what: str) -> Program:
+    if program.type.kind == kind:
+        return program
+    message = f"{what} must evaluate to a {kind}"
+    raise CompileError([issue_at(program.source, 0, message)])
+
+
+def _names(root: Node) -> set[str]:
+    found = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Identifier):
+            found.add(node.name)
+        waiting.extend(children(node))
+    return found
