@@ -132,10 +132,10 @@ def _plain(value: Any) -> str:
         case int():
             return str(int(value))
         case list():
-            return f"[{', '.join(_plain(each) for each in value)}]"
+            return f"[{', '.join(_inside(each) for each in value)}]"
         case dict():
-            pairs = sorted((_plain(key), _plain(each)) for key, each in value.items())
-            return f"{{{', '.join(f'{key}: {each}' for key, each in pairs)}}}"
+            pairs = sorted((_inside(key), _inside(each)) for key, each in value.items())
+            return f"{{{', '.join(f'{key}:{each}' for key, each in pairs)}}}"
         case Timestamp():
             return format_timestamp(value)
         case Duration():
@@ -149,6 +149,24 @@ def _plain(value: Any) -> str:
         "doubles, maps, lists, types, durations, and timestamps, "
         f"was given {type_name(value)}"
     )
+
+
+def _inside(value: Any) -> str:
+    """As an element of a list or map: strings and bytes in quotes."""
+    text = _plain(value)
+    if type(value) is str:
+        return quoted(text)
+    return f"b{quoted(text)}" if type(value) is bytes else text
+
+
+_ESCAPED = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t",
+    "\v": "\\v", "\\": "\\\\", '"': '\\"',
+}  # fmt: skip
+
+
+def quoted(text: str) -> str:
+    return f'"{"".join(_ESCAPED.get(char, char) for char in text)}"'
 
 
 _VERBS: dict[str, Callable[[Any], str]] = {

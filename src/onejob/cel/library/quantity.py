@@ -71,7 +71,7 @@ def _sign(number: Fraction) -> int:
     return (number > 0) - (number < 0)
 
 
-@LIBRARY.add("sign(Quantity) -> int", "Quantity..sign() -> int")
+@LIBRARY.add("sign(Quantity) -> int")
 def sign(value: Quantity) -> int:
     return _sign(value.number)
 

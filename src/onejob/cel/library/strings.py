@@ -5,7 +5,7 @@ from typing import Any
 
 from onejob.cel.errors import CostLimitExceeded, EvaluationError
 from onejob.cel.functions import Cost, Library
-from onejob.cel.library.formatting import format_string
+from onejob.cel.library.formatting import format_string, quoted
 from onejob.cel.values import no_overload
 
 LIBRARY = Library()
@@ -145,15 +145,9 @@ def join(parts: list[Any], separator: str = "") -> str:
     return separator.join(parts)
 
 
-_QUOTED = {
-    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
-    "\\": "\\\\", '"': '\\"',
-}  # fmt: skip
-
-
 @LIBRARY.add("strings.quote(string) -> string", cost=Cost.TRAVERSE)
 def quote(text: str) -> str:
-    return f'"{"".join(_QUOTED.get(char, char) for char in text)}"'
+    return quoted(text)
 
 
 @LIBRARY.add("string..format(list<dyn>) -> string", cost=Cost.TRAVERSE)
