@@ -231,6 +231,37 @@ def test_the_estimate_grows_with_what_the_schema_allows() -> None:
     assert _estimate(texts, maxItems=10, maxLength=10_000) > 1000 * _estimate(texts, maxItems=10)
 
 
+@pytest.mark.parametrize(
+    ("rule", "cost"),
+    [
+        # Estimated by upstream for the same schema.
+        ("self.words.isSorted()", 329854432052),
+        ("self.words.join() == 'abc'", 329852964048),
+        ("'a' in self.labels", 3),
+        ("has(self.labels.x)", 2),
+        ("self.words.all(x, x == 'a')", 5242878),
+        ("self.words.exists(x, x == 'a')", 6291453),
+        ("self.words.filter(x, x == 'a').size() == 1", 15728640),
+        ("self.words.map(x, x).size() == 1", 13631490),
+        ("self.words.exists_one(x, x == 'a')", 4194304),
+        ("self.text.matches('a')", 314575),
+        ("self.text.contains('a')", 314575),
+        ("self.text == 'abc'", 3),
+        ("size(self.words) < 3", 4),
+    ],
+)
+def test_the_estimate_is_upstreams(rule: str, cost: int) -> None:
+    text = {"type": "string"}
+    properties = {
+        "words": {"type": "array", "items": text},
+        "labels": {"type": "object", "additionalProperties": text},
+        "text": text,
+    }
+    declared = declare({"type": "object", "properties": properties})
+    assert declared is not None
+    assert compile_rule(rule, rule_variables(declared)).estimated_cost == cost
+
+
 def test_the_estimate_is_not_below_the_cost() -> None:
     rule = "self.all(x, x.matches('^[a-z]+$') && self.exists(y, y == x + x)) || size(self) > 3"
     declared = declare(

@@ -94,7 +94,7 @@ class _Estimator:
         per_turn = _PER_TURN.get(node.kind, 2 + LIST_BASE) + test + body
         start = MAP_BASE if node.kind.startswith("transformMap") else LIST_BASE
         if node.kind in ("all", "exists", "existsOne"):
-            start = 0
+            start = 1 if node.kind == "existsOne" else 0
         return Estimate(values.cost + start + 1 + values.size * per_turn, values.size)
 
     def _optional_map(self, node: OptionalMap) -> Estimate:
@@ -108,11 +108,18 @@ class _Estimator:
         sizes = [part.size for part in parts]
         operator = _OPERATORS.get(node.function)
         if operator is not None:
-            own, size = operator(sizes, arguments[0].type)
+            own, size = operator(sizes, arguments[-1].type)
             return Estimate(known + own, size)
         overloads = FUNCTIONS[FunctionKey(node.function, node.target is not None)]
-        costs = {each.cost for each in overloads if len(each.parameters) == len(arguments)}
-        own = max(_call_cost(cost, sizes) for cost in costs)
+        first = arguments[0].type.kind if arguments else ""
+        costs = {
+            each.cost
+            for each in overloads
+            if len(each.parameters) == len(arguments)
+            and (first in _OPEN or not arguments or each.parameters[0].kind in (first, *_OPEN))
+        }
+        element = _element_size(arguments[0].type) if arguments else 1
+        own = max((_call_cost(cost, sizes, element) for cost in costs), default=1)
         return Estimate(known + own, _result_size(node, sizes))
 
 
@@ -125,7 +132,8 @@ def _declared_size(declared: Type) -> int:
         return _declared_size(declared.parameters[0])
     if declared.max_size is not None:
         return declared.max_size
-    return UNBOUNDED if declared.kind in _SIZED else 1
+    # Upstream gives numbers, booleans and objects no size at all.
+    return UNBOUNDED if declared.kind in _SIZED else 0
 
 
 def _compared(sizes: list[int], declared: Type) -> tuple[int, int]:
@@ -147,11 +155,21 @@ _OPERATORS: Mapping[str, Callable[[list[int], Type], tuple[int, int]]] = {
     **dict.fromkeys(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"), _compared),
     **dict.fromkeys(("!_", "-_", "_-_", "_*_", "_/_", "_%_", "size"), _unit),
     "_+_": _added,
-    "@in": lambda sizes, declared: (max(sizes[1], 1), 1),
+    "@in": lambda sizes, declared: (1 if declared.kind == "map" else max(sizes[1], 1), 1),
 }
 
 
-def _call_cost(cost: Cost, sizes: list[int]) -> int:
+_OPEN = ("dyn", "param", "error")
+
+
+def _element_size(declared: Type) -> int:
+    """Of a list of strings or bytes, the size of an element; else one."""
+    if declared.kind == "list" and declared.parameters[0].kind in ("string", "bytes"):
+        return _declared_size(declared.parameters[0])
+    return 1
+
+
+def _call_cost(cost: Cost, sizes: list[int], element: int) -> int:
     match cost:
         case Cost.TRAVERSE:
             return tenth(sizes[0])
@@ -165,8 +183,12 @@ def _call_cost(cost: Cost, sizes: list[int]) -> int:
             return regex_cost(sizes[0], sizes[1])
         case Cost.FORMAT:
             return regex_cost(sizes[1], _FORMAT_PATTERN)
-        case Cost.LIST | Cost.RESULT | Cost.OUTPUT:
-            return sizes[0] + 1
+        case Cost.LIST:
+            return sizes[0] * (1 + tenth(element)) if element > 1 else sizes[0]
+        case Cost.RESULT:
+            return tenth(sizes[0] * (element + (sizes[1] if len(sizes) > 1 else 0)))
+        case Cost.OUTPUT:
+            return sizes[0] + LIST_BASE + 1
         case Cost.SQUARE:
             return sizes[0] ** 2 + 1
         case Cost.MEMBERS:
@@ -183,11 +205,7 @@ def _result_size(node: Call, sizes: list[int]) -> int:
         return (sizes[0] + 1) * max(sizes[2], 1) + sizes[0]
     if node.function == "join":
         separator = sizes[1] if len(sizes) > 1 else 0
-        element = (
-            _declared_size(node.target.type.parameters[0])
-            if node.target and (node.target.type.parameters)
-            else UNBOUNDED
-        )
+        element = _element_size(node.target.type) if node.target else 1
         return sizes[0] * (element + separator)
     if node.function == "format":
         return UNBOUNDED
