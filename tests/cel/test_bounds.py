@@ -248,6 +248,8 @@ def test_the_estimate_grows_with_what_the_schema_allows() -> None:
         ("self.text.contains('a')", 314575),
         ("self.text == 'abc'", 3),
         ("size(self.words) < 3", 4),
+        ("self.number == 1", 2),
+        ("self.number < 10.0", 3),
     ],
 )
 def test_the_estimate_is_upstreams(rule: str, cost: int) -> None:
@@ -256,6 +258,7 @@ def test_the_estimate_is_upstreams(rule: str, cost: int) -> None:
         "words": {"type": "array", "items": text},
         "labels": {"type": "object", "additionalProperties": text},
         "text": text,
+        "number": {"type": "integer"},
     }
     declared = declare({"type": "object", "properties": properties})
     assert declared is not None

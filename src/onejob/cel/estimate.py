@@ -140,6 +140,10 @@ def _compared(sizes: list[int], declared: Type) -> tuple[int, int]:
     return tenth(min(sizes)), 1
 
 
+def _ordered(sizes: list[int], declared: Type) -> tuple[int, int]:
+    return (tenth(min(sizes)) if declared.kind in ("string", "bytes") else 1), 1
+
+
 def _added(sizes: list[int], declared: Type) -> tuple[int, int]:
     together = sum(sizes)
     if declared.kind in ("string", "bytes", "dyn"):
@@ -152,7 +156,8 @@ def _unit(sizes: list[int], declared: Type) -> tuple[int, int]:
 
 
 _OPERATORS: Mapping[str, Callable[[list[int], Type], tuple[int, int]]] = {
-    **dict.fromkeys(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"), _compared),
+    **dict.fromkeys(("_==_", "_!=_"), _compared),
+    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _ordered),
     **dict.fromkeys(("!_", "-_", "_-_", "_*_", "_/_", "_%_", "size"), _unit),
     "_+_": _added,
     "@in": lambda sizes, declared: (1 if declared.kind == "map" else max(sizes[1], 1), 1),
