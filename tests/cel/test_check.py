@@ -66,8 +66,9 @@ def test_an_unknown_field_is_shown_where_it_stands() -> None:
         ("[1, 'a'].size() == 2", "1:5: expected type 'int' but found 'string'"),
         ("self.count ? true : false", "'_?_:_' applied to '(int, bool, bool)'"),
         ("true ? 1 : 'x'", "'_?_:_' applied to '(bool, int, string)'"),
-        ("self.name && true", "'_&&_' applied to '(string, bool)'"),
-        ("self.tags.all(t, t)", "'_&&_' applied to '(bool, string)'"),
+        ("self.name && true", "1:5: expected type 'bool' but found 'string'"),
+        ("self.tags.all(t, t)", "1:18: expected type 'bool' but found 'string'"),
+        ("self.tags.filter(t, t).size() == 1", "'_?_:_' applied to '(string, list(string), list("),
         ("duration('1x') == self.took", "1:10: invalid duration argument"),
         ("timestamp('x') == self.when", "1:11: invalid timestamp argument"),
         ("self.name.matches('(')", "1:19: invalid matches argument"),
@@ -123,6 +124,10 @@ def test_a_rule_that_fits_is_accepted(rule: str) -> None:
 
 def test_a_field_whose_name_cannot_be_escaped_is_not_seen() -> None:
     assert "a b" not in {field.property_name for field in declared().fields.values()}
+
+
+def test_a_rule_of_another_type_is_refused_as_a_whole() -> None:
+    assert refused("self.count") == "cel expression must evaluate to a bool"
 
 
 def test_a_message_is_a_string() -> None:

@@ -72,7 +72,7 @@ def check(source: str, root: Node, variables: Mapping[str, Type]) -> Type:
     checker.visit(root)
     checker.finish(root)
     if checker.issues:
-        raise CompileError(checker.issues)
+        raise CompileError(sorted(checker.issues, key=lambda issue: (issue.line, issue.column)))
     return root.type
 
 
@@ -222,15 +222,14 @@ class _Checker:
     # Operators and functions.
 
     def _logical(self, node: And | Or) -> Type:
-        name = "_&&_" if isinstance(node, And) else "_||_"
-        found = [self._resolve(self.visit(term)) for term in node.terms]
-        for index, each in enumerate(found):
-            if not self._known.assign(BOOL, each):
-                position = node.operators[max(index - 1, 0)]
-                shown = [found[0], each] if index else [each, found[1]]
-                self._report(position, _no_overload(name, shown, False))
-                return ERROR
+        for term in node.terms:
+            self._expect_bool(term, self.visit(term))
         return BOOL
+
+    def _expect_bool(self, node: Node, found: Type) -> None:
+        if not self._known.assign(BOOL, found):
+            shown = self._resolve(found)
+            self._report(node.position, f"expected type 'bool' but found '{shown}'")
 
     def _conditional(self, node: Conditional) -> Type:
         condition = self.visit(node.condition)
@@ -385,14 +384,17 @@ class _Checker:
         condition: Type,
         body: Type,
     ) -> Type:
-        tested = body if node.kind in ("all", "exists", "existsOne") else condition
+        if node.kind in ("all", "exists"):
+            self._expect_bool(node.body, body)
+            return BOOL
+        tested = body if node.kind == "existsOne" else condition
         if not self._known.assign(BOOL, tested):
-            name = {"all": "_&&_", "exists": "_||_"}.get(node.kind, "_?_:_")
-            shown = self._resolve(tested)
-            self._report(node.position, _no_overload(name, [BOOL, shown], False))
-            return ERROR
+            # The macro stands for a conditional, whose branches are what it gathers.
+            gathered = INT if node.kind == "existsOne" else list_of(value)
+            shown = [self._resolve(each) for each in (tested, gathered, gathered)]
+            return self._report(node.position, _no_overload("_?_:_", shown, False))
         match node.kind:
-            case "all" | "exists" | "existsOne":
+            case "existsOne":
                 return BOOL
             case "filter":
                 return list_of(key if given.kind == "map" else value)

@@ -9,14 +9,19 @@ _LONGEST_SNIPPET = 16384
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One fault in the text of an expression; `line` and `column` count from one."""
+    """One fault in the text of an expression; `line` and `column` count from one.
+
+    Line 0 means the expression as a whole.
+    """
 
     message: str
-    line: int
-    column: int
-    source_line: str
+    line: int = 0
+    column: int = 0
+    source_line: str = ""
 
     def __str__(self) -> str:
+        if not self.line:
+            return self.message
         text = f"ERROR: <input>:{self.line}:{self.column}: {self.message}"
         if len(self.source_line) > _LONGEST_SNIPPET:
             return text
