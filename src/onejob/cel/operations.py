@@ -38,15 +38,13 @@ def charge(frame: Frame, cost: int) -> None:
 
 
 def _counter(frame: Frame) -> Callable[[], None]:
-    """Charges half for each pair that is compared inside containers, so that comparing large
-    values again and again ends at the limit."""
-    seen = 0
+    """Charges each pair that is compared inside containers, so that comparing large values again
+    and again ends at the limit."""
 
     def count() -> None:
-        nonlocal seen
-        seen += 1
-        if not seen % 2:
-            charge(frame, 1)
+        frame[0] += 1
+        if frame[0] > frame[1]:
+            raise CostLimitExceeded
 
     return count
 
