@@ -218,7 +218,8 @@ class _Compiler:
         texts = _constant_list(right)
         if texts and all(type(each) is str for each in texts):
             step = operations.is_in_texts(wanted.step, frozenset(texts))
-            return Compiled(step, wanted.cost + len(texts))
+            # Free upstream, too.
+            return Compiled(step, wanted.cost)
         among = self.value(right)
         return Compiled(operations.is_in(wanted.step, among.step), wanted.cost + among.cost)
 
