@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.api.schema.describing import described_definition
 from onejob.api.schema.openapi_paths import (
     PATCH,
     REFERENCE,
@@ -134,36 +135,15 @@ class OpenApiDocuments:
     def _schema(self, name: str) -> msgspec.Raw:
         if name not in self._encoded:
             definitions, documentation = self._sources
-            described = _definition(definitions[name], documentation[name])
+            described = described_definition(definitions[name], documentation[name], _wrapped)
             described |= _SPECIAL.get(name, {})
             self._encoded[name] = msgspec.Raw(msgspec.json.encode(described))
         return self._encoded[name]
 
 
-def _definition(definition: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
-    described = _described(definition, texts.get("", ""))
-    if "properties" in definition:
-        described["properties"] = {
-            name: _described(field, texts.get(name, ""))
-            for name, field in definition["properties"].items()
-        }
-    return described
-
-
-def _described(schema: dict[str, Any], description: str = "") -> dict[str, Any]:
-    described: dict[str, Any] = {"description": description} if description else {}
-    for key, value in schema.items():
-        match key:
-            case "$ref":
-                # Beside a reference nothing else would count, so it is wrapped.
-                described["allOf"] = [{"$ref": REFERENCE + value}]
-            case "items" | "additionalProperties":
-                described[key] = _described(value)
-            case "properties" | "x-onejob-alias-of":
-                continue
-            case _:
-                described[key] = value
-    return described
+def _wrapped(name: str) -> dict[str, Any]:
+    """Beside a reference nothing else would count in version 3, so it is wrapped."""
+    return {"allOf": [{"$ref": REFERENCE + name}]}
 
 
 def _closure(roots: Iterable[str], definitions: dict[str, Any]) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.api.schema.describing import described, described_definition
 from onejob.api.schema.gnostic import encode_document
 from onejob.api.schema.openapi_paths import PATCH, REFERENCE, WATCH_EVENT, names_by_kind, paths_of
 from onejob.api.schema.schema import load_definitions
@@ -50,7 +51,7 @@ def build_document(release: str) -> dict[str, Any]:
         for path, item in paths_of(kind, names).items():
             paths[path] = _path_item(item)
     described = {
-        name: _definition(definition, documentation[name])
+        name: described_definition(definition, documentation[name], _refer)
         for name, definition in definitions.items()
         if name not in _SPECIAL
     }
@@ -89,7 +90,13 @@ def _operation(operation: dict[str, Any]) -> dict[str, Any]:
         converted["consumes"] = list(body["content"])
         [schema] = {entry["schema"]["$ref"] for entry in body["content"].values()}
         parameters.insert(
-            0, {"name": "body", "in": "body", "required": True, "schema": _schema({"$ref": schema})}
+            0,
+            {
+                "name": "body",
+                "in": "body",
+                "required": True,
+                "schema": described({"$ref": schema}, _refer),
+            },
         )
     if parameters:
         converted["parameters"] = parameters
@@ -99,7 +106,7 @@ def _operation(operation: dict[str, Any]) -> dict[str, Any]:
         converted["produces"] = [content_type]
         converted["responses"][code] = {
             "description": response["description"],
-            "schema": _schema(content["schema"]),
+            "schema": described(content["schema"], _refer),
         }
     return converted
 
@@ -110,26 +117,5 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     return {**converted, **parameter["schema"]}
 
 
-def _definition(definition: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
-    described = _schema(definition, texts.get("", ""))
-    if "properties" in definition:
-        described["properties"] = {
-            name: _schema(field, texts.get(name, ""))
-            for name, field in definition["properties"].items()
-        }
-    return described
-
-
-def _schema(schema: dict[str, Any], description: str = "") -> dict[str, Any]:
-    described: dict[str, Any] = {"description": description} if description else {}
-    for key, value in schema.items():
-        match key:
-            case "$ref":
-                described["$ref"] = _REFERENCE + value.removeprefix(REFERENCE)
-            case "items" | "additionalProperties":
-                described[key] = _schema(value)
-            case "properties" | "x-onejob-alias-of":
-                continue
-            case _:
-                described[key] = value
-    return described
+def _refer(name: str) -> dict[str, Any]:
+    return {"$ref": _REFERENCE + name.removeprefix(REFERENCE)}
