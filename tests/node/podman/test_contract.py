@@ -10,6 +10,7 @@ import pytest
 from onejob.client.base import Delete, Patch
 from onejob.objects.meta import PODS, Key
 from tests.node.podman.support import (
+    ENGINE,
     IMAGE,
     NEEDS_PODMAN,
     a_podman_node,
@@ -254,6 +255,27 @@ def test_a_container_restarts_with_its_volumes_and_its_earlier_log_stays(place: 
             assert the_container(ended)["restartCount"] == 1
             assert await node.output("p") == "second\n"
             assert await node.output("p", previous=True) == "first\n"
+
+    asyncio.run(main())
+
+
+def test_an_engine_that_fails_after_the_program_began_does_not_run_it_again(place: Path) -> None:
+    engine = place / "podman"
+    command = " ".join(ENGINE)
+    engine.write_text(
+        f'#!/bin/sh\n[ "$1" = run ] || exec {command} "$@"\n{command} "$@"\nexit 125\n'
+    )
+    engine.chmod(0o755)
+
+    async def main() -> None:
+        async with a_podman_node(place, engine=(str(engine),)) as node:
+            pod = script(
+                "echo run >> /data/runs; cat /data/runs",
+                volumeMounts=[{"name": "data", "mountPath": "/data"}],
+            )
+            ended = await node.run(with_spec(pod, volumes=[{"name": "data", "emptyDir": {}}]))
+            assert ended["status"]["phase"] == "Succeeded"
+            assert await node.output("p") == "run\n"
 
     asyncio.run(main())
 

@@ -291,14 +291,27 @@ class PodmanRuntime:
         attempt.stage = "starting"
         attempt.stop_signal = image.stop_signal
         answer = await self._engine.run(request.arguments, request.env, self._engine_folder(ref))
-        self._made(container, attempt, answer)
+        left = None if answer.code == 0 else await self._left_by_failure(ref)
+        self._made(container, attempt, answer, left)
+
+    async def _left_by_failure(self, ref: AttemptRef) -> Found | None:
+        """The container that the engine made before it failed; None if there is none, or nobody
+        can say: then the next try finds its name in use."""
+        try:
+            found = await self._engine.inspect([container_name(ref)])
+        except RuntimeUnavailable as trouble:
+            log.warning("%s", trouble)
+            return None
+        return next((container for container in found if container.ref == ref), None)
 
     def _check_making(self, attempt: _Attempt, task: asyncio.Task[None]) -> None:
         """A bug of ours must not leave the Pod without a word."""
         if not task.cancelled() and task.exception() is not None and not attempt.unwanted:
             self._hinder(attempt, "CreateContainerError", f"onejob: {task.exception()!r}")
 
-    def _made(self, container: Container, attempt: _Attempt, answer: Answer) -> None:
+    def _made(
+        self, container: Container, attempt: _Attempt, answer: Answer, left: Found | None
+    ) -> None:
         ref, name = attempt.ref, container_name(attempt.ref)
         if attempt.unwanted:
             self._removals.put_nowait(([name], [self._pods / ref.uid / "engine"]))
@@ -315,13 +328,15 @@ class PodmanRuntime:
             self._removals.put_nowait(([name], []))
             failed = Exit(128, self._clock.now(), reason="StartError", message=answer.problem)
             self._tell(attempt, Ended(ref, failed))
-        elif "already in use" in answer.complaint:
-            # Somebody made this attempt before us: there is no second one, only news of it.
+        elif "already in use" in answer.complaint or (left is not None and not left.unborn):
+            # Somebody made this attempt before us, or the engine failed after its program had
+            # begun: there is no second one, only news of it.
             attempt.stage = "running"
             self._look_at(ref)
         else:
             self._images.forget_image(container.image)
-            self._removals.put_nowait(([name], []))
+            if left is not None:
+                self._removals.put_nowait(([name], []))
             self._hinder(attempt, "CreateContainerError", answer.problem)
 
     async def _settings_for(self, pod: NodePod, container: Container) -> FetchedSettings:
