@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import SystemRandom
+from typing import TypedDict
 
 from onejob.api.access.authentication import (
     ADMIN,
@@ -66,10 +67,7 @@ class HttpsServer:
                 release=schema.release,
                 rng=SystemRandom(),
                 metrics=plane.metrics,
-                logs=_NodeLogs(plane.node),
-                sessions=PodSessions(plane.node, plane.client),
-                ports=PodPorts(plane.node.runtime, plane.client),
-                usage=UsageMeter(plane.node.runtime, plane.node.node_name, world.clock),
+                **_node_sources(plane),
             )
             tls = certificates.server_context(certificates.authority)
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
@@ -87,6 +85,26 @@ class HttpsServer:
     async def stop(self) -> None:
         await self._listener.stop()
         await self.plane.stop()
+
+
+class _NodeSources(TypedDict, total=False):
+    logs: "_NodeLogs"
+    sessions: PodSessions
+    ports: PodPorts
+    usage: UsageMeter
+
+
+def _node_sources(plane: ControlPlane) -> _NodeSources:
+    """What only the node knows of Pods: their logs, processes, ports and use of the machine."""
+    if not plane.settings.with_node:
+        return {}
+    node = plane.node
+    return {
+        "logs": _NodeLogs(node),
+        "sessions": PodSessions(node, plane.client),
+        "ports": PodPorts(node.runtime, plane.client),
+        "usage": UsageMeter(node.runtime, node.node_name, plane.clock),
+    }
 
 
 class _NodeLogs:

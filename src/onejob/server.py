@@ -7,11 +7,11 @@ HTTPS server in front of one.
 import asyncio
 import os
 import socket
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from onejob.api.damage import is_readable
 from onejob.api.service import Service
@@ -27,6 +27,15 @@ from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
+from onejob.controllers.selection import (
+    ALL,
+    CRONJOB,
+    GARBAGE,
+    JOB,
+    NAMESPACE,
+    POD_GARBAGE,
+    TTL,
+)
 from onejob.controllers.surroundings import Surroundings
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
@@ -93,6 +102,10 @@ class Settings:
     #: Whether containers that are processes get PID namespaces; "auto": if they outlive us and we
     #: are root, where the machine allows it.
     pid_namespace: PidNamespace = "auto"
+    #: Names of the controllers that run: see `controllers/selection.py`.
+    controllers: Set[str] = ALL
+    #: Whether Pods run here. Without a node, others bind Pods and report on them.
+    with_node: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,10 @@ class World:
     rng: Random = field(default_factory=lambda: Random(os.urandom(16)))
     #: Where commits run; None means in a thread of their own.
     committer: Committer | None = None
+
+
+class _Controller(Protocol):
+    def run(self) -> Coroutine[Any, Any, None]: ...
 
 
 class ControlPlane:
@@ -139,13 +156,24 @@ class ControlPlane:
         self._stopping = False
         self._add_controllers(root_ca)
         self._export_store()
+        self._node = self._make_node(world) if settings.with_node else None
+
+    @property
+    def node(self) -> NodeAgent:
+        """Only of a plane with a node: see `Settings.with_node`."""
+        if self._node is None:
+            raise LookupError("this control plane has no node")
+        return self._node
+
+    def _make_node(self, world: World) -> NodeAgent:
+        settings = self.settings
         node_name = settings.node_name or socket.gethostname().lower()
         capacity = _capacity(settings)
         services = self.informers.services.cache
         context = NodeContext(
             node_name, "127.0.0.1", capacity, lambda name: tuple(services.find("namespace", name))
         )
-        self.node = NodeAgent(
+        node = NodeAgent(
             self.client,
             self.informers.pods,
             _runtime(settings, world.clock, context),
@@ -155,47 +183,58 @@ class ControlPlane:
             capacity=capacity,
             sources=[self.informers.metadata(name) for name in (CONFIG_MAPS, SECRETS)],
         )
-        self._clock_watch.on_jump(self.node.clock_jumped)
-        self.client.on_pod_staged(self.node.expect)
+        self._clock_watch.on_jump(node.clock_jumped)
+        self.client.on_pod_staged(node.expect)
+        return node
 
     def _add_controllers(self, root_ca: str) -> None:
         client, informers, clock, metrics = self.client, self.informers, self.clock, self.metrics
         gates = self.settings.gates
-        self.job_controller = JobController(
-            self._around("job-controller"),
+        makers: dict[str, Callable[[], _Controller]] = {
+            JOB: self._make_job_controller,
+            CRONJOB: lambda: CronJobController(
+                self._around(CRONJOB), local_zone=self.settings.local_zone
+            ),
+            TTL: lambda: TtlController(
+                client, informers, clock=clock, metrics=metrics, gates=gates
+            ),
+            GARBAGE: lambda: GarbageCollector(self._around(GARBAGE)),
+            POD_GARBAGE: lambda: PodGarbageCollector(
+                client, informers, clock=clock, metrics=metrics
+            ),
+            NAMESPACE: lambda: NamespaceController(client, informers, clock=clock, root_ca=root_ca),
+        }
+        running = [make() for name, make in makers.items() if name in self.settings.controllers]
+        # Elsewhere the API server itself forgets events, so this is not one to choose.
+        expiry = EventExpiry(client, clock=clock)
+        queued = [
+            part
+            for part in running
+            if isinstance(part, (JobController, CronJobController, TtlController))
+        ]
+        for waits in (*queued, expiry):
+            self._clock_watch.on_jump(waits.clock_jumped)
+        metrics.read(
+            "workqueue_depth",
+            lambda: {
+                (name,): depth
+                for controller in queued
+                for name, depth in controller.queue_depths.items()
+            },
+        )
+        self._controllers += [part.run() for part in (*running, expiry, expiry.informer)]
+
+    def _make_job_controller(self) -> JobController:
+        client = self.client
+        return JobController(
+            self._around(JOB),
             settings=JobSettings.under(
-                gates,
+                self.settings.gates,
                 tracking_finalizer=self.settings.tracking_finalizer,
                 default_failed_pods_limit=self.settings.default_failed_pods_limit,
             ),
             ahead=lambda: LocalAhead(client),
         )
-        cronjobs = CronJobController(
-            self._around("cronjob-controller"), local_zone=self.settings.local_zone
-        )
-        ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
-        garbage = GarbageCollector(self._around("garbage-collector-controller"))
-        pod_gc = PodGarbageCollector(client, informers, clock=clock, metrics=metrics)
-        namespaces = NamespaceController(client, informers, clock=clock, root_ca=root_ca)
-        expiry = EventExpiry(client, clock=clock)
-        for waits in (self.job_controller, cronjobs, ttl, expiry):
-            self._clock_watch.on_jump(waits.clock_jumped)
-        queues = (self.job_controller, cronjobs, ttl)
-        metrics.read(
-            "workqueue_depth",
-            lambda: {
-                (name,): depth
-                for controller in queues
-                for name, depth in controller.queue_depths.items()
-            },
-        )
-        self._controllers += [
-            part.run()
-            for part in (
-                self.job_controller, cronjobs, ttl, garbage, pod_gc, namespaces, expiry,
-                expiry.informer,
-            )
-        ]  # fmt: skip
 
     def _export_store(self) -> None:
         store, metrics = self.store, self.metrics
@@ -232,13 +271,15 @@ class ControlPlane:
         plane._recorder_tasks = [asyncio.create_task(part) for part in plane._recorders]
         asyncio.get_running_loop().set_exception_handler(plane._callback_failed)
         store.failed.add_done_callback(lambda failed: plane._fail(str(failed.result())))
-        try:
-            await plane.node.start()
-        except RuntimeUnavailable:
-            await plane.stop()
-            raise
-        own = (*plane._controller_tasks, *plane._recorder_tasks)
-        for task in (*plane.informers.tasks, *own, *plane.node.tasks):
+        own = [*plane._controller_tasks, *plane._recorder_tasks]
+        if plane._node is not None:
+            try:
+                await plane._node.start()
+            except RuntimeUnavailable:
+                await plane.stop()
+                raise
+            own += plane._node.tasks
+        for task in (*plane.informers.tasks, *own):
             task.add_done_callback(plane._part_ended)
         return plane
 
@@ -266,7 +307,8 @@ class ControlPlane:
         self._stopping = True
         if self.settings.pods_end_with_us:
             await _cancel(self._controller_tasks)
-        await self.node.stop(end_pods=self.settings.pods_end_with_us)
+        if self._node is not None:
+            await self._node.stop(end_pods=self.settings.pods_end_with_us)
         await _cancel([*self._controller_tasks, *self._recorder_tasks])
         await self.informers.stop()
         await self.store.close()

@@ -28,6 +28,7 @@ Examples:
   onejob serve                                 # on 127.0.0.1:7443
   onejob serve --listen 127.0.0.1:0 --data-dir ~/ci-state
   onejob serve --runtime simulated             # Pods end at once; for tests of clients
+  onejob serve --controllers='*,-job' --no-node  # the API; others act on Jobs and Pods
 \b
 It goes on where it was after any kind of end, kill -9 included; its Pods outlive it."""
 
@@ -42,6 +43,18 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     default=TRACKING_NAMES[0],
     help="What Pods carry until they are counted. [default: today's]",
 )
+@click.option(
+    "--controllers",
+    default="*",
+    show_default=True,
+    metavar="NAME,-NAME,...",
+    help="Which controllers run: * for all, NAME to run one, -NAME to leave one out.",
+)
+@click.option(
+    "--no-node",
+    is_flag=True,
+    help="Run no Pods: something else binds them and reports their status.",
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 @node_options
 @data_dir_option
@@ -49,6 +62,8 @@ def command(
     listen: str,
     default_failed_pods_limit: int | None,
     tracking_finalizer_name: str,
+    controllers: str,
+    no_node: bool,
     verbose: int,
     runtime: "RuntimeName",
     pass_env: tuple[str, ...],
@@ -68,6 +83,7 @@ def command(
     """
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.clock import local_zone
+    from onejob.controllers.selection import UnknownController, select_controllers
     from onejob.gates import UnknownGate, parse_gates
     from onejob.server import Settings
 
@@ -76,6 +92,10 @@ def command(
         gates = parse_gates(feature_gates)
     except UnknownGate as error:
         raise CommandError(str(error)) from None
+    try:
+        chosen = select_controllers(controllers)
+    except UnknownController as error:
+        raise CommandError(f"--controllers: {error}") from None
     place = find_data_dir(data_dir)
     place.prepare()
     _log_to_stderr(verbose)
@@ -95,6 +115,8 @@ def command(
         writable=parse_writable(writable, host_fs, pid_namespace),
         pid_namespace=pid_namespace,
         local_zone=local_zone(),
+        controllers=chosen,
+        with_node=not no_node,
     )
     return _run(settings, host, port, place)
 
@@ -179,7 +201,8 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
     from onejob import __version__
     from onejob.api.schema.schema import load_schema
 
-    if os.geteuid() == 0 and settings.runtime == "process" and not settings.host_read_only:
+    on_host = settings.with_node and settings.runtime == "process"
+    if os.geteuid() == 0 and on_host and not settings.host_read_only:
         print(
             "note: running as root: Pods act on this host's files (--host-fs ro forbids changes)",
             file=sys.stderr,
@@ -187,7 +210,7 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
     print(
         f"onejob v{__version__} serves Kubernetes API {load_schema().release} at {server.url}\n"
         f"  state    {settings.data_dir}\n"
-        f"  runtime  {settings.runtime}\n"
+        f"  runtime  {settings.runtime if settings.with_node else 'none: no Pods run here'}\n"
         "\n"
         "Next, in another terminal:\n"
         f"  export KUBECONFIG={server.kubeconfig}\n"
