@@ -42,7 +42,14 @@ def render() -> str:
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
-        sections.append(section(name, command, click.Context(command, context, name)))
+        own = click.Context(command, context, name)
+        sections.append(section(name, command, own))
+        if isinstance(command, click.Group):
+            for part in command.list_commands(own):
+                inner = command.get_command(own, part)
+                assert inner is not None
+                whole = f"{name} {part}"
+                sections.append(section(whole, inner, click.Context(inner, own, part)))
     return "\n".join(sections)
 
 

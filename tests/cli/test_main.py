@@ -101,3 +101,24 @@ def test_a_disk_that_fails_is_told(
     assert capsys.readouterr().err == (
         "error: Input/output error\nerror: /some/file: Input/output error\n"
     )
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"]])
+def test_looking_around_is_no_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command(words) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.startswith("Usage: onejob [OPTIONS] COMMAND")
+    assert "Examples:" in shown.out
+
+
+def test_help_is_given_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command(["help", "cron", "next"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: onejob cron next [OPTIONS] SCHEDULE")
+    assert main.run_command(["help", "fly"]) == 2
+    assert capsys.readouterr().err == "error: there is no command 'fly' (see onejob help)\n"
+
+
+def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_command(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("onejob v")

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from onejob.cli.errors import CommandError
-from onejob.cli.run.manifests import BadManifests, read_manifests, yaml_of
+from onejob.cli.run.manifests import BadManifests, Problem, read_manifests, yaml_of
 from onejob.cli.run.plan import plan_run
 from onejob.gates import FeatureGates
 from tests.cli.build import NOON
@@ -264,4 +264,6 @@ def cronjob(schedule: str) -> str:
 
 
 def test_bad_manifests_keep_every_line() -> None:
-    assert BadManifests(["a", "b"]).lines == ["a", "b"]
+    first, second = Problem("x.yaml", 1, 3, "spec", "bad"), Problem("-", 2, 0, "", "worse")
+    lines = ["x.yaml: document 1, line 3: spec: bad", "<stdin>: document 2: worse"]
+    assert BadManifests([first, second]).lines == lines

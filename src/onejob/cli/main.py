@@ -24,14 +24,17 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "logs": ("onejob.cli.commands.logs", "Print what containers wrote"),
     "wait": ("onejob.cli.commands.wait", "Wait for a Job to end, or for a condition"),
     "why": ("onejob.cli.commands.why", "Tell why a Job is in its state and what happens next"),
+    "validate": ("onejob.cli.commands.validate", "Check manifests; nothing is started or sent"),
     "create": ("onejob.cli.commands.create", "Create objects from files, or a Job from a command"),
     "apply": ("onejob.cli.commands.apply", "Create or change objects to match files"),
     "delete": ("onejob.cli.commands.delete", "Delete objects"),
     "suspend": ("onejob.cli.commands.suspend", "Stop starting Pods of a Job, or Jobs of a CronJob"),
     "resume": ("onejob.cli.commands.resume", "Go on with what was suspended"),
+    "cron": ("onejob.cli.commands.cron", "Show when a schedule fires, or run a CronJob now"),
     "bench": ("onejob.cli.commands.bench", "Measure onejob next to its peers and limits"),
     "completion": ("onejob.cli.commands.completion", "Print a completion script for your shell"),
     "version": ("onejob.cli.commands.version", "Print the versions of onejob and its server"),
+    "help": ("onejob.cli.commands.help", "Show how to use onejob, or one of its commands"),
 }
 
 #: These paint, or pass on what containers write; what else they say of others they make visible
@@ -82,11 +85,23 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
 
 
+def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from onejob import __version__
+
+        click.echo(f"onejob v{__version__}")
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Print onejob's own version and exit.",
+)  # fmt: skip
 def cli() -> None:
     """Kubernetes Jobs without the cluster."""
 
@@ -121,6 +136,10 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return _complain(error)
     except click.exceptions.Exit as error:
         return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        # `onejob` alone, or a command that is a group: nothing is wrong, somebody looks around.
+        print(error.format_message())
+        return 0
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         command = context.command_path if context else "onejob"

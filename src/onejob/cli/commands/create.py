@@ -163,36 +163,12 @@ def _cronjob_of(job: dict[str, Any], schedule: str) -> dict[str, Any]:
 
 
 def _job_of_cronjob(where: "Sources", api: "Api", name: str, origin: str) -> dict[str, Any]:
-    """The Job that the CronJob would start, owned by it, marked as kubectl marks it."""
     from onejob.cli.clients.base import get
+    from onejob.cli.clients.manual_jobs import job_of_cronjob
     from onejob.cli.clients.nouns import one_noun
     from onejob.objects.meta import CRONJOBS
 
     noun = one_noun([origin])
     if noun.kind.resource != CRONJOBS:
         raise CommandError(f"--from {origin}: expected cronjob/NAME")
-    owner = get(api, noun.kind, where.namespace_in(api), noun.name)
-    template = owner["spec"]["jobTemplate"]
-    metadata = template.get("metadata", {})
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "labels": metadata.get("labels", {}),
-            "annotations": {
-                **metadata.get("annotations", {}),
-                "cronjob.kubernetes.io/instantiate": "manual",
-            },
-            "ownerReferences": [
-                {
-                    "apiVersion": "batch/v1",
-                    "kind": "CronJob",
-                    "name": noun.name,
-                    "uid": owner["metadata"]["uid"],
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": template["spec"],
-    }
+    return job_of_cronjob(get(api, noun.kind, where.namespace_in(api), noun.name), {"name": name})

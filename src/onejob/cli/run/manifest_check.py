@@ -25,14 +25,14 @@ from onejob.api.schema.shapes import (
 )
 from onejob.api.strategies import strategy_for
 from onejob.api.writing.metadata import prepare_created
-from onejob.cli.run.manifests import Manifest
+from onejob.cli.run.manifests import Manifest, Problem
 from onejob.gates import FeatureGates
 
 
 def manifest_problems(
     manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime
-) -> list[str]:
-    """One line for each problem; `namespace` is where the object would be created."""
+) -> list[Problem]:
+    """All that is wrong with it; `namespace` is where the object would be created."""
     kind = manifest.kind
     shape = load_schema().kind(kind.api_version, kind.kind)
     misshapen = [manifest.problem(*problem) for problem in _misfits(manifest.document, shape, "")]

@@ -32,16 +32,37 @@ _AMBIGUOUS: Final = re.compile(
 _SEGMENT: Final = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a manifest, and where."""
+
+    #: As the user named it.
+    source: str
+    #: Of the document in its source, from 1.
+    document: int
+    #: In the source, from 1; 0 where there is none to name.
+    line: int
+    #: "" for the document as a whole.
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        """`job.yaml: document 1, line 7: spec.foo: TEXT`"""
+        place = where(self.source, self.document, self.line)
+        return (
+            f"{place}: {self.field}: {self.message}" if self.field else f"{place}: {self.message}"
+        )
+
+
 class BadManifests(CommandError):
     """One line for each thing that is wrong, so that all can be mended at once."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(problems[0])
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(str(problems[0]))
         self.problems = problems
 
     @property
     def lines(self) -> list[str]:
-        return list(self.problems)
+        return [str(problem) for problem in self.problems]
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -63,9 +84,8 @@ class Manifest(msgspec.Struct, frozen=True):
         metadata = self.document.get("metadata")
         return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
-    def problem(self, field: str, text: str) -> str:
-        """`job.yaml: document 1, line 7: spec.foo: TEXT`"""
-        return f"{where(self.source, self.number, self.line_of(field))}: {field}: {text}"
+    def problem(self, field: str, text: str) -> Problem:
+        return Problem(self.source, self.number, self.line_of(field), field, text)
 
     def line_of(self, field: str) -> int:
         """The line of a field, or of the innermost thing around it that is there; from 1."""
@@ -79,19 +99,26 @@ def where(source: str, number: int, line: int = 0) -> str:
 
 def read_manifests(sources: Sequence[str]) -> list[Manifest]:
     """All objects of all sources, in order. Raises CommandError."""
-    found: list[Manifest] = []
-    problems: list[str] = []
-    for source in _files(sources):
-        for number, text in _documents(_read(source)):
-            try:
-                found.extend(_manifests(source, number, text))
-            except BadManifests as error:
-                problems.extend(error.lines)
+    found, problems = scan_manifests(sources)
     if problems:
         raise BadManifests(problems)
     if not found:
         raise CommandError(f"no objects in {', '.join(sources)}")
     return found
+
+
+def scan_manifests(sources: Sequence[str]) -> tuple[list[Manifest], list[Problem]]:
+    """The objects that can be read, and what is wrong with the other documents. Raises
+    CommandError for a source that cannot be read at all."""
+    found: list[Manifest] = []
+    problems: list[Problem] = []
+    for source in _files(sources):
+        for number, text in _documents(_read(source)):
+            try:
+                found.extend(_manifests(source, number, text))
+            except BadManifests as error:
+                problems.extend(error.problems)
+    return found, problems
 
 
 def yaml_of(document: Any) -> str:
@@ -163,8 +190,7 @@ def _manifests(source: str, number: int, text: str) -> Iterator[Manifest]:
     except BadRequest as error:
         raise BadManifests([_not_yaml(source, number, text, error)]) from None
     if duplicates:
-        # Their texts name the line themselves.
-        raise BadManifests([f"{where(source, number)}, {problem}" for problem in duplicates])
+        raise BadManifests([_duplicate(source, number, text) for text in duplicates])
     prefix = ""
     documents = [value]
     if isinstance(value, dict) and (value.get("apiVersion"), value.get("kind")) == ("v1", "List"):
@@ -176,22 +202,30 @@ def _manifests(source: str, number: int, text: str) -> Iterator[Manifest]:
             kind = _kind(document)
         except _NoSuchKind as error:
             line = _line_in(text, place + error.field)
-            problem = f"{error.field}: {error.problem}" if error.field else error.problem
-            raise BadManifests([f"{where(source, number, line)}: {problem}"]) from None
+            raise BadManifests(
+                [Problem(source, number, line, error.field, error.problem)]
+            ) from None
         yield Manifest(source, number, kind, document, text, place)
 
 
-def _not_yaml(source: str, number: int, text: str, error: BadRequest) -> str:
+def _duplicate(source: str, number: int, text: str) -> Problem:
+    """The reader's own text starts with the line: `line 7: key "a" already set in map`."""
+    line, _, message = text.removeprefix("line ").partition(": ")
+    return Problem(source, number, int(line), "", message)
+
+
+def _not_yaml(source: str, number: int, text: str, error: BadRequest) -> Problem:
     try:
         for _ in yaml.parse(text, Loader=yaml.CSafeLoader):
             pass
     except yaml.MarkedYAMLError as marked:
         line = marked.problem_mark.line + 1 if marked.problem_mark else 0
-        return f"{where(source, number, line)}: not YAML: {marked.problem or marked.context}"
+        message = f"not YAML: {marked.problem or marked.context}"
+        return Problem(source, number, line, "", message)
     except yaml.YAMLError as other:
-        return f"{where(source, number)}: not YAML: {' '.join(str(other).split())}"
+        return Problem(source, number, 0, "", f"not YAML: {' '.join(str(other).split())}")
     problem = error.message.removeprefix("error converting YAML to JSON: yaml: ")
-    return f"{where(source, number)}: {problem}"
+    return Problem(source, number, 0, "", problem)
 
 
 class _NoSuchKind(Exception):

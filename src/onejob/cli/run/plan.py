@@ -8,7 +8,7 @@ import msgspec
 
 from onejob.cli.errors import CommandError
 from onejob.cli.run.manifest_check import manifest_problems
-from onejob.cli.run.manifests import STDIN, WRITABLE_KINDS, BadManifests, Manifest
+from onejob.cli.run.manifests import STDIN, WRITABLE_KINDS, BadManifests, Manifest, Problem
 from onejob.gates import FeatureGates
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
 from onejob.planning.names import BUILT_IN_MANAGER
@@ -74,17 +74,26 @@ def _name(manifest: Manifest) -> str:
     return manifest.name or f"{manifest.document['metadata']['generateName']}..."
 
 
-def _problems(manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime) -> list[str]:
+def server_problems(
+    manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime
+) -> list[Problem]:
+    """What an API server would refuse."""
     if manifest.kind.kind not in WRITABLE_KINDS:
         return [manifest.problem("kind", f"onejob does not create a {manifest.kind.kind}")]
-    place = _namespace(manifest, namespace)
-    found = manifest_problems(manifest, place, gates, now)
+    return manifest_problems(manifest, _namespace(manifest, namespace), gates, now)
+
+
+def _problems(
+    manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime
+) -> list[Problem]:
+    """What an API server would refuse, and what a run could never finish."""
+    found = server_problems(manifest, namespace, gates, now)
     if not found and manifest.kind.resource == JOBS:
         found = _never_ends(manifest, gates)
     return found
 
 
-def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[str]:
+def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
     """Jobs that wait for somebody who cannot come: a run has no API for others."""
     spec = manifest.document["spec"]
     if spec.get("suspend") and spec.get("completions") != 0:

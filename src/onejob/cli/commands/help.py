@@ -1,0 +1,28 @@
+"""`onejob help`: the same as `--help`, for people who type it the other way round."""
+
+import click
+
+from onejob.cli.errors import CommandError
+
+_EPILOG = """\b
+Examples:
+  onejob help
+  onejob help run
+  onejob help cron next"""
+
+
+@click.command(epilog=_EPILOG, short_help="Show how to use onejob")
+@click.argument("names", nargs=-1, metavar="[COMMAND]...")
+@click.pass_context
+def command(context: click.Context, names: tuple[str, ...]) -> int:
+    """Show how to use onejob, or one of its commands."""
+    assert context.parent is not None
+    shown = context.parent
+    for name in names:
+        group = shown.command
+        found = group.get_command(shown, name) if isinstance(group, click.Group) else None
+        if found is None:
+            raise CommandError(f"there is no command {' '.join(names)!r}", "see onejob help")
+        shown = click.Context(found, info_name=name, parent=shown)
+    print(shown.get_help())
+    return 0

@@ -1,0 +1,65 @@
+"""`onejob validate`: what is wrong with manifests, without a server."""
+
+import click
+
+from onejob.cli.errors import EXIT_OK, EXIT_USAGE, CommandError
+from onejob.cli.options import output_option
+
+_EPILOG = """\b
+Examples:
+  onejob validate job.yaml                       # any kind that onejob serves
+  onejob validate ci/ cron.yaml                  # folders and several files
+  onejob validate -o json job.yaml               # for editors and scripts
+  onejob validate --for kubernetes job.yaml      # and what a cluster would not understand
+\b
+Exit code: 0 nothing is wrong, 2 something is; each problem is one line on stderr with its file,
+document and line."""
+
+
+@click.command(epilog=_EPILOG, short_help="Check manifests")
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option("-n", "--namespace", default="default", metavar="NAME", help="For those without one.")
+@click.option(
+    "--for",
+    "target",
+    type=click.Choice(["onejob", "kubernetes"]),
+    default="onejob",
+    help="kubernetes: name also what would not carry over to a cluster.",
+)
+@click.option("--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features.")
+@output_option("json")
+def command(
+    files: tuple[str, ...], namespace: str, target: str, feature_gates: str, output: str | None
+) -> int:
+    """Check manifests as an API server would, and more kindly; nothing is started or sent."""
+    import msgspec
+
+    from onejob.cli.run.manifests import BadManifests, scan_manifests
+    from onejob.cli.run.plan import server_problems
+    from onejob.cli.run.portability import portability_problems
+    from onejob.clock import SystemClock
+    from onejob.gates import UnknownGate, parse_gates
+
+    if not files:
+        raise CommandError("which files?", "for instance: onejob validate job.yaml")
+    try:
+        gates = parse_gates(feature_gates)
+    except UnknownGate as error:
+        raise CommandError(str(error)) from None
+    manifests, problems = scan_manifests(files)
+    now = SystemClock().now()
+    for manifest in manifests:
+        found = server_problems(manifest, namespace, gates, now)
+        if not found and target == "kubernetes":
+            found = portability_problems(manifest)
+        problems.extend(found)
+    if output:
+        print(msgspec.json.encode({"valid": not problems, "problems": problems}).decode())
+        return EXIT_USAGE if problems else EXIT_OK
+    if problems:
+        raise BadManifests(problems)
+    if not manifests:
+        raise CommandError(f"no objects in {', '.join(files)}")
+    count = f"{len(manifests)} object{'s' if len(manifests) != 1 else ''}"
+    print(f"{count} checked, nothing wrong")
+    return EXIT_OK

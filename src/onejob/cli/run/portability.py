@@ -1,0 +1,102 @@
+"""What of a manifest works here and would not work, or not as meant, on a Kubernetes cluster."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from onejob.cli.run.job_from_command import HOST_IMAGE
+from onejob.cli.run.manifests import Manifest, Problem
+from onejob.objects.meta import CRONJOBS, JOBS, PODS
+from onejob.planning.names import (
+    BACKOFF_SECONDS_ANNOTATION,
+    FAILED_PODS_LIMIT_ANNOTATION,
+    POD_TTL_ANNOTATION,
+)
+
+_JOB_EXTENSIONS: Final = {
+    "backoffSeconds": BACKOFF_SECONDS_ANNOTATION,
+    "failedPodsLimit": FAILED_PODS_LIMIT_ANNOTATION,
+}
+_POD_EXTENSIONS: Final = {"ttlSecondsAfterFinished": POD_TTL_ANNOTATION}
+#: Names that stand for "no image at all" where containers are processes of this machine.
+_PLACEHOLDERS: Final = frozenset({HOST_IMAGE, "local", "localhost", "none", "process", "-"})
+#: What nearly every image has itself; and options, which are no paths.
+_NOT_OURS: Final = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/lib", "/dev/", "/proc/", "-")
+
+#: Field and what is wrong with it.
+_Found = Iterator[tuple[str, str]]
+Exists = Callable[[str], bool]
+
+
+def portability_problems(manifest: Manifest, exists: Exists = os.path.exists) -> list[Problem]:
+    """`exists` tells whether this machine has a path."""
+    return [manifest.problem(field, text) for field, text in _found(manifest, exists)]
+
+
+def _found(manifest: Manifest, exists: Exists) -> _Found:
+    document = manifest.document
+    spec = document.get("spec", {})
+    match manifest.kind.resource:
+        case resource if resource == CRONJOBS:
+            yield from _job(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", exists)
+        case resource if resource == JOBS:
+            yield from _job(spec, "spec", exists)
+        case resource if resource == PODS:
+            yield from _pod(spec, "spec", exists)
+
+
+def _job(spec: Mapping[str, Any], path: str, exists: Exists) -> _Found:
+    yield from _extensions(spec, path, _JOB_EXTENSIONS)
+    yield from _pod(spec["template"]["spec"], f"{path}.template.spec", exists)
+
+
+def _extensions(spec: Mapping[str, Any], path: str, names: Mapping[str, str]) -> _Found:
+    for name, annotation in names.items():
+        if spec.get(name) is not None:
+            yield (
+                f"{path}.{name}",
+                "only onejob has this field, and a Kubernetes API server drops it "
+                f"(use the annotation {annotation} and `onejob controller`)",
+            )
+
+
+def _pod(spec: Mapping[str, Any], path: str, exists: Exists) -> _Found:
+    yield from _extensions(spec, path, _POD_EXTENSIONS)
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        if volume.get("hostPath"):
+            yield (
+                f"{path}.volumes[{index}].hostPath",
+                f"{volume['hostPath'].get('path')} is looked for on whichever node the Pod lands "
+                "(use a ConfigMap, a persistentVolumeClaim or the image)",
+            )
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            yield from _container(container, f"{path}.{field}[{index}]", exists)
+
+
+def _container(container: Mapping[str, Any], path: str, exists: Exists) -> _Found:
+    image = str(container.get("image") or "")
+    if image.lower() in _PLACEHOLDERS:
+        yield f"{path}.image", f"{image!r} is no image that a cluster can pull"
+    folder = str(container.get("workingDir") or "")
+    if folder and folder not in ("/", "/tmp") and exists(folder):
+        yield (
+            f"{path}.workingDir",
+            f"{folder} is a folder of this machine; a cluster looks for it in the image",
+        )
+    for field in ("command", "args"):
+        for index, word in enumerate(container.get(field) or ()):
+            if _is_own_file(word, folder, exists):
+                yield (
+                    f"{path}.{field}[{index}]",
+                    f"{word} is a file of this machine; a cluster looks for it in the image",
+                )
+
+
+def _is_own_file(word: str, folder: str, exists: Exists) -> bool:
+    if word.startswith(_NOT_OURS) or word in ("/", ".", "..", ""):
+        return False
+    if "/" not in word and "." not in word:
+        # A bare name is a program on the PATH or a mere word.
+        return False
+    return len(word) < 4096 and "\0" not in word and exists(os.path.join(folder, word))

@@ -1,0 +1,120 @@
+"""`onejob validate`: problems with their places, without a server."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from onejob.cli.run.manifests import read_manifests
+from onejob.cli.run.portability import portability_problems
+from tests.cli.command_line import EXAMPLES, CommandLine
+
+GOOD = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: good}
+spec:
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: busybox, command: [/bin/true]}]
+"""
+
+
+def test_examples_are_good(onejob: CommandLine) -> None:
+    done = onejob.run("validate", str(EXAMPLES))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nothing wrong" in done.stdout
+
+
+def test_every_problem_of_every_document_is_told(onejob: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        GOOD
+        + "---\nkind: Job\n---\n"
+        + GOOD.replace("Never", "Sometimes").replace("good", "Bad_Name")
+        + "---\na: [\n"
+    )
+    done = onejob.run("validate", str(file))
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    # A bad name is also a bad name for Pods.
+    assert len(lines) == 5
+    assert all(line.startswith(f"error: {file}: document ") for line in lines)
+    assert any("document 2, line 11: apiVersion: " in line for line in lines)
+    assert any("document 3, line 15: metadata.name: " in line for line in lines)
+    assert any("document 3, line 20: spec.template.spec.restartPolicy: " in line for line in lines)
+    assert any("document 4" in line and "not YAML" in line for line in lines)
+
+
+def test_json_names_file_line_and_field(onejob: CommandLine) -> None:
+    text = GOOD.replace("suspend", "supsend")
+    done = onejob.run("validate", "-o", "json", "-", stdin=text)
+    assert done.returncode == 2
+    found = json.loads(done.stdout)
+    assert found == {
+        "valid": False,
+        "problems": [
+            {
+                "source": "-",
+                "document": 1,
+                "line": 5,
+                "field": "spec.supsend",
+                "message": "unknown field, did you mean suspend?",
+            }
+        ],
+    }
+    done = onejob.run("validate", "-o", "json", "-", stdin=GOOD)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"valid": True, "problems": []})
+
+
+@pytest.mark.parametrize("words", [(), ("nowhere.yaml",), ("--feature-gates", "X=1", "x.yaml")])
+def test_bad_usage_is_one_line(onejob: CommandLine, words: tuple[str, ...]) -> None:
+    done = onejob.run("validate", *words)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+EXTENDED = """\
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: c}
+spec:
+  schedule: "@daily"
+  jobTemplate:
+    spec:
+      backoffSeconds: 3
+      template:
+        spec:
+          restartPolicy: Never
+          volumes: [{name: v, hostPath: {path: /data}}]
+          containers:
+          - name: c
+            image: host
+            workingDir: /home/me
+            command: [/bin/sh, ./train.py, /usr/bin/env, word, -x/y]
+            args: [data.csv, missing.csv]
+"""
+
+
+def test_what_a_cluster_lacks_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(EXTENDED)
+    (manifest,) = read_manifests([str(file)])
+    here = {"/home/me", "/home/me/./train.py", "/home/me/data.csv", "/bin/sh", "/home/me/word"}
+    problems = portability_problems(manifest, here.__contains__)
+    pod = "spec.jobTemplate.spec.template.spec"
+    assert [(problem.field, problem.line) for problem in problems] == [
+        ("spec.jobTemplate.spec.backoffSeconds", 8),
+        (f"{pod}.volumes[0].hostPath", 12),
+        (f"{pod}.containers[0].image", 15),
+        (f"{pod}.containers[0].workingDir", 16),
+        (f"{pod}.containers[0].command[1]", 17),
+        (f"{pod}.containers[0].args[0]", 18),
+    ]
+
+
+def test_a_plain_job_carries_over(onejob: CommandLine) -> None:
+    done = onejob.run("validate", "--for", "kubernetes", "-", stdin=GOOD)
+    assert (done.returncode, done.stderr) == (0, "")
