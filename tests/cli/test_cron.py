@@ -66,7 +66,7 @@ def test_a_job_is_run_by_hand(served: CommandLine, tmp_path: Path) -> None:
     done = served.run("cron", "run", "cronjob/nightly")
     assert done.returncode == 0, done.stderr
     name = done.stdout.split()[0]
-    assert name.startswith("job/nightly-manual-")
+    assert name.startswith("job.batch/nightly-manual-")
     assert served.run("wait", name, "--timeout", "30s").returncode == 0
     job = json.loads(served.run("get", name, "-o", "json").stdout)
     assert job["metadata"]["labels"]["team"] == "batch"
