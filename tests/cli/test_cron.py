@@ -72,6 +72,6 @@ def test_a_job_is_run_by_hand(served: CommandLine, tmp_path: Path) -> None:
     assert job["metadata"]["labels"]["team"] == "batch"
     assert job["metadata"]["annotations"]["cronjob.kubernetes.io/instantiate"] == "manual"
     assert served.run("cron", "run", "job/x").stderr == (
-        "error: job/x is no CronJob (name cronjob/NAME)\n"
+        "error: job.batch/x is no CronJob (name cronjob/NAME)\n"
     )
     assert "not found" in served.run("cron", "run", "absent").stderr
