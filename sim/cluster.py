@@ -34,8 +34,8 @@ from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
 from onejob.controllers.bootstrap import bootstrap
+from onejob.controllers.context import ControllerContext
 from onejob.controllers.job import JobController
-from onejob.controllers.surroundings import Surroundings
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
@@ -227,7 +227,7 @@ class Cluster:
         informers = SharedInformers(client)
         recorder = EventRecorder(client, "job-controller", self.clock)
         controller = JobController(
-            Surroundings(client, informers, recorder, self.clock, self.metrics),
+            ControllerContext(client, informers, recorder, self.clock, self.metrics),
             settings=self.settings,
             ahead=(lambda: LocalAhead(local)) if (local := _local(client)) else None,
         )

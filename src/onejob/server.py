@@ -21,6 +21,7 @@ from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
 from onejob.clock_watch import ClockWatch
 from onejob.controllers.bootstrap import bootstrap
+from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
@@ -36,7 +37,6 @@ from onejob.controllers.selection import (
     POD_GARBAGE,
     TTL,
 )
-from onejob.controllers.surroundings import Surroundings
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
@@ -193,12 +193,12 @@ class ControlPlane:
         makers: dict[str, Callable[[], _Controller]] = {
             JOB: self._make_job_controller,
             CRONJOB: lambda: CronJobController(
-                self._around(CRONJOB), local_zone=self.settings.local_zone
+                self._controller_context(CRONJOB), local_zone=self.settings.local_zone
             ),
             TTL: lambda: TtlController(
                 client, informers, clock=clock, metrics=metrics, gates=gates
             ),
-            GARBAGE: lambda: GarbageCollector(self._around(GARBAGE)),
+            GARBAGE: lambda: GarbageCollector(self._controller_context(GARBAGE)),
             POD_GARBAGE: lambda: PodGarbageCollector(
                 client, informers, clock=clock, metrics=metrics
             ),
@@ -227,7 +227,7 @@ class ControlPlane:
     def _make_job_controller(self) -> JobController:
         client = self.client
         return JobController(
-            self._around(JOB),
+            self._controller_context(JOB),
             settings=JobSettings.under(
                 self.settings.gates,
                 tracking_finalizer=self.settings.tracking_finalizer,
@@ -243,10 +243,10 @@ class ControlPlane:
         metrics.read("onejob_store_commits_total", lambda: {(): store.commits})
         metrics.read("onejob_store_writes_total", lambda: {(): store.writes})
 
-    def _around(self, component: str) -> Surroundings:
+    def _controller_context(self, component: str) -> ControllerContext:
         recorder = EventRecorder(self.client, component, self.clock)
         self._recorders.append(recorder.run())
-        return Surroundings(self.client, self.informers, recorder, self.clock, self.metrics)
+        return ControllerContext(self.client, self.informers, recorder, self.clock, self.metrics)
 
     @classmethod
     async def start(

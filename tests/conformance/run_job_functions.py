@@ -19,7 +19,7 @@ from onejob.planning.job.conditions import ensure_condition, new_condition
 from onejob.planning.job.counting import new_finished_pods
 from onejob.planning.job.per_index import due_indexes
 from onejob.planning.job.pod_facts import is_tracked
-from onejob.planning.job.routing import jobs_wanting, may_free, route_job_update
+from onejob.planning.job.routing import jobs_wanting, may_release_finalizer, route_job_update
 from onejob.planning.job.scaling import removal_rank
 from onejob.planning.job.settings import Settings
 from onejob.planning.names import TRACKING_AS_PROPOSED
@@ -120,7 +120,7 @@ def _orphan(args: Args) -> Any:
     def find(key: Key) -> Job | None:
         return job if job is not None and job.key == key else None
 
-    return {"finalizerRemoved": may_free(pod, find, SETTINGS)}
+    return {"finalizerRemoved": may_release_finalizer(pod, find, SETTINGS)}
 
 
 def _removal_order(args: Args) -> Any:

@@ -90,7 +90,7 @@ class World:
     def change_pods(self, plan: Plan) -> PodOutcomes:
         deleted: set[str] = set()
         for deletion in plan.deletions:
-            if deletion.free_first:
+            if deletion.remove_finalizer_first:
                 (self.free_failures if self.pod_error else self.freed).append(deletion.name)
                 if self.pod_error:
                     continue

@@ -16,13 +16,13 @@ from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.clock import LoopClock
 from onejob.clock_watch import ClockWatch
+from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
-from onejob.controllers.surroundings import Surroundings
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
@@ -203,18 +203,18 @@ async def a_house(
         informers = SharedInformers(client)
         recorder = EventRecorder(client, "test", clock)
         house = House(cluster, cluster.client, clock, metrics, informers)
-        around = Surroundings(client, informers, recorder, clock, metrics)
+        context = ControllerContext(client, informers, recorder, clock, metrics)
         # Some tests live through weeks.
         watch = ClockWatch(clock, look_every_seconds=60)
         runs = [recorder.run, watch.run]
         if "cronjobs" in which:
-            house.cronjobs = CronJobController(around)
+            house.cronjobs = CronJobController(context)
             runs.append(house.cronjobs.run)
         if "ttl" in which:
             house.ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
             runs.append(house.ttl.run)
         if "garbage" in which:
-            house.garbage = GarbageCollector(around)
+            house.garbage = GarbageCollector(context)
             runs.append(house.garbage.run)
         if "pod_gc" in which:
             house.pod_gc = PodGarbageCollector(
@@ -231,7 +231,7 @@ async def a_house(
             house.events = EventExpiry(client, clock=clock)
             runs += [house.events.run, house.events.informer.run]
         if "jobs" in which:
-            house.jobs = JobController(around, settings=cluster.settings)
+            house.jobs = JobController(context, settings=cluster.settings)
             runs.append(house.jobs.run)
         for waits in (house.cronjobs, house.ttl, house.events, house.jobs):
             if waits is not None:

@@ -7,7 +7,7 @@ A, B = Key("pods", "ns", "a"), Key("pods", "ns", "b")
 def words() -> Cache[str]:
     return Cache(
         keep=lambda view: not view.startswith("-"),
-        places=lambda view: [("letter", letter) for letter in sorted(set(view))],
+        index_entries=lambda view: [("letter", letter) for letter in sorted(set(view))],
     )
 
 

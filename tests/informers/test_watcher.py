@@ -8,11 +8,11 @@ from onejob.informers.watcher import (
     Events,
     Failed,
     Gone,
-    Happening,
     Listed,
     NeedsList,
     State,
     Watching,
+    WatchResult,
     delay_before,
     step,
 )
@@ -29,7 +29,7 @@ BOOKMARK = Events([WatchEvent("BOOKMARK", Key("", "", ""), 90, b"{}")])
 
 
 @pytest.mark.parametrize(
-    ("state", "happening", "expected"),
+    ("state", "result", "expected"),
     [
         (NeedsList(), Listed([], 7), Watching(7)),
         (NeedsList(failures=3), Listed([], 7), Watching(7)),
@@ -44,10 +44,8 @@ BOOKMARK = Events([WatchEvent("BOOKMARK", Key("", "", ""), 90, b"{}")])
         (Watching(7, failures=1), Failed(), Watching(7, failures=2)),
     ],
 )
-def test_each_happening_leads_to_one_state(
-    state: State, happening: Happening, expected: State
-) -> None:
-    assert step(state, happening) == expected
+def test_each_result_leads_to_one_state(state: State, result: WatchResult, expected: State) -> None:
+    assert step(state, result) == expected
 
 
 def test_only_failures_delay_the_next_attempt_and_the_delay_is_bounded() -> None:

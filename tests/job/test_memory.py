@@ -9,8 +9,8 @@ import pytest
 
 from onejob.client.base import Client, Create, Delete
 from onejob.client.events import EventRecorder
+from onejob.controllers.context import ControllerContext
 from onejob.controllers.garbage import GarbageCollector
-from onejob.controllers.surroundings import Surroundings
 from onejob.informers.shared import SharedInformers
 from onejob.objects.meta import PODS
 from onejob.virtual_time import run_virtual
@@ -23,7 +23,7 @@ async def start_with_collector(cluster: Cluster, client: Client | None = None) -
     informers = SharedInformers(cluster.client)
     recorder = EventRecorder(cluster.client, "garbage-collector-controller", cluster.clock)
     collector = GarbageCollector(
-        Surroundings(cluster.client, informers, recorder, cluster.clock, cluster.metrics)
+        ControllerContext(cluster.client, informers, recorder, cluster.clock, cluster.metrics)
     )
     await informers.start()
     cluster.tasks.append(asyncio.create_task(collector.run()))

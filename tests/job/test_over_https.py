@@ -11,8 +11,8 @@ import pytest
 from onejob.client.base import Create, Delete, Selection
 from onejob.client.events import EventRecorder
 from onejob.clock import LoopClock, SystemClock
+from onejob.controllers.context import ControllerContext
 from onejob.controllers.job import JobController
-from onejob.controllers.surroundings import Surroundings
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.job import Job, read_job
@@ -63,8 +63,8 @@ def over_https(
             node = ScriptedNode(plane.client, clock, script, runs_seconds=0.01)
             informers = SharedInformers(plane.http)
             recorder = EventRecorder(plane.http, "job-controller", clock)
-            around = Surroundings(plane.http, informers, recorder, clock, Metrics())
-            controller = JobController(around, settings=Settings())
+            context = ControllerContext(plane.http, informers, recorder, clock, Metrics())
+            controller = JobController(context, settings=Settings())
             await informers.start()
             tasks = [
                 asyncio.create_task(part) for part in (node.run(), controller.run(), recorder.run())

@@ -13,7 +13,7 @@ from onejob.planning.job.per_index import failure_count
 from onejob.planning.job.plan import Observed, PodOutcomes, PodSeed, RemovalOutcomes
 from onejob.planning.job.planner import account, settle
 from onejob.planning.job.pod_template import PodStamp, generate_name_with_index
-from onejob.planning.job.routing import may_free, route_pod_change
+from onejob.planning.job.routing import may_release_finalizer, route_pod_change
 from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_document
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION
@@ -59,7 +59,7 @@ def test_edge_08_a_deadline_added_later_counts_the_running_pods_as_failed() -> N
     job = a_job(completions=2, parallelism=2, activeDeadlineSeconds=60, status=STARTED)
     planned, accounting, settlement = sync(job, some_pods("R R"))
     assert len(planned.deletions) == 2
-    assert not any(deletion.free_first for deletion in planned.deletions)
+    assert not any(deletion.remove_finalizer_first for deletion in planned.deletions)
     assert accounting.write is not None
     assert accounting.write.status.uncounted_terminated_pods == UncountedPods(
         failed=("pod-0", "pod-1")
@@ -386,7 +386,7 @@ def test_edge_33_deletion_first_and_no_creation_in_the_same_sync() -> None:
 def test_edge_34_scale_down_frees_before_it_deletes() -> None:
     planned = plan(a_job(parallelism=1, completions=5, status=STARTED), some_pods("R R R"))
     assert len(planned.deletions) == 2
-    assert all(deletion.free_first for deletion in planned.deletions)
+    assert all(deletion.remove_finalizer_first for deletion in planned.deletions)
 
 
 def test_edge_35_scale_down_prefers_unscheduled_pending_unready_and_young() -> None:
@@ -591,7 +591,7 @@ def test_edge_49_left_behind_pods_are_freed_with_exceptions(
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "demo", "uid": JOB_UID}
     pod = a_pod(metadata={"ownerReferences": [{**reference, "controller": True, **owner}]})
     job = None if job_fields is None else a_job(**job_fields)
-    assert may_free(pod, lambda key: job, Settings()) == frees
+    assert may_release_finalizer(pod, lambda key: job, Settings()) == frees
 
 
 def test_edge_50_managed_by_is_tested_in_the_sync() -> None:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from onejob.planning.future_times import NONE_NOTICED
+from onejob.planning.future_times import NO_FUTURE_TIMES
 from onejob.planning.job.backoff import BackoffRecord
 from onejob.planning.job.plan import Observed
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION
@@ -26,19 +26,19 @@ STARTED = {"startTime": stamp(NOON)}
 
 
 def test_what_is_past_counts_as_it_is() -> None:
-    noticed = NONE_NOTICED.after([NOON, None], NOON)
-    assert noticed == NONE_NOTICED
-    assert noticed.counts_from(NOON) == NOON
+    future_times = NO_FUTURE_TIMES.after([NOON, None], NOON)
+    assert future_times == NO_FUTURE_TIMES
+    assert future_times.counts_from(NOON) == NOON
 
 
 def test_what_lies_ahead_counts_from_when_it_was_noticed_first() -> None:
     ahead = NOON + HOUR
-    noticed = NONE_NOTICED.after([ahead], NOON)
-    assert noticed.counts_from(ahead) == NOON
-    assert noticed.after([ahead], NOON + MINUTE).counts_from(ahead) == NOON
-    assert noticed.after([ahead], NOON - MINUTE).counts_from(ahead) == NOON - MINUTE
-    assert noticed.after([ahead], ahead).counts_from(ahead) == ahead
-    assert noticed.after([], NOON) == NONE_NOTICED
+    future_times = NO_FUTURE_TIMES.after([ahead], NOON)
+    assert future_times.counts_from(ahead) == NOON
+    assert future_times.after([ahead], NOON + MINUTE).counts_from(ahead) == NOON
+    assert future_times.after([ahead], NOON - MINUTE).counts_from(ahead) == NOON - MINUTE
+    assert future_times.after([ahead], ahead).counts_from(ahead) == ahead
+    assert future_times.after([], NOON) == NO_FUTURE_TIMES
 
 
 def test_a_job_waits_after_a_failure_in_the_future_for_as_long_as_is_meant() -> None:
@@ -47,7 +47,7 @@ def test_a_job_waits_after_a_failure_in_the_future_for_as_long_as_is_meant() -> 
     first = plan(job, [], observed=observed, now=NOON)
     assert not first.creations
     assert first.look_again_at == NOON + 10 * SECOND
-    later = Observed(backoff=first.backoff, noticed=first.noticed)
+    later = Observed(backoff=first.backoff, future_times=first.future_times)
     assert not plan(job, [], observed=later, now=NOON + 9 * SECOND).creations
     assert len(plan(job, [], observed=later, now=NOON + 10 * SECOND).creations) == 1
 
@@ -57,7 +57,7 @@ def test_a_deadline_after_a_start_in_the_future_is_kept() -> None:
     first = plan(job, [], now=NOON)
     assert first.fate is None
     assert first.look_again_at == NOON + MINUTE
-    second = plan(job, [], observed=Observed(noticed=first.noticed), now=NOON + MINUTE)
+    second = plan(job, [], observed=Observed(future_times=first.future_times), now=NOON + MINUTE)
     assert second.fate is not None
     assert second.fate.reason == "DeadlineExceeded"
     assert second.start_time == NOON + HOUR, "what was recorded stays"

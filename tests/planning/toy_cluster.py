@@ -323,7 +323,7 @@ class Driver:
 
     def _delete(self, deletion: PodDeletion) -> bool:
         try:
-            if deletion.free_first:
+            if deletion.remove_finalizer_first:
                 self._call(lambda: self.server.remove_finalizer(deletion.uid, let_go=True))
             self._call(lambda: self.server.delete_pod(deletion.uid))
         except WriteFailed:

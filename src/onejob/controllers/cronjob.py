@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onejob.client.events import about
+from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
-from onejob.controllers.surroundings import Surroundings
 from onejob.informers.cache import Delta
 from onejob.informers.loop import Retry, work
 from onejob.informers.workqueue import WorkQueue
@@ -15,7 +15,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
 from onejob.planning.cronjob.news import cronjob_is_news, job_is_news
 from onejob.planning.cronjob.planner import reschedule
-from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
 
 #: How long to wait for the caches to show our own writes before giving the worker to others.
@@ -25,7 +25,7 @@ _BLOCKED_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
-class _Memory:
+class _CronJobState:
     """What is remembered of a CronJob between syncs."""
 
     #: The newest revisions written for it and for its Jobs: do not plan on older caches.
@@ -35,25 +35,27 @@ class _Memory:
     starting: str = ""
     written: CronJobStatus | None = None
     note: str = ""
-    noticed: Noticed = NONE_NOTICED
+    future_times: FutureTimes = NO_FUTURE_TIMES
 
     def start(self, job: str) -> None:
         self.starting = job
 
 
 class CronJobController:
-    def __init__(self, around: Surroundings, *, local_zone: str = "UTC", workers: int = 20) -> None:
+    def __init__(
+        self, context: ControllerContext, *, local_zone: str = "UTC", workers: int = 20
+    ) -> None:
         """`local_zone` is for schedules that name no time zone."""
-        self._client = around.client
-        self._cronjobs = around.informers.cronjobs
-        self._jobs = around.informers.jobs
-        self._recorder = around.recorder
-        self._clock = around.clock
-        self._metrics = around.metrics
+        self._client = context.client
+        self._cronjobs = context.informers.cronjobs
+        self._jobs = context.informers.jobs
+        self._recorder = context.recorder
+        self._clock = context.clock
+        self._metrics = context.metrics
         self._local_zone = local_zone
         self._workers = workers
         self._queue: WorkQueue[Key] = WorkQueue()
-        self._memories: dict[Key, _Memory] = {}
+        self._states: dict[Key, _CronJobState] = {}
         self._cronjobs.on_change(self._cronjobs_changed)
         self._jobs.on_change(self._jobs_changed)
 
@@ -70,8 +72,8 @@ class CronJobController:
 
     def note(self, key: Key) -> str:
         """Why the last sync started nothing, for `onejob why`; empty if it did."""
-        memory = self._memories.get(key)
-        return memory.note if memory is not None else ""
+        state = self._states.get(key)
+        return state.note if state is not None else ""
 
     # --- what wakes it --------------------------------------------------------------------
 
@@ -85,19 +87,19 @@ class CronJobController:
                 self._edited(delta.key, delta.old, delta.new)
 
     def _edited(self, key: Key, old: CronJob, new: CronJob) -> None:
-        memory = self._memory_of(key)
-        if not cronjob_is_news(old, new, memory.written):
+        state = self._state_of(key)
+        if not cronjob_is_news(old, new, state.written):
             return
-        memory.written = None
+        state.written = None
         seconds, event = reschedule(
             old,
             new,
             self._clock.now(),
             local_zone=self._local_zone,
-            noticed=memory.noticed,
+            future_times=state.future_times,
         )
         if event is not None:
-            self._tell(new, event)
+            self._record_event(new, event)
         if seconds is not None:
             self._queue.add_after(key, seconds)
 
@@ -108,9 +110,9 @@ class CronJobController:
                     self._job_changed(owner, delta)
 
     def _job_changed(self, owner: Key, delta: Delta[Job]) -> None:
-        memory = self._memories.get(owner)
+        state = self._states.get(owner)
         cronjob = self._cronjobs.cache.get(owner)
-        starting = memory.starting if memory is not None else ""
+        starting = state.starting if state is not None else ""
         if job_is_news(delta.old, delta.new, cronjob=cronjob, starting=starting):
             self._queue.add(owner)
 
@@ -119,11 +121,11 @@ class CronJobController:
         for cronjob in self._cronjobs.cache:
             self._queue.add(cronjob.key)
 
-    def _memory_of(self, key: Key) -> _Memory:
-        return self._memories.setdefault(key, _Memory())
+    def _state_of(self, key: Key) -> _CronJobState:
+        return self._states.setdefault(key, _CronJobState())
 
     def _forget(self, key: Key) -> None:
-        self._memories.pop(key, None)
+        self._states.pop(key, None)
         self._queue.drop(key)
         self._metrics.drop("kube_cronjob_status_active", key.namespace, key.name)
 
@@ -135,41 +137,41 @@ class CronJobController:
         cronjob = self._cronjobs.cache.get(key)
         if cronjob is None:
             return None
-        memory = self._memory_of(key)
+        state = self._state_of(key)
         synced = await sync_cronjob(
             self._client,
             cronjob,
             self._jobs_of(cronjob),
             self._clock.now(),
             local_zone=self._local_zone,
-            starting=memory.start,
-            known=memory.noticed,
+            starting=state.start,
+            known=state.future_times,
         )
-        memory.noticed = synced.noticed
-        memory.note = synced.note
-        memory.job_revision = max(memory.job_revision, synced.job_revision)
+        state.future_times = synced.future_times
+        state.note = synced.note
+        state.job_revision = max(state.job_revision, synced.job_revision)
         for event in synced.events:
-            self._tell(cronjob, event)
+            self._record_event(cronjob, event)
         # Before it is written: the news of it may come before the answer.
-        memory.written = synced.status or memory.written
+        state.written = synced.status or state.written
         written = await write_status(self._client, synced)
-        memory.cronjob_revision = max(memory.cronjob_revision, written)
+        state.cronjob_revision = max(state.cronjob_revision, written)
         self._measure(synced)
         if synced.error is not None:
             raise Retry(synced.error)
-        if key not in self._memories:
+        if key not in self._states:
             # Deleted meanwhile.
             return None
         return _BLOCKED_SECONDS if synced.blocked else synced.look_again_seconds
 
     async def _catch_up(self, key: Key) -> None:
-        memory = self._memories.get(key)
-        if memory is None:
+        state = self._states.get(key)
+        if state is None:
             return
         try:
             async with asyncio.timeout(_CATCH_UP_SECONDS):
-                await self._cronjobs.reached(memory.cronjob_revision)
-                await self._jobs.reached(memory.job_revision)
+                await self._cronjobs.reached(state.cronjob_revision)
+                await self._jobs.reached(state.job_revision)
         except TimeoutError as late:
             raise Retry("the caches do not show our own writes yet") from late
 
@@ -181,7 +183,7 @@ class CronJobController:
 
     # --- telling --------------------------------------------------------------------------
 
-    def _tell(self, cronjob: CronJob, event: Event) -> None:
+    def _record_event(self, cronjob: CronJob, event: Event) -> None:
         subject = about("batch/v1", "CronJob", cronjob.metadata)
         self._recorder.record(subject, event.type, event.reason, event.message)
 

@@ -25,7 +25,7 @@ from onejob.planning.cronjob.planner import (
     settle,
     take_stock,
 )
-from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
 from onejob.wire.errors import AlreadyExists, ApiError, NotFound
 
@@ -49,7 +49,7 @@ class Synced:
     #: Why nothing was started, if nothing was.
     note: str = ""
     #: To be given to the next sync.
-    noticed: Noticed = NONE_NOTICED
+    future_times: FutureTimes = NO_FUTURE_TIMES
 
 
 async def sync_cronjob(
@@ -61,21 +61,21 @@ async def sync_cronjob(
     local_zone: str = "UTC",
     keeps_history: bool = True,
     starting: Callable[[str], None] = lambda name: None,
-    known: Noticed | None = None,
+    known: FutureTimes | None = None,
 ) -> Synced:
     """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is told the
     name of a Job before it is created; `known` is what the sync before noticed."""
-    hands = _Hands(client, starting)
-    deleted = await hands.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
+    calls = _ApiCalls(client, starting)
+    deleted = await calls.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
     stock = take_stock(cronjob, None, (), deleted)
     try:
-        live = await hands.read_cronjob(cronjob.key) if needs_reread(cronjob, jobs) else None
+        live = await calls.read_cronjob(cronjob.key) if needs_reread(cronjob, jobs) else None
         stock = take_stock(cronjob, live, jobs, deleted)
-        missing = await hands.find_missing(stock)
+        missing = await calls.find_missing(stock)
     except ApiError as error:
-        return _given_up(stock, hands, error, known or NONE_NOTICED)
+        return _incomplete(stock, calls, error, known or NO_FUTURE_TIMES)
     plan = plan_start(stock, missing, now, local_zone=local_zone, known=known)
-    outcome, replaced = await hands.start(plan)
+    outcome, replaced = await calls.start(plan)
     settlement = settle(plan, replaced, outcome)
     return Synced(
         cronjob=plan.stock.cronjob,
@@ -84,10 +84,10 @@ async def sync_cronjob(
         look_again_seconds=settlement.look_again_seconds,
         error=settlement.error,
         skew_seconds=settlement.skew_seconds,
-        job_revision=hands.job_revision,
+        job_revision=calls.job_revision,
         blocked=isinstance(outcome, Existed) and settlement.look_again_seconds is None,
         note=plan.note,
-        noticed=plan.noticed,
+        future_times=plan.future_times,
     )
 
 
@@ -100,19 +100,19 @@ async def write_status(client: Client, synced: Synced) -> int:
     return written.revision
 
 
-def _given_up(stock: Stock, hands: "_Hands", error: ApiError, known: Noticed) -> Synced:
+def _incomplete(stock: Stock, calls: "_ApiCalls", error: ApiError, known: FutureTimes) -> Synced:
     """The API did not tell what the planner must know; what was found out before still counts."""
     return Synced(
         cronjob=stock.cronjob,
         status=stock.status if stock.changed else None,
         events=stock.events,
         error=str(error),
-        job_revision=hands.job_revision,
-        noticed=known,
+        job_revision=calls.job_revision,
+        future_times=known,
     )
 
 
-class _Hands:
+class _ApiCalls:
     """API calls of one sync."""
 
     def __init__(self, client: Client, starting: Callable[[str], None]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from onejob.client.base import Delete, Patch
 from onejob.client.events import about
-from onejob.controllers.surroundings import Surroundings
+from onejob.controllers.context import ControllerContext
 from onejob.informers.cache import Delta
 from onejob.informers.loop import Retry, work
 from onejob.informers.shared import AnyObject
@@ -56,17 +56,17 @@ _read_metadata: Callable[[bytes], AnyObject] = msgspec.json.Decoder(AnyObject).d
 
 
 class GarbageCollector:
-    def __init__(self, around: Surroundings, *, workers: int = 20) -> None:
-        self._client = around.client
-        self._recorder = around.recorder
-        self._metrics = around.metrics
+    def __init__(self, context: ControllerContext, *, workers: int = 20) -> None:
+        self._client = context.client
+        self._recorder = context.recorder
+        self._metrics = context.metrics
         self._workers = workers
         self._graph = OwnerGraph(
             {name: (BY_RESOURCE[name].api_version, BY_RESOURCE[name].kind) for name in RESOURCES}
         )
         self._queue: WorkQueue[Examine | Orphan] = WorkQueue(first_delay=0.05, longest_delay=60.0)
         for resource in RESOURCES:
-            around.informers.metadata(resource).on_change(self._changed)
+            context.informers.metadata(resource).on_change(self._changed)
 
     def __len__(self) -> int:
         """How many objects are known."""
@@ -84,20 +84,20 @@ class GarbageCollector:
         for delta in deltas:
             old, new = delta.old, delta.new
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-                self._take_up(self._graph.forget(old.metadata.uid))
+                self._enqueue(self._graph.forget(old.metadata.uid))
             if new is not None:
-                self._take_up(self._graph.observe(delta.key, new.metadata))
+                self._enqueue(self._graph.observe(delta.key, new.metadata))
 
-    def _take_up(self, tasks: Iterable[Task]) -> None:
+    def _enqueue(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             if isinstance(task, ForeignOwner):
-                self._tell_foreign(task)
+                self._record_foreign_owner(task)
             else:
                 self._queue.add(task)
 
     async def sync(self, task: Examine | Orphan) -> None:
         try:
-            await self._see_to(task)
+            await self._process(task)
         except Conflict:
             # Somebody was faster, which is nobody's fault.
             raise
@@ -105,7 +105,7 @@ class GarbageCollector:
             self._metrics.count("garbagecollector_controller_resources_sync_error_total")
             raise
 
-    async def _see_to(self, task: Examine | Orphan) -> None:
+    async def _process(self, task: Examine | Orphan) -> None:
         node = self._graph.node(task.uid)
         if node is None:
             return
@@ -121,7 +121,7 @@ class GarbageCollector:
     async def _examine(self, node: Node) -> None:
         metadata = await self._live(node.key)
         if metadata is None or metadata.uid != node.uid:
-            self._take_up(self._graph.forget(node.uid))
+            self._enqueue(self._graph.forget(node.uid))
             return
         if metadata.deleting:
             if FOREGROUND_FINALIZER in metadata.finalizers:
@@ -212,7 +212,7 @@ class GarbageCollector:
         except NotFound:
             return
 
-    def _tell_foreign(self, task: ForeignOwner) -> None:
+    def _record_foreign_owner(self, task: ForeignOwner) -> None:
         node = self._graph.node(task.uid)
         if node is None:
             return

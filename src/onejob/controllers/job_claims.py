@@ -1,9 +1,9 @@
-"""Makes Pods a Job's own, or lets them go, as their labels and the Job's selector say."""
+"""Adopts and releases Pods, as their labels and the Job's selector say."""
 
 from collections.abc import Iterable
 
 from onejob.client.base import Client, Patch, Written
-from onejob.controllers.job_memory import Memory
+from onejob.controllers.job_state import JobState
 from onejob.informers.cache import Cache
 from onejob.informers.loop import Retry
 from onejob.objects.job import Job, read_job
@@ -21,29 +21,29 @@ from onejob.wire.errors import ApiError, Invalid, NotFound
 
 
 async def claim_pods(
-    client: Client, pods: Cache[Pod], job: Job, memory: Memory, settings: Settings
+    client: Client, pods: Cache[Pod], job: Job, state: JobState, settings: Settings
 ) -> bool:
-    """Adopt Pods that match and nobody controls; let go of those that no longer match.
+    """Adopt Pods that match and have no controller; release those that no longer match.
 
-    Returns whether anything was written: then look again before planning.
+    Returns whether anything was written: then the caches must catch up before planning.
     """
-    unclaimed, memory.unclaimed = memory.unclaimed, set()
-    own = (memory.census.get(uid) for uid in unclaimed)
+    unclaimed, state.unclaimed = state.unclaimed, set()
+    own = (state.census.get(uid) for uid in unclaimed)
     candidates = [pod for pod in own if pod is not None]
-    claims = plan_claims(job, [*candidates, *_strangers(pods, job)])
+    claims = plan_claims(job, [*candidates, *_uncontrolled_pods(pods, job)])
     if not claims.releases and not claims.adoptions:
         return False
     try:
-        await _release(client, job, claims, memory)
-        await _adopt(client, job, claims, memory, settings)
+        await _release(client, job, claims, state)
+        await _adopt(client, job, claims, state, settings)
     except Exception:
-        memory.unclaimed |= unclaimed
+        state.unclaimed |= unclaimed
         raise
     return True
 
 
-def _strangers(pods: Cache[Pod], job: Job) -> Iterable[Pod]:
-    """Pods that nobody controls; of all those in the namespace, as few as can be told."""
+def _uncontrolled_pods(pods: Cache[Pod], job: Job) -> Iterable[Pod]:
+    """Pods without a controller that the selector may match, found through an index."""
     namespace = job.metadata.namespace
     if job.spec.selector is not None:
         for label, value in job.spec.selector.match_labels.items():
@@ -51,20 +51,20 @@ def _strangers(pods: Cache[Pod], job: Job) -> Iterable[Pod]:
     return pods.find("uncontrolled", namespace)
 
 
-async def _release(client: Client, job: Job, claims: Claims, memory: Memory) -> None:
+async def _release(client: Client, job: Job, claims: Claims, state: JobState) -> None:
     results = await client.write_many(
         [Patch(pod.key, release_patch(job, pod)) for pod in claims.releases]
     )
     for pod, result in zip(claims.releases, results, strict=True):
         if isinstance(result, Written):
-            memory.pod_revision = max(memory.pod_revision, result.revision)
+            state.pod_revision = max(state.pod_revision, result.revision)
         elif not isinstance(result, NotFound | Invalid):
             raise result
-        memory.drop(pod.metadata.uid)
+        state.drop(pod.metadata.uid)
 
 
 async def _adopt(
-    client: Client, job: Job, claims: Claims, memory: Memory, settings: Settings
+    client: Client, job: Job, claims: Claims, state: JobState, settings: Settings
 ) -> None:
     if not claims.adoptions:
         return
@@ -80,7 +80,7 @@ async def _adopt(
     refusals: list[ApiError] = []
     for result in results:
         if isinstance(result, Written):
-            memory.pod_revision = max(memory.pod_revision, result.revision)
+            state.pod_revision = max(state.pod_revision, result.revision)
         elif not isinstance(result, NotFound):
             refusals.append(result)
     if refusals:

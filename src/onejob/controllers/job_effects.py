@@ -1,4 +1,4 @@
-"""What a Job sync does to the world, one function per kind of effect."""
+"""The API writes of a Job sync, one function per kind of write."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ import msgspec
 
 from onejob.client.ahead import Ahead
 from onejob.client.base import Create, Delete, Patch, Result, Written
-from onejob.controllers.job_memory import Memory
+from onejob.controllers.job_state import JobState
 from onejob.objects.meta import PODS, Key
 from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH, remove_tracking_if_unchanged
 from onejob.planning.job.plan import (
@@ -20,7 +20,7 @@ from onejob.planning.job.plan import (
     RemovalOutcomes,
 )
 from onejob.planning.job.pod_template import PodStamp
-from onejob.planning.job.telling import (
+from onejob.planning.job.reporting import (
     pod_create_failed,
     pod_created,
     pod_delete_failed,
@@ -28,7 +28,7 @@ from onejob.planning.job.telling import (
 )
 from onejob.wire.errors import ApiError, Conflict, Forbidden, NotFound
 
-Tell = Callable[[Event], None]
+RecordEvent = Callable[[Event], None]
 
 
 @dataclass(slots=True)
@@ -46,38 +46,38 @@ class _Tally:
 
 
 async def change_pods(
-    client: Ahead, plan: Plan, stamp: PodStamp, memory: Memory, tell: Tell
+    client: Ahead, plan: Plan, pod_stamp: PodStamp, state: JobState, record_event: RecordEvent
 ) -> PodOutcomes:
     """Delete and create the Pods that the plan names."""
     namespace = plan.job.metadata.namespace
     tally = _Tally()
     if plan.prunings:
-        await _prune(client, namespace, plan.prunings, memory, tally)
+        await _prune(client, namespace, plan.prunings, state, tally)
     if plan.deletions:
-        await _delete(client, namespace, plan.deletions, memory, tell, tally)
+        await _delete(client, namespace, plan.deletions, state, record_event, tally)
     if plan.creations:
-        await _create(client, namespace, plan.creations, stamp, memory, tell, tally)
+        await _create(client, namespace, plan.creations, pod_stamp, state, record_event, tally)
     return tally.outcomes()
 
 
 async def remove_finalizers(
-    client: Ahead, namespace: str, pods: Sequence[PodRef], memory: Memory
+    client: Ahead, namespace: str, pods: Sequence[PodRef], state: JobState
 ) -> RemovalOutcomes:
     patches = [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
-    return await _free(client, pods, patches, memory)
+    return await _free(client, pods, patches, state)
 
 
 async def _free(
     client: Ahead,
     pods: Sequence[PodRef | PodDeletion],
     patches: Sequence[Patch],
-    memory: Memory,
+    state: JobState,
 ) -> RemovalOutcomes:
     results = await client.write_many(patches)
     removed: set[str] = set()
     error: str | None = None
     for pod, result in zip(pods, results, strict=True):
-        if _succeeded(pod.uid, result, memory):
+        if _succeeded(pod.uid, result, state):
             removed.add(pod.uid)
         else:
             error = error or str(result)
@@ -85,58 +85,61 @@ async def _free(
 
 
 async def _prune(
-    client: Ahead, namespace: str, pods: Sequence[PodRef], memory: Memory, tally: _Tally
+    client: Ahead, namespace: str, pods: Sequence[PodRef], state: JobState, tally: _Tally
 ) -> None:
     results = await client.write_many(
         [Delete(Key(PODS, namespace, pod.name), uid=pod.uid) for pod in pods]
     )
     for pod, result in zip(pods, results, strict=True):
-        if not _succeeded(pod.uid, result, memory):
+        if not _succeeded(pod.uid, result, state):
             tally.fail(str(result))
         elif isinstance(result, NotFound):
-            # The caches do not keep such Pods, so nobody will say that it went.
-            memory.drop(pod.uid)
+            # The caches do not keep such Pods, so no change will report that it is gone.
+            state.drop(pod.uid)
 
 
 async def _delete(
     client: Ahead,
     namespace: str,
     deletions: Sequence[PodDeletion],
-    memory: Memory,
-    tell: Tell,
+    state: JobState,
+    record_event: RecordEvent,
     tally: _Tally,
 ) -> None:
     wanted = list(deletions)
-    to_free = [pod for pod in wanted if pod.free_first]
+    to_free = [pod for pod in wanted if pod.remove_finalizer_first]
     if to_free:
-        # Of a Pod that has ended unseen the work is done: it must stay, and be counted.
+        # A Pod that has ended since must stay and be counted: remove the finalizer only from the
+        # version that was judged.
         patches = [
             Patch(
                 Key(PODS, namespace, pod.name), remove_tracking_if_unchanged(pod.resource_version)
             )
             for pod in to_free
         ]
-        freed = await _free(client, to_free, patches, memory)
+        freed = await _free(client, to_free, patches, state)
         if freed.error is not None:
             tally.fail(freed.error)
-            wanted = [pod for pod in wanted if not pod.free_first or pod.uid in freed.removed]
+            wanted = [
+                pod for pod in wanted if not pod.remove_finalizer_first or pod.uid in freed.removed
+            ]
     results = await client.write_many([_deletion(namespace, pod) for pod in wanted])
     for pod, result in zip(wanted, results, strict=True):
-        if _succeeded(pod.uid, result, memory):
+        if _succeeded(pod.uid, result, state):
             tally.deleted.add(pod.uid)
             if isinstance(result, Written):
-                tell(pod_deleted(pod.name))
+                record_event(pod_deleted(pod.name))
         else:
             tally.fail(str(result))
-            # That a Pod changed in between is nothing to bother anybody with.
+            # That the Pod changed in between is normal and not worth an Event.
             if not isinstance(result, Conflict):
-                tell(pod_delete_failed(str(result)))
+                record_event(pod_delete_failed(str(result)))
 
 
 def _deletion(namespace: str, pod: PodDeletion) -> Delete:
-    # A Pod stopped by its Job's verdict is about to be counted by how it was seen, which must
-    # not be older than its end. One that was freed is counted by nobody.
-    version = "" if pod.free_first else pod.resource_version
+    # A Pod that is stopped because its Job ends will be counted as it was seen here, so it must not
+    # have ended since. One whose finalizer was removed first is not counted at all.
+    version = "" if pod.remove_finalizer_first else pod.resource_version
     key = Key(PODS, namespace, pod.name)
     return Delete(key, "Background", uid=pod.uid, resource_version=version)
 
@@ -145,55 +148,55 @@ async def _create(
     client: Ahead,
     namespace: str,
     seeds: Sequence[PodSeed],
-    stamp: PodStamp,
-    memory: Memory,
-    tell: Tell,
+    pod_stamp: PodStamp,
+    state: JobState,
+    record_event: RecordEvent,
     tally: _Tally,
 ) -> None:
-    """In growing batches, so that a quota or a bad template is met by few attempts. A Job whose
-    last batch went well starts with one of that size."""
-    position, size = 0, memory.trusted_batch
+    """In growing batches, so that a quota or a bad template costs few attempts. The first batch is
+    as large as the Job's last successful one."""
+    position, size = 0, state.create_batch_size
     while position < len(seeds):
         batch = seeds[position : position + size]
         results = await client.write_many(
-            [Create(PODS, namespace, stamp.document(seed)) for seed in batch]
+            [Create(PODS, namespace, pod_stamp.document(seed)) for seed in batch]
         )
         failures = [result for result in results if isinstance(result, ApiError)]
         for result in results:
             if isinstance(result, Written):
-                memory.pod_revision = max(memory.pod_revision, result.revision)
+                state.pod_revision = max(state.pod_revision, result.revision)
                 tally.created += 1
-                tell(pod_created(_name(result.document)))
+                record_event(pod_created(_name(result.document)))
                 continue
-            _note_refusal(result, memory)
+            _after_refusal(result, state)
             if not _namespace_is_ending(result):
                 tally.create_failures += 1
                 tally.fail(str(result))
-                tell(pod_create_failed(str(result)))
+                record_event(pod_create_failed(str(result)))
         if failures:
-            memory.trusted_batch = 1
+            state.create_batch_size = 1
             return
-        memory.trusted_batch = max(memory.trusted_batch, len(batch))
+        state.create_batch_size = max(state.create_batch_size, len(batch))
         position, size = position + len(batch), size * 2
 
 
-def _succeeded(uid: str, result: Result, memory: Memory) -> bool:
+def _succeeded(uid: str, result: Result, state: JobState) -> bool:
     """A Pod that is not there needs no change any more."""
     if isinstance(result, Written):
-        memory.pod_revision = max(memory.pod_revision, result.revision)
+        state.pod_revision = max(state.pod_revision, result.revision)
         return True
     if isinstance(result, NotFound):
-        # No revision tells when the cache will know.
-        memory.drop_unseen(uid)
+        # There is no revision at which the cache is known to have this.
+        state.drop_before_cache(uid)
         return True
-    _note_refusal(result, memory)
+    _after_refusal(result, state)
     return False
 
 
-def _note_refusal(error: ApiError, memory: Memory) -> None:
-    """A server that says no has not written; one that fails may have."""
+def _after_refusal(error: ApiError, state: JobState) -> None:
+    """A server that refuses (4xx) has not written; one that fails (5xx) may have."""
     if error.code >= 500:
-        memory.uncertain = True
+        state.needs_relist = True
 
 
 def _namespace_is_ending(error: ApiError) -> bool:

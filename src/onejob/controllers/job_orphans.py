@@ -1,4 +1,4 @@
-"""Frees Pods that hold the tracking finalizer though no Job will ever count them."""
+"""Removes the tracking finalizer from Pods that no Job will ever count."""
 
 import logging
 from collections import OrderedDict
@@ -10,15 +10,15 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod
-from onejob.planning.job.claiming import freeing_patch
+from onejob.planning.job.claiming import release_finalizer_patch
 from onejob.planning.job.pod_facts import is_tracked
-from onejob.planning.job.routing import may_free
+from onejob.planning.job.routing import may_release_finalizer
 from onejob.planning.job.settings import Settings
 from onejob.wire.errors import NotFound
 
 log = logging.getLogger(__name__)
 
-#: Of how many Jobs it is remembered that they are gone.
+#: How many deleted Jobs are remembered.
 _REMEMBERED = 4096
 
 
@@ -29,7 +29,7 @@ class OrphanPods:
         self._pods = informers.pods
         self._settings = settings
         self._queue: WorkQueue[Key] = WorkQueue()
-        #: UIDs of Jobs seen to vanish: nobody need be asked about them again.
+        #: UIDs of Jobs known to be deleted: the server need not be asked about them.
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def run(self, workers: int) -> None:
@@ -60,15 +60,15 @@ class OrphanPods:
 
     async def _free(self, key: Key) -> float | None:
         pod = self._pods.cache.get(key)
-        if pod is None or not may_free(pod, self._jobs.cache.get, self._settings):
+        if pod is None or not may_release_finalizer(pod, self._jobs.cache.get, self._settings):
             return None
         if self._job_is_unknown(pod):
             # The caches follow the server one by one: the Job may be new rather than gone.
             live = await self._live_job(pod)
-            if not may_free(pod, lambda job: live, self._settings):
+            if not may_release_finalizer(pod, lambda job: live, self._settings):
                 return None
         try:
-            await self._client.write(Patch(key, freeing_patch(pod)))
+            await self._client.write(Patch(key, release_finalizer_patch(pod)))
         except NotFound:
             log.debug("%s is gone already", key)
         return None

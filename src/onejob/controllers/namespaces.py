@@ -69,8 +69,8 @@ class NamespaceController:
         self._workers = workers
         self._queue: WorkQueue[str] = WorkQueue()
         informers.metadata(NAMESPACES).on_change(self._namespaces_changed)
-        informers.metadata(_ACCOUNTS).on_change(self._furniture_changed)
-        informers.metadata(_CONFIG_MAPS).on_change(self._furniture_changed)
+        informers.metadata(_ACCOUNTS).on_change(self._contents_changed)
+        informers.metadata(_CONFIG_MAPS).on_change(self._contents_changed)
 
     @property
     def idle(self) -> bool:
@@ -85,7 +85,7 @@ class NamespaceController:
             if delta.new is not None and _stage(delta.old) != _stage(delta.new):
                 self._queue.add(delta.key.name)
 
-    def _furniture_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
+    def _contents_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
         for delta in deltas:
             if delta.key.name in (SERVICE_ACCOUNT, ROOT_CA) and delta.old is not None:
                 self._queue.add(delta.key.namespace)
@@ -96,18 +96,18 @@ class NamespaceController:
         except NotFound:
             return None
         if not _read_metadata(document).metadata.deleting:
-            await self._furnish(name)
+            await self._create_contents(name)
             return None
         remains = await self._empty(name)
-        told_news = await self._tell(document, remains)
+        reported = await self._report_remains(document, remains)
         if not remains:
             await self._finalize(name, document)
             return None
-        return _LOOK_AGAIN_SECONDS if told_news else _STUCK_SECONDS
+        return _LOOK_AGAIN_SECONDS if reported else _STUCK_SECONDS
 
     # --- living ---------------------------------------------------------------------------
 
-    async def _furnish(self, namespace: str) -> None:
+    async def _create_contents(self, namespace: str) -> None:
         results = await self._client.write_many(
             [
                 Create(_ACCOUNTS, namespace, service_account(namespace)),
@@ -175,7 +175,7 @@ class NamespaceController:
                     if left.deleting:
                         remains.add(resource, left.finalizers)
 
-    async def _tell(self, document: bytes, remains: Remains) -> bool:
+    async def _report_remains(self, document: bytes, remains: Remains) -> bool:
         """Say what keeps the namespace, if anything does. False if that is known already."""
         if not remains and not has_other_finalizers(document):
             return False

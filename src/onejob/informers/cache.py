@@ -1,4 +1,4 @@
-"""What is known of a resource: typed views by key, with indexes. One writer, many readers."""
+"""The cache of one resource: typed views by key, with indexes. One writer, many readers."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeAlias, TypeVar
@@ -9,13 +9,13 @@ from onejob.objects.meta import Key
 
 V = TypeVar("V")
 
-#: Of an index its name, and the value under which a view is filed there.
-Place: TypeAlias = tuple[str, Hashable]
-PlacesFunction = Callable[[V], Sequence[Place]]
+#: The name of an index, and the value under which a view is found in it.
+IndexEntry: TypeAlias = tuple[str, Hashable]
+IndexFunction = Callable[[V], Sequence[IndexEntry]]
 
 
 class Delta(msgspec.Struct, Generic[V], frozen=True, gc=False):
-    """One difference between two states of a cache; `old` or `new` is None at its ends.
+    """One change of a cache: `old` is None for an added object, `new` for a deleted one.
 
     `old` may also be None for an object that the cache does not keep. `document` is the whole
     object that `new` (of a deletion: `old`) is a view of, where it is known.
@@ -28,22 +28,22 @@ class Delta(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Cache(Generic[V]):
-    """Views by key. `places` says where each is filed in the indexes. `keep` leaves out what no
-    reader will ever ask for again (for instance finished Pods that are counted), so that memory
-    follows what is live, not what has been.
+    """Views by key. `index_entries` returns the index entries of a view. `keep` leaves out what no
+    reader will ask for again (for instance finished Pods that are counted), so that memory use
+    depends on the live objects and not on all that ever existed.
     """
 
     def __init__(
         self,
         *,
         keep: Callable[[V], bool] | None = None,
-        places: PlacesFunction[V] | None = None,
+        index_entries: IndexFunction[V] | None = None,
     ) -> None:
         self._views: dict[Key, V] = {}
         self._keep = keep
-        self._places = places
-        self._filed: dict[Place, dict[Key, V]] = {}
-        #: Everything up to this revision is reflected here, but for quiet changes.
+        self._index_entries = index_entries
+        self._indexed: dict[IndexEntry, dict[Key, V]] = {}
+        #: The cache has all changes up to this revision, except deferred ones.
         self.revision = 0
 
     def __len__(self) -> int:
@@ -59,44 +59,46 @@ class Cache(Generic[V]):
         return self._views.keys()
 
     def find(self, index: str, value: Hashable) -> Iterable[V]:
-        """All views that the named index files under `value`; do not write while iterating."""
-        found = self._filed.get((index, value))
+        """All views with this value in the named index; do not write while iterating."""
+        found = self._indexed.get((index, value))
         return found.values() if found else ()
 
     def put(self, key: Key, view: V, document: bytes = b"") -> Delta[V]:
         old = self._views.get(key)
         if self._keep is None or self._keep(view):
             self._views[key] = view
-            if self._places is not None:
-                self._file(key, old, view, self._places)
+            if self._index_entries is not None:
+                self._add_to_indexes(key, old, view, self._index_entries)
         elif old is not None:
-            self._take_out(key, old)
+            self._remove_from_indexes(key, old)
             del self._views[key]
         return Delta(key, old, view, document)
 
     def remove(self, key: Key, last: V | None = None, document: bytes = b"") -> Delta[V]:
-        """Forget a deleted object; `last` is its final state, for those who never saw it."""
+        """Drop a deleted object; `last` is its final state, which handlers get as `old`."""
         old = self._views.pop(key, None)
         if old is not None:
-            self._take_out(key, old)
+            self._remove_from_indexes(key, old)
         return Delta(key, last if last is not None else old, None, document)
 
-    def _file(self, key: Key, old: V | None, new: V, places: PlacesFunction[V]) -> None:
-        after = places(new)
-        # Mostly a view moves nowhere, and then nothing needs to be taken out.
-        if old is not None and places(old) != after:
-            self._take_out(key, old)
-        for place in after:
-            filed = self._filed.get(place)
-            if filed is None:
-                filed = self._filed[place] = {}
-            filed[key] = new
+    def _add_to_indexes(
+        self, key: Key, old: V | None, new: V, index_entries: IndexFunction[V]
+    ) -> None:
+        after = index_entries(new)
+        # Most updates leave the index entries as they are: then nothing has to be removed.
+        if old is not None and index_entries(old) != after:
+            self._remove_from_indexes(key, old)
+        for entry in after:
+            entries = self._indexed.get(entry)
+            if entries is None:
+                entries = self._indexed[entry] = {}
+            entries[key] = new
 
-    def _take_out(self, key: Key, view: V) -> None:
-        if self._places is None:
+    def _remove_from_indexes(self, key: Key, view: V) -> None:
+        if self._index_entries is None:
             return
-        for place in self._places(view):
-            filed = self._filed[place]
-            filed.pop(key, None)
-            if not filed:
-                del self._filed[place]
+        for entry in self._index_entries(view):
+            entries = self._indexed[entry]
+            entries.pop(key, None)
+            if not entries:
+                del self._indexed[entry]

@@ -1,4 +1,4 @@
-"""Keeps a cache in step with the API, and tells handlers what changed."""
+"""Keeps a cache up to date with the API and calls handlers with each change."""
 
 import asyncio
 import logging
@@ -7,8 +7,8 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from onejob.client.base import Client, Selection, WatchEvent
-from onejob.informers.cache import Cache, Delta, PlacesFunction
-from onejob.informers.lull import Unheard
+from onejob.informers.cache import Cache, Delta, IndexFunction
+from onejob.informers.deferred import DeferredEvents
 from onejob.informers.watcher import (
     Closed,
     Events,
@@ -46,7 +46,7 @@ class Informer(Generic[V]):
         key_of: Callable[[V], Key],
         *,
         keep: Callable[[V], bool] | None = None,
-        places: PlacesFunction[V] | None = None,
+        index_entries: IndexFunction[V] | None = None,
     ) -> None:
         self._client = client
         self._what = what
@@ -55,8 +55,8 @@ class Informer(Generic[V]):
         self._handlers: list[Handler[V]] = []
         self._synced = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._unheard = Unheard(self._hear_some)
-        self.cache: Cache[V] = Cache(keep=keep, places=places)
+        self._deferred = DeferredEvents(self._deliver_deferred)
+        self.cache: Cache[V] = Cache(keep=keep, index_entries=index_entries)
 
     def on_change(self, handler: Handler[V]) -> None:
         """Call `handler` with each batch of differences, after the cache has them."""
@@ -67,21 +67,21 @@ class Informer(Generic[V]):
         await self._synced.wait()
 
     def caught_up_to(self, revision: int) -> bool:
-        """Whether the cache reflects `revision`, but for quiet changes."""
+        """Whether the cache has all changes up to `revision`, except deferred ones."""
         return self.cache.revision >= revision
 
     async def reached(self, revision: int) -> None:
-        """Wait until the cache reflects `revision`, but for quiet changes."""
+        """Wait until the cache has all changes up to `revision`, except deferred ones."""
         if self.cache.revision >= revision:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((revision, waiter))
         await waiter
 
-    async def hear_quiet(self) -> None:
-        """Take in all quiet changes, for whoever is about to rely on the newest versions."""
-        while self._unheard:
-            self._hear_some()
+    async def flush_deferred(self) -> None:
+        """Apply all deferred changes: for a caller that needs the newest version of each object."""
+        while self._deferred:
+            self._deliver_deferred()
             await asyncio.sleep(0)
 
     async def run(self) -> None:
@@ -89,8 +89,8 @@ class Informer(Generic[V]):
         try:
             await self._follow()
         finally:
-            # Those who would be told in the next lull may be gone by then.
-            self._unheard.clear()
+            # The handlers may be gone by the time deferred changes would be delivered.
+            self._deferred.clear()
 
     async def _follow(self) -> None:
         state: State = NeedsList()
@@ -137,8 +137,8 @@ class Informer(Generic[V]):
         return step(watching, Closed())
 
     def _replace(self, listed: Listed) -> None:
-        """Bring the cache to a listed state; what vanished in between becomes deletions."""
-        self._unheard.clear()
+        """Replace the cache by a list; objects that are missing in it are reported as deleted."""
+        self._deferred.clear()
         deltas: list[Delta[V]] = []
         present: set[Key] = set()
         for document in listed.documents:
@@ -154,24 +154,24 @@ class Informer(Generic[V]):
         self._synced.set()
 
     def _apply(self, batch: Sequence[WatchEvent]) -> None:
-        heard: list[WatchEvent] = []
-        unheard = self._unheard
+        applied: list[WatchEvent] = []
+        deferred = self._deferred
         for event in batch:
             if event.quiet:
-                unheard.add(event)
+                deferred.add(event)
             elif event.type != "BOOKMARK":
-                if unheard:
-                    unheard.overtake(event.key)
-                heard.append(event)
-        deltas = [self._take_in(event) for event in heard]
+                if deferred:
+                    deferred.supersede(event.key)
+                applied.append(event)
+        deltas = [self._apply_event(event) for event in applied]
         if batch:
             self._advance(batch[-1].revision)
         self._notify(deltas)
 
-    def _hear_some(self) -> None:
-        self._notify([self._take_in(event) for event in self._unheard.take(_EVENTS_PER_TURN)])
+    def _deliver_deferred(self) -> None:
+        self._notify([self._apply_event(event) for event in self._deferred.take(_EVENTS_PER_TURN)])
 
-    def _take_in(self, event: WatchEvent) -> Delta[V]:
+    def _apply_event(self, event: WatchEvent) -> Delta[V]:
         view = self._read(event.document)
         if event.type == "DELETED":
             return self.cache.remove(event.key, view, event.document)

@@ -1,4 +1,4 @@
-"""Due key in, reconcile, look again when told to; failures are retried with back-off."""
+"""Workers that reconcile the keys of a queue; failures are retried with back-off."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-#: Returns the seconds after which to look again, or None if only a change can matter.
+#: Returns the seconds after which to reconcile again, or None to wait for a change.
 Reconcile = Callable[[K], Awaitable[float | None]]
 
 
@@ -36,7 +36,7 @@ async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> No
             log.info("%s: %s will be tried again: %s", name, key, error)
             queue.retry(key)
         except Exception:
-            # A bug must not take the other keys down with it.
+            # A bug with one key must not stop the work on the others.
             log.exception("%s: %s failed unexpectedly", name, key)
             queue.retry(key)
         else:
@@ -46,5 +46,5 @@ async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> No
         finally:
             queue.done(key)
         if queue:
-            # Thousands that call for nothing must not be gone through in one breath.
+            # Thousands of keys with nothing to do must not hold the event loop.
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""One informer per resource for everybody in the process: each change is decoded once."""
+"""One informer per resource, shared by all controllers: each change is decoded once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Client, Selection
-from onejob.informers.cache import Place
+from onejob.informers.cache import IndexEntry
 from onejob.informers.informer import Informer
 from onejob.informers.slim_jobs import read_slim_job
 from onejob.objects.cronjob import CronJob, read_cronjob
@@ -32,12 +32,12 @@ class SharedInformers:
     """Informers by resource, made when first asked for. Ask before `start`.
 
     The Pod cache keeps only what a controller may still act on: Pods that have not ended, or
-    that still wait to be counted. Those who need finished Pods follow the deltas.
+    that are not counted yet. A controller that needs finished Pods reads them from the deltas.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._made: dict[str, Informer[Any]] = {}
+        self._informers: dict[str, Informer[Any]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     @cached_property
@@ -47,9 +47,9 @@ class SharedInformers:
             Selection(JOBS),
             read_slim_job,
             lambda job: job.key,
-            places=_places_of_job,
+            index_entries=_index_job,
         )
-        return self._remember(JOBS, informer)
+        return self._register(JOBS, informer)
 
     @cached_property
     def pods(self) -> Informer[Pod]:
@@ -58,17 +58,17 @@ class SharedInformers:
             Selection(PODS),
             read_pod,
             lambda pod: pod.key,
-            keep=_still_matters,
-            places=_places_of_pod,
+            keep=_may_need_action,
+            index_entries=_index_pod,
         )
-        return self._remember(PODS, informer)
+        return self._register(PODS, informer)
 
     @cached_property
     def cronjobs(self) -> Informer[CronJob]:
         informer = Informer(
             self._client, Selection(CRONJOBS), read_cronjob, lambda cronjob: cronjob.key
         )
-        return self._remember(CRONJOBS, informer)
+        return self._register(CRONJOBS, informer)
 
     @cached_property
     def services(self) -> Informer[Service]:
@@ -77,9 +77,9 @@ class SharedInformers:
             Selection(SERVICES),
             read_service,
             lambda service: Key(SERVICES, service.metadata.namespace, service.metadata.name),
-            places=lambda service: (("namespace", service.metadata.namespace),),
+            index_entries=lambda service: (("namespace", service.metadata.namespace),),
         )
-        return self._remember(SERVICES, informer)
+        return self._register(SERVICES, informer)
 
     def metadata(self, resource: str) -> "Informer[Any]":
         """An informer whose views have at least `metadata`; for those who treat all kinds alike.
@@ -94,8 +94,8 @@ class SharedInformers:
             case "services":
                 return self.services
             case _:
-                if resource not in self._made:
-                    self._remember(
+                if resource not in self._informers:
+                    self._register(
                         resource,
                         Informer(
                             self._client,
@@ -104,25 +104,26 @@ class SharedInformers:
                             lambda view: Key(resource, view.metadata.namespace, view.metadata.name),
                         ),
                     )
-                return self._made[resource]
+                return self._informers[resource]
 
     async def start(self) -> None:
         """Run every informer that was asked for, and wait until each has listed once."""
-        for resource, informer in self._made.items():
+        for resource, informer in self._informers.items():
             task = asyncio.create_task(informer.run(), name=f"informer-{resource}")
             self._tasks.append(task)
-        for task, informer in zip(self._tasks, self._made.values(), strict=True):
+        for task, informer in zip(self._tasks, self._informers.values(), strict=True):
             synced = asyncio.ensure_future(informer.synced())
             await asyncio.wait((task, synced), return_when=asyncio.FIRST_COMPLETED)
             if not synced.done():
-                # It ended instead: whoever waits for its list would wait for ever.
+                # It ended before its first list: waiting for that would never end.
                 synced.cancel()
                 await task
                 raise RuntimeError(f"{task.get_name()} ended")
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
-        """They go on until `stop`; one that ends by itself leaves its listeners deaf."""
+        """They run until `stop`. One that ends by itself is a failure: its handlers would never
+        be called again."""
         return self._tasks
 
     async def stop(self) -> None:
@@ -130,28 +131,28 @@ class SharedInformers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _remember(self, resource: str, informer: "Informer[Any]") -> "Informer[Any]":
+    def _register(self, resource: str, informer: "Informer[Any]") -> "Informer[Any]":
         assert not self._tasks, f"{resource} was asked for after the informers were started"
-        self._made[resource] = informer
+        self._informers[resource] = informer
         return informer
 
 
-def _still_matters(pod: Pod) -> bool:
+def _may_need_action(pod: Pod) -> bool:
     return not pod.terminal or is_tracked(pod) or pod.metadata.controller_ref is None
 
 
-def _places_of_pod(pod: Pod) -> Sequence[Place]:
+def _index_pod(pod: Pod) -> Sequence[IndexEntry]:
     metadata = pod.metadata
     owner = metadata.controller_ref
     if owner is not None:
         return (("controller", owner.uid),)
-    # By namespace, and there by each label: a selector need not try all of them.
+    # By namespace and label, so that a selector is not matched against every Pod.
     namespace = metadata.namespace
     labels = [("uncontrolled", (namespace, *label)) for label in metadata.labels.items()]
     return (("uncontrolled", namespace), *labels)
 
 
-def _places_of_job(job: Job) -> Sequence[Place]:
+def _index_job(job: Job) -> Sequence[IndexEntry]:
     namespace = ("namespace", job.metadata.namespace)
     owner = job.metadata.controller_ref
     return (namespace,) if owner is None else (namespace, ("owner", owner.uid))

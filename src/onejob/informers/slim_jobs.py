@@ -1,5 +1,5 @@
-"""Jobs as their cache keeps them. Most are finished: no Pod is made of their templates any more,
-nobody asks for their labels, and what they say is the same over and over."""
+"""Jobs as their cache keeps them. Most are finished: their templates and labels are not needed any
+more and are dropped, and repeated strings are shared, to save memory."""
 
 from functools import lru_cache
 from sys import intern
@@ -15,8 +15,8 @@ _NO_LABELS: dict[str, str] = {}
 
 
 def read_slim_job(document: bytes) -> Job:
-    """A view of a finished Job holds on to nothing of its document: it has no labels, and of the
-    template only the restartPolicy is left, by which Pods are counted."""
+    """The view of a finished Job keeps no part of its document alive: it has no labels, and of the
+    template only the restartPolicy, which decides how Pods are counted."""
     job = read_job(document)
     if not job.finished:
         return job
@@ -39,7 +39,7 @@ def _spec(job: Job) -> JobSpec:
 
 
 def _selector(selector: LabelSelector, uid: str) -> LabelSelector:
-    """Mostly it asks for the Job's own UID."""
+    """Most selectors match the Job's own UID: share that string."""
     wanted = {
         intern(label): uid if value == uid else value
         for label, value in selector.match_labels.items()
@@ -48,7 +48,7 @@ def _selector(selector: LabelSelector, uid: str) -> LabelSelector:
 
 
 def _status(status: JobStatus) -> JobStatus:
-    # A Job's last moments are mostly one and the same.
+    # The last times of a Job are mostly equal: share the object.
     times = {time: time for time in (status.start_time, status.completion_time)}
     return replace(
         status,

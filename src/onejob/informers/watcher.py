@@ -1,4 +1,4 @@
-"""List, then watch, as a state machine: what to do next depends only on what came last.
+"""List, then watch, as a state machine: the next step depends only on the last result.
 
     NeedsList ──listed──► Watching(revision) ──events──► Watching(newer revision)
         ▲                        │  │
@@ -58,12 +58,12 @@ class Failed:
     """No answer, or an error that says nothing about the revision."""
 
 
-Happening: TypeAlias = Listed | Events | Closed | Gone | Failed
+WatchResult: TypeAlias = Listed | Events | Closed | Gone | Failed
 
 
-def step(state: State, happening: Happening) -> State:
+def step(state: State, result: WatchResult) -> State:
     """The state after something happened. Events are applied to the cache by the driver."""
-    match happening:
+    match result:
         case Listed(revision=revision):
             return Watching(revision)
         case Events(batch=batch):

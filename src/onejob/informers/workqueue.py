@@ -2,7 +2,7 @@
 
 A key that is added while it is being worked on is worked on once more afterwards, however
 often it was added: work is coalesced exactly while the worker is busy, and starts at once
-when it is idle. Nobody learns why a key is due.
+when it is idle. The queue does not record why a key is due.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ class WorkQueue(Generic[K]):
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()
         self._working: set[K] = set()
-        #: When each is due and what rings then: what uvloop makes of a timer that is due at once
-        #: does not tell.
+        #: When each is due, and its timer. The time is kept beside it because the handle that
+        #: uvloop returns for a timer that is due at once has no `when`.
         self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -56,10 +56,10 @@ class WorkQueue(Generic[K]):
             if timer[0] <= due:
                 return
             timer[1].cancel()
-        self._timers[key] = due, loop.call_at(due, self._ring, key)
+        self._timers[key] = due, loop.call_at(due, self._on_timer, key)
 
     def make_delayed_due(self) -> None:
-        """Work now on all that was to be worked on later: the clock is not what it was."""
+        """Make all delayed keys due now: after a jump of the clock their delays may be wrong."""
         timers, self._timers = self._timers, {}
         for key, (_, timer) in timers.items():
             timer.cancel()
@@ -72,11 +72,11 @@ class WorkQueue(Generic[K]):
         self.add_after(key, min(self._first_delay * 2**failures, self._longest_delay))
 
     def forget(self, key: K) -> None:
-        """The key did well: its next failure starts the back-off anew."""
+        """The key succeeded: its next failure starts with the first delay again."""
         self._failures.pop(key, None)
 
     def drop(self, key: K) -> None:
-        """What the key stood for is gone: nothing about it is due any more."""
+        """The object of the key is gone: cancel its delay and forget its failures."""
         self.forget(key)
         timer = self._timers.pop(key, None)
         if timer is not None:
@@ -110,7 +110,7 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._timers.clear()
 
-    def _ring(self, key: K) -> None:
+    def _on_timer(self, key: K) -> None:
         del self._timers[key]
         self.add(key)
 

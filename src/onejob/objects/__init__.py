@@ -1,5 +1,5 @@
-"""The nouns: frozen, partial, read-only views of API documents.
+"""Typed, frozen, partial views of API documents; read-only.
 
-A *document* is the stored JSON; a *view* is what logic reads of it. Decoding a view skips
-fields it does not know at C speed. Views are never written back, so nothing is lost.
+A *document* is the stored JSON; a *view* is the part of it that a decision reads. Decoding a view
+skips unknown fields at C speed. A view is never written back, so unknown fields are not lost.
 """

@@ -11,7 +11,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class FutureTimes:
     """Moments that lie in the future, each with the time at which that was noticed."""
 
     times: Mapping[datetime, datetime] = field(default_factory=dict)
@@ -20,13 +20,13 @@ class Noticed:
         """When to begin to count what is to be counted from this moment on."""
         return self.times.get(moment, moment)
 
-    def after(self, moments: Iterable[datetime | None], now: datetime) -> "Noticed":
+    def after(self, moments: Iterable[datetime | None], now: datetime) -> "FutureTimes":
         """What is to be remembered of these moments; all others are forgotten."""
         ahead = {moment for moment in moments if moment is not None and moment > now}
         if not ahead:
-            return NONE_NOTICED
+            return NO_FUTURE_TIMES
         # The clock may be set back more than once: then what was noticed lies ahead as well.
-        return Noticed({moment: min(self.times.get(moment, now), now) for moment in ahead})
+        return FutureTimes({moment: min(self.times.get(moment, now), now) for moment in ahead})
 
 
-NONE_NOTICED = Noticed()
+NO_FUTURE_TIMES = FutureTimes()

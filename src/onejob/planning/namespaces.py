@@ -74,7 +74,9 @@ def deletion_conditions(stored: bytes, remains: Remains, now: datetime) -> bytes
     already. Types, reasons and texts are upstream's."""
     status = msgspec.json.decode(stored).get("status", {})
     before = {condition["type"]: condition for condition in status.get("conditions", ())}
-    after = [_condition(told, before.get(told.type), now) for told in _told(remains)]
+    after = [
+        _condition(condition, before.get(condition.type), now) for condition in _conditions(remains)
+    ]
     if after == list(before.values()):
         return None
     return msgspec.json.encode({"status": {"conditions": after}})
@@ -99,22 +101,22 @@ def _finalizers(document: dict[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Condition:
     type: str
     status: bool
     reason: str
     message: str
 
 
-def _told(remains: Remains) -> Iterable[_Told]:
+def _conditions(remains: Remains) -> Iterable[_Condition]:
     # What is served is known from the start, so these two never fail.
-    yield _Told(
+    yield _Condition(
         "NamespaceDeletionDiscoveryFailure",
         False,
         "ResourcesDiscovered",
         "All resources successfully discovered",
     )
-    yield _Told(
+    yield _Condition(
         "NamespaceDeletionGroupVersionParsingFailure",
         False,
         "ParsedGroupVersions",
@@ -125,53 +127,55 @@ def _told(remains: Remains) -> Iterable[_Told]:
     yield _finalizers_remaining(remains)
 
 
-def _content_failure(remains: Remains) -> _Told:
+def _content_failure(remains: Remains) -> _Condition:
     kind = "NamespaceDeletionContentFailure"
     if not remains.failures:
         text = "All content successfully deleted, may be waiting on finalization"
-        return _Told(kind, False, "ContentDeleted", text)
+        return _Condition(kind, False, "ContentDeleted", text)
     problems = ", ".join(sorted(set(remains.failures)))
     text = f"Failed to delete all resource types, {len(remains.failures)} remaining: {problems}"
-    return _Told(kind, True, "ContentDeletionFailed", text)
+    return _Condition(kind, True, "ContentDeletionFailed", text)
 
 
-def _content_remaining(remains: Remains) -> _Told:
+def _content_remaining(remains: Remains) -> _Condition:
     kind = "NamespaceContentRemaining"
     if not remains.objects:
-        return _Told(kind, False, "ContentRemoved", "All content successfully removed")
+        return _Condition(kind, False, "ContentRemoved", "All content successfully removed")
     counts = (
         # The name and the group, which the core group leaves empty.
         f"{resource if '.' in resource else f'{resource}.'} has {count} resource instances"
         for resource, count in sorted(remains.objects.items())
     )
     text = f"Some resources are remaining: {', '.join(counts)}"
-    return _Told(kind, True, "SomeResourcesRemain", text)
+    return _Condition(kind, True, "SomeResourcesRemain", text)
 
 
-def _finalizers_remaining(remains: Remains) -> _Told:
+def _finalizers_remaining(remains: Remains) -> _Condition:
     kind = "NamespaceFinalizersRemaining"
     if not remains.finalizers:
         text = "All content-preserving finalizers finished"
-        return _Told(kind, False, "ContentHasNoFinalizers", text)
+        return _Condition(kind, False, "ContentHasNoFinalizers", text)
     counts = (
         f"{name} in {count} resource instances"
         for name, count in sorted(remains.finalizers.items())
     )
     text = f"Some content in the namespace has finalizers remaining: {', '.join(counts)}"
-    return _Told(kind, True, "SomeFinalizersRemain", text)
+    return _Condition(kind, True, "SomeFinalizersRemain", text)
 
 
-def _condition(told: _Told, before: dict[str, Any] | None, now: datetime) -> dict[str, Any]:
-    status = "True" if told.status else "False"
+def _condition(
+    condition: _Condition, before: dict[str, Any] | None, now: datetime
+) -> dict[str, Any]:
+    status = "True" if condition.status else "False"
     since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if before is not None and before["status"] == status:
         since = before["lastTransitionTime"]
     return {
-        "type": told.type,
+        "type": condition.type,
         "status": status,
         "lastTransitionTime": since,
-        "reason": told.reason,
-        "message": told.message,
+        "reason": condition.reason,
+        "message": condition.message,
     }
 
 

@@ -1,1 +1,5 @@
-"""The memory: SQLite as a revision log with watches. The only place that persists."""
+"""Persistence: SQLite as a revision log with watches, like etcd for one process.
+
+`base.Store` is the interface and `log.LogStore` its implementation. Nothing else in onejob writes
+API objects to disk.
+"""

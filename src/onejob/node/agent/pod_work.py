@@ -46,7 +46,7 @@ from onejob.wire.errors import ApiError, Conflict, NotFound
 log = logging.getLogger(__name__)
 
 
-class Surroundings(Protocol):
+class ControllerContext(Protocol):
     """What a Pod's work needs from the agent around it."""
 
     runtime: Runtime
@@ -88,7 +88,7 @@ _THE_LAST = sys.maxsize
 
 
 class PodWork:
-    def __init__(self, pod: NodePod, around: Surroundings, demand: Amounts) -> None:
+    def __init__(self, pod: NodePod, around: ControllerContext, demand: Amounts) -> None:
         self.pod = pod
         self.demand = demand
         self.seen: dict[str, ContainerSeen] = {}
@@ -101,7 +101,7 @@ class PodWork:
         self.node_leaves = False
         #: And does not wait for them.
         self.at_once = False
-        self._around = around
+        self._controller_context = around
         self._started_at = pod.status.start_time or around.now()
         #: From when on the Pod's deadline counts: not from a start that lies in the future.
         self._runs_since = self._started_at
@@ -147,8 +147,8 @@ class PodWork:
         if pod is not None:
             self.pod = pod
             self.known_revision = max(self.known_revision, sighting.revision)
-            self._around.pod_changed(self)
-            self._around.soon(self)
+            self._controller_context.pod_changed(self)
+            self._controller_context.soon(self)
 
     def remember(self) -> None:
         """Take restart counts from the status, for a Pod that an earlier life of the node ran."""
@@ -169,7 +169,7 @@ class PodWork:
 
     def happened(self, event: RuntimeEvent) -> None:
         if isinstance(event, Warned):
-            self._around.warn(self.pod, event.reason, event.message)
+            self._controller_context.warn(self.pod, event.reason, event.message)
             return
         ref = event.ref
         container = self.pod.container(ref.container)
@@ -188,7 +188,7 @@ class PodWork:
                     if (
                         container.lifecycle is not None
                         and not self._said_to_run(ref)
-                        and self._around.greet(self, container, at)
+                        and self._controller_context.greet(self, container, at)
                     ):
                         self.seen[ref.container] = replace(seen, greeted=True)
                     else:
@@ -197,20 +197,22 @@ class PodWork:
                 if seen.busy:
                     self.seen[ref.container] = pod_lifecycle.end(seen, ended)
                     if ended.reason in ("StartError", "ContainerCannotRun"):
-                        self._around.warn(self.pod, "Failed", f"Error: {ended.message}")
+                        self._controller_context.warn(self.pod, "Failed", f"Error: {ended.message}")
             case Lost(at=at):
                 self.seen[ref.container] = pod_lifecycle.lose(seen, at)
             case Hindered(reason=reason, message=message):
-                retry_at = self._around.now() + self._patience(reason)
+                retry_at = self._controller_context.now() + self._patience(reason)
                 self.seen[ref.container] = pod_lifecycle.block(
                     seen, Blocked(reason, message, retry_at)
                 )
                 if reason == "ContainerCreating":
-                    self._around.warn(self.pod, "FailedMount", message)
+                    self._controller_context.warn(self.pod, "FailedMount", message)
                 elif reason in PRESSURES:
-                    self._around.warn(self.pod, "NodeUnderPressure", f"{reason}: {message}")
+                    self._controller_context.warn(
+                        self.pod, "NodeUnderPressure", f"{reason}: {message}"
+                    )
                 else:
-                    self._around.warn(self.pod, "Failed", f"Error: {message}")
+                    self._controller_context.warn(self.pod, "Failed", f"Error: {message}")
 
     def _patience(self, reason: str) -> timedelta:
         """How long an attempt that was hindered waits: a pressure may pass at any moment."""
@@ -229,7 +231,7 @@ class PodWork:
             has_startup=container.startup_probe is not None,
             has_readiness=container.readiness_probe is not None,
         )
-        self._around.container_started(self, container)
+        self._controller_context.container_started(self, container)
 
     def greeting_done(self, container: Container, attempt: int, since: datetime, ok: bool) -> None:
         """The postStart hook of an attempt is done; it may have ended or been stopped since."""
@@ -240,7 +242,7 @@ class PodWork:
             self.runs(container, since)
         else:
             self.seen[container.name] = replace(seen, unhealthy=True)
-        self._around.soon(self)
+        self._controller_context.soon(self)
 
     def _said_to_run(self, ref: AttemptRef) -> bool:
         """Whether an earlier life of the node has greeted it already."""
@@ -266,7 +268,7 @@ class PodWork:
         if self._finished:
             self._write_next()
             return
-        now = self._around.now()
+        now = self._controller_context.now()
         self._runs_since = min(self._runs_since, now)
         for name, seen in self.seen.items():
             self.seen[name] = by_this_clock(seen, now)
@@ -282,18 +284,18 @@ class PodWork:
             container = self.pod.container(start.container)
             assert container is not None, "a plan starts only containers of its Pod"
             self.seen[start.container] = pod_lifecycle.begin(self.seen.get(start.container, UNSEEN))
-            self._around.runtime.launch(self.pod, container, start.attempt)
+            self._controller_context.runtime.launch(self.pod, container, start.attempt)
         for stop in plan.stop:
             seen = self.seen[stop.container]
             self.seen[stop.container] = replace(
                 seen, stopping=True, stop_grace_seconds=stop.grace_seconds
             )
             ref = AttemptRef(self.pod.uid, stop.container, seen.attempt)
-            self._around.stop_container(self, ref, stop.grace_seconds)
+            self._controller_context.stop_container(self, ref, stop.grace_seconds)
         for name in plan.backing_off or ():
             self._tell_back_off(name)
         if plan.look_again_at is not None:
-            self._around.look_again(self, plan.look_again_at)
+            self._controller_context.look_again(self, plan.look_again_at)
         # An attempt that was just asked for is answered in a moment; say then how it went.
         if not any(seen.stage == "starting" and not seen.greeted for seen in self.seen.values()):
             status = report(
@@ -302,7 +304,7 @@ class PodWork:
                 plan,
                 now=now,
                 started_at=self._started_at,
-                facts=self._around.facts,
+                facts=self._controller_context.facts,
                 before=self._conditions,
             )
             self._say(status)
@@ -319,13 +321,13 @@ class PodWork:
             meta = self.pod.metadata
             place = f"{meta.name}_{meta.namespace}({meta.uid})"
             message = f"Back-off restarting failed container {container} in pod {place}"
-            self._around.warn(self.pod, "BackOff", message)
+            self._controller_context.warn(self.pod, "BackOff", message)
 
     def _say(self, status: PodReport) -> None:
         if status != self._reported and not self.pod.terminal:
             self._reported = status
             self._conditions.update({condition.type: condition for condition in status.conditions})
-            if self._unwritten and not self._around.runtime.simulated:
+            if self._unwritten and not self._controller_context.runtime.simulated:
                 self._unwritten[-1] = status
             else:
                 self._unwritten.append(status)
@@ -337,7 +339,7 @@ class PodWork:
         status = self._writing = self._unwritten.pop(0)
         body = b'{"metadata":{"uid":"%b"},"status":%b}' % (self.pod.uid.encode(), _encode(status))
         patch = Patch(self.pod.key, body, subresource="status")
-        self._around.write(patch, self._written, self.pod.metadata)
+        self._controller_context.write(patch, self._written, self.pod.metadata)
 
     def _written(self, result: Result) -> None:
         status, self._writing = self._writing, None
@@ -363,18 +365,18 @@ class PodWork:
 
     def _say_again_later(self, status: PodReport) -> None:
         """Until it is on record, nobody may forget what has run."""
-        if not self._unwritten or self._around.runtime.simulated:
+        if not self._unwritten or self._controller_context.runtime.simulated:
             self._unwritten.insert(0, status)
         delay = min(_FIRST_RETRY * (1 << min(self._refusals, 16)), _LONGEST_RETRY)
         self._refusals += 1
-        self._around.look_again(self, self._around.now() + delay)
+        self._controller_context.look_again(self, self._controller_context.now() + delay)
         self._read()
 
     def _after_last_word(self) -> None:
         if self.pod.metadata.deleting and not self.gone:
             deletion = last_delete(self.pod.key, self.pod.uid)
-            self._around.write(deletion, lambda _: None, self.pod.metadata)
-        self._around.done(self)
+            self._controller_context.write(deletion, lambda _: None, self.pod.metadata)
+        self._controller_context.done(self)
 
 
 def last_delete(key: Key, uid: str) -> Delete:

@@ -73,7 +73,7 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
     """`root` is an empty directory for the new root."""
     # A directory's path is shorter than that of anything in it.
     resolved = sorted(_resolve(mounts), key=lambda mount: len(mount.target))
-    around = {mount.target: _around(mount, resolved) for mount in resolved}
+    around = {mount.target: _controller_context(mount, resolved) for mount in resolved}
     fits = all(_fits(mount) and not around[mount.target] for mount in resolved)
     if not view.read_only and fits:
         first = ONLY_PROC if view.own_proc else ()
@@ -129,7 +129,7 @@ def _fits(mount: Mount) -> bool:
     return os.path.exists(mount.target) and not os.path.isdir(mount.target)
 
 
-def _around(mount: Mount, mounts: Sequence[Mount]) -> str:
+def _controller_context(mount: Mount, mounts: Sequence[Mount]) -> str:
     """The innermost mountPath that a mountPath lies in; "" if there is none."""
     others = (other.target for other in mounts if mount.target.startswith(other.target + "/"))
     return max(others, key=len, default="")
@@ -141,7 +141,7 @@ def _opened(mounts: Sequence[Mount]) -> set[str]:
     opened = {"/"}
     for mount in mounts:
         # A mountPath inside another volume is created there.
-        if os.path.exists(mount.target) or _around(mount, mounts):
+        if os.path.exists(mount.target) or _controller_context(mount, mounts):
             continue
         folder = os.path.dirname(mount.target)
         while not os.path.isdir(folder):

@@ -28,7 +28,7 @@ from onejob.planning.cronjob.slots import (
     slots_from,
 )
 from onejob.planning.cronjob.time_zones import time_zone_error
-from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
 
 
@@ -76,7 +76,7 @@ class StartPlan:
     #: Why nothing is started.
     note: str = ""
     #: To be remembered for the next plan.
-    noticed: Noticed = NONE_NOTICED
+    future_times: FutureTimes = NO_FUTURE_TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def plan_start(
     now: datetime,
     *,
     local_zone: str = "UTC",
-    known: Noticed | None = None,
+    known: FutureTimes | None = None,
 ) -> StartPlan:
     """Decide what to start. `missing` are the UIDs of unseen Jobs that do not exist any more;
     `known` is what the plan before noticed, or None to take a last run in the future as it is.
@@ -184,13 +184,15 @@ def plan_start(
     that was run last: the schedule is one of the clock on the wall.
     """
     stock = _without(stock, missing)
-    noticed = NONE_NOTICED
+    future_times = NO_FUTURE_TIMES
     if known is not None:
-        noticed = known.after((slots_from(stock.cronjob, stock.status),), now)
-    return replace(_plan_start(stock, now, local_zone, noticed), noticed=noticed)
+        future_times = known.after((slots_from(stock.cronjob, stock.status),), now)
+    return replace(_plan_start(stock, now, local_zone, future_times), future_times=future_times)
 
 
-def _plan_start(stock: Stock, now: datetime, local_zone: str, noticed: Noticed) -> StartPlan:
+def _plan_start(
+    stock: Stock, now: datetime, local_zone: str, future_times: FutureTimes
+) -> StartPlan:
     cronjob, status = stock.cronjob, stock.status
     zone = cronjob.spec.time_zone
     if cronjob.metadata.deleting:
@@ -207,13 +209,13 @@ def _plan_start(stock: Stock, now: datetime, local_zone: str, noticed: Noticed) 
         text = f"unparseable schedule: {_quoted(cronjob.spec.schedule)} : {error}"
         event = _warning("UnparseableSchedule", text)
         return StartPlan(stock, now, (*events, event), note=event.message)
-    recent = due_slot(cronjob, status, now, schedule, noticed)
+    recent = due_slot(cronjob, status, now, schedule, future_times)
     if recent.error is not None:
         text = f"invalid schedule: {cronjob.spec.schedule} : {recent.error}"
         event = _warning("InvalidSchedule", text)
         return StartPlan(stock, now, (*events, event), note=event.message)
     if recent.slot is None:
-        again = look_again_seconds(cronjob, status, now, schedule, noticed)
+        again = look_again_seconds(cronjob, status, now, schedule, future_times)
         return StartPlan(
             stock, now, events, schedule, look_again_seconds=again, note="no slot is due"
         )
@@ -221,7 +223,7 @@ def _plan_start(stock: Stock, now: datetime, local_zone: str, noticed: Noticed) 
         events = (*events, _TOO_MANY_MISSED)
     obstacle = _obstacle(cronjob, status, recent.slot, now)
     if obstacle is not None:
-        again = look_again_seconds(cronjob, status, now, schedule, noticed)
+        again = look_again_seconds(cronjob, status, now, schedule, future_times)
         told = (obstacle.event,) if obstacle.event else ()
         return StartPlan(
             stock,
@@ -275,7 +277,7 @@ def reschedule(
     now: datetime,
     *,
     local_zone: str = "UTC",
-    noticed: Noticed = NONE_NOTICED,
+    future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> tuple[float | None, Event | None]:
     """After an update: in how many seconds to sync (None: not at all), and what to say.
 
@@ -290,7 +292,7 @@ def reschedule(
     except ScheduleError:
         text = f"unparseable schedule for cronjob: {new.spec.schedule}"
         return None, _warning("UnParseableCronJobSchedule", text)
-    return look_again_seconds(new, new.status, now, schedule, noticed), None
+    return look_again_seconds(new, new.status, now, schedule, future_times), None
 
 
 _EVER = datetime(1, 1, 1, tzinfo=UTC)

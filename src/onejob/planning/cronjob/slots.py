@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.planning.cronjob.schedule import Schedule
-from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 
 Missed: TypeAlias = Literal["none", "few", "many"]
 
@@ -42,14 +42,14 @@ def most_recent_slot(
     schedule: Schedule,
     *,
     within_deadline: bool,
-    noticed: Noticed = NONE_NOTICED,
+    future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> Recent:
     """The latest slot up to `now`, found by arithmetic rather than by walking from `earliest`.
 
     The distance of the first two slots is taken for that of all. On uneven schedules that may
     overshoot and find none though some were missed: upstream's behaviour, which is kept.
     """
-    earliest = noticed.counts_from(slots_from(cronjob, status))
+    earliest = future_times.counts_from(slots_from(cronjob, status))
     deadline_seconds = cronjob.spec.starting_deadline_seconds
     if within_deadline and deadline_seconds is not None:
         earliest = max(earliest, _earlier(now, deadline_seconds))
@@ -80,10 +80,12 @@ def due_slot(
     status: CronJobStatus,
     now: datetime,
     schedule: Schedule,
-    noticed: Noticed = NONE_NOTICED,
+    future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> Recent:
     """The slot that should be running by now, if any, given startingDeadlineSeconds."""
-    return most_recent_slot(cronjob, status, now, schedule, within_deadline=True, noticed=noticed)
+    return most_recent_slot(
+        cronjob, status, now, schedule, within_deadline=True, future_times=future_times
+    )
 
 
 def look_again_seconds(
@@ -91,11 +93,11 @@ def look_again_seconds(
     status: CronJobStatus,
     now: datetime,
     schedule: Schedule,
-    noticed: Noticed = NONE_NOTICED,
+    future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> float | None:
     """How long until the next slot; None if there is none."""
     recent = most_recent_slot(
-        cronjob, status, now, schedule, within_deadline=False, noticed=noticed
+        cronjob, status, now, schedule, within_deadline=False, future_times=future_times
     )
     if recent.error is not None:
         after = now

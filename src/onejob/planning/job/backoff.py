@@ -18,7 +18,7 @@ _LONGEST_SECONDS = 100 * 365 * 24 * 3600
 @dataclass(frozen=True, slots=True)
 class BackoffRecord:
     """What is remembered of a Job's failures. Kept in memory only: after a restart it is rebuilt
-    from the Pods that are still there (`EarlierEnds`)."""
+    from the Pods that are still there (`PastEnds`)."""
 
     failures_since_success: int = 0
     last_failure_at: datetime | None = None
@@ -39,7 +39,7 @@ class BackoffRecord:
 NO_FAILURES = BackoffRecord()
 
 
-class EarlierEnds:
+class PastEnds:
     """How Pods ended that were counted before this process knew their Job, in any order."""
 
     __slots__ = ("_failed_at", "_succeeded_at")

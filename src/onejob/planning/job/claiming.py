@@ -115,7 +115,7 @@ def adoption_patch(job: Job, pod: Pod, settings: Settings, *, tracked: bool = Tr
     return msgspec.json.encode({"metadata": metadata})
 
 
-def freeing_patch(pod: Pod) -> bytes:
+def release_finalizer_patch(pod: Pod) -> bytes:
     """Takes the finalizer off a Pod that is just as we know it, for if it has changed since,
     somebody may have adopted it."""
     return msgspec.json.encode(

@@ -31,12 +31,12 @@ class Census:
     __slots__ = (
         "_highest_index",
         "_restarts",
+        "accounted",
         "active",
         "active_by_index",
         "ended",
         "ending",
         "ready",
-        "spent",
     )
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
@@ -47,7 +47,7 @@ class Census:
         #: Ended, and holding the finalizer: not accounted for.
         self.ended: dict[str, Pod] = {}
         #: Ended, without the finalizer.
-        self.spent: dict[str, Pod] = {}
+        self.accounted: dict[str, Pod] = {}
         #: UIDs of active Pods that are ready.
         self.ready: set[str] = set()
         #: Active Pods by completion index; None: without a valid one.
@@ -61,10 +61,10 @@ class Census:
     def put(self, pod: Pod) -> None:
         """Add a Pod, or replace what was known of it."""
         uid = pod.metadata.uid
-        if uid in self.active or uid in self.ended or uid in self.ending or uid in self.spent:
+        if uid in self.active or uid in self.ended or uid in self.ending or uid in self.accounted:
             self.remove(uid)
         if pod.terminal:
-            (self.ended if is_tracked(pod) else self.spent)[uid] = pod
+            (self.ended if is_tracked(pod) else self.accounted)[uid] = pod
             return
         if pod.metadata.deletion_timestamp is not None:
             self.ending[uid] = pod
@@ -78,7 +78,7 @@ class Census:
         self._restarts.pop(uid, None)
         pod = self.active.pop(uid, None)
         if pod is None:
-            for group in (self.ending, self.ended, self.spent):
+            for group in (self.ending, self.ended, self.accounted):
                 group.pop(uid, None)
             return
         self.ready.discard(uid)
@@ -99,7 +99,7 @@ class Census:
 
     def __iter__(self) -> Iterator[Pod]:
         return chain(
-            self.active.values(), self.ending.values(), self.ended.values(), self.spent.values()
+            self.active.values(), self.ending.values(), self.ended.values(), self.accounted.values()
         )
 
     @property
@@ -112,10 +112,10 @@ class Census:
 
     @property
     def empty(self) -> bool:
-        return not (self.active or self.ending or self.ended or self.spent)
+        return not (self.active or self.ending or self.ended or self.accounted)
 
     def get(self, uid: str) -> Pod | None:
-        for group in (self.ended, self.active, self.ending, self.spent):
+        for group in (self.ended, self.active, self.ending, self.accounted):
             if uid in group:
                 return group[uid]
         return None
@@ -133,7 +133,7 @@ class Census:
 
     def failed_pods(self, job: Job) -> Iterator[Pod]:
         """All that count as failed, accounted for or not."""
-        for pod in chain(self.ended.values(), self.ending.values(), self.spent.values()):
+        for pod in chain(self.ended.values(), self.ending.values(), self.accounted.values()):
             if pod_failed(pod, job):
                 yield pod
 

@@ -18,7 +18,7 @@ from onejob.planning.job.counting import Census, Tally, count_pods
 from onejob.planning.job.fate import completion_time, interim_condition, terminal_condition
 from onejob.planning.job.plan import Accounting, Fate, Ledger, Observed, Plan, PodRef, StatusWrite
 from onejob.planning.job.pod_facts import finish_time, is_tracked
-from onejob.planning.job.telling import finish_events, finish_metrics, progress_metrics
+from onejob.planning.job.reporting import finish_events, finish_metrics, progress_metrics
 from onejob.planning.names import TRACKING, TRACKING_NAMES
 
 
@@ -100,7 +100,7 @@ def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
     """The Pods are all there, so nothing needs to be remembered."""
 
     def ended_at(pod: Pod) -> datetime:
-        return observed.noticed.counts_from(finish_time(pod))
+        return observed.future_times.counts_from(finish_time(pod))
 
     return NO_FAILURES.after(
         [ended_at(pod) for pod in tally.new_succeeded],

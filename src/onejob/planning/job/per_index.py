@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
-from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffPolicy
 from onejob.planning.job.failure_policy import judge_failed_pod
 from onejob.planning.job.indexes import NO_INDEXES, IndexSet, parse_indexes
@@ -105,13 +105,13 @@ def due_indexes(
     retained: Mapping[int, Pod],
     policy: BackoffPolicy,
     now: datetime,
-    noticed: Noticed = NONE_NOTICED,
+    future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> tuple[list[int], timedelta]:
     """Which of the indexes may start now; if none may, how long until one does."""
     due: list[int] = []
     shortest: timedelta | None = None
     for index in indexes:
-        remaining = remaining_for_index(retained.get(index), policy, now, noticed)
+        remaining = remaining_for_index(retained.get(index), policy, now, future_times)
         if not remaining:
             due.append(index)
         elif shortest is None or remaining < shortest:
@@ -125,13 +125,13 @@ def remaining_for_index(
     last_failed: Pod | None,
     policy: BackoffPolicy,
     now: datetime,
-    noticed: Noticed = NONE_NOTICED,
+    future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> timedelta:
     if last_failed is None:
         return timedelta(0)
     failed_at = finish_time(last_failed)
     failures = total_failure_count(last_failed) + 1
-    return policy.remaining(failures, noticed.counts_from(failed_at), now)
+    return policy.remaining(failures, future_times.counts_from(failed_at), now)
 
 
 def _read_count(pod: Pod, annotation: str) -> int:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from onejob.objects.job import Job, JobStatus
 from onejob.objects.pod import Pod
-from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.counting import Tally
 from onejob.planning.job.settings import Settings
@@ -74,7 +74,7 @@ class Observed:
     #: A terminal status was written that the cache does not show yet.
     finish_pending: bool = False
     #: As the plan before said.
-    noticed: Noticed = NONE_NOTICED
+    future_times: FutureTimes = NO_FUTURE_TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class PodDeletion:
     uid: str
     ready: bool
     #: Take the tracking finalizer off first, so that the Pod is never counted as failed.
-    free_first: bool
+    remove_finalizer_first: bool
     #: The version that was judged. One that has ended meanwhile must not be freed uncounted.
     resource_version: str
 
@@ -154,7 +154,7 @@ class Plan:
     #: To be remembered once the status that counts these failures is written.
     backoff: BackoffRecord = NO_FAILURES
     #: To be remembered for the next plan, whatever becomes of this one.
-    noticed: Noticed = NONE_NOTICED
+    future_times: FutureTimes = NO_FUTURE_TIMES
     ledger: Ledger = field(default_factory=Ledger)
     #: Pods are counted by existence, not by finalizers.
     legacy: bool = False

@@ -33,10 +33,10 @@ from onejob.planning.job.plan import (
 )
 from onejob.planning.job.pod_facts import finish_time
 from onejob.planning.job.pruning import prune_failed_pods
+from onejob.planning.job.reporting import RESUMED, STARTED, UNKNOWN_MODE, creation_metrics
+from onejob.planning.job.reporting import SUSPENDED as SUSPENDED_EVENT
 from onejob.planning.job.scaling import PodChanges, change_pods
 from onejob.planning.job.settings import Settings
-from onejob.planning.job.telling import RESUMED, STARTED, UNKNOWN_MODE, creation_metrics
-from onejob.planning.job.telling import SUSPENDED as SUSPENDED_EVENT
 from onejob.planning.job.tracking import BY_FINALIZERS, settle
 from onejob.planning.names import BUILT_IN_MANAGER
 
@@ -61,15 +61,15 @@ def plan_job(
     start_time = job.status.start_time
     if start_time is None and not job.spec.suspend:
         start_time = whole_second(now)
-    noticed = observed.noticed.after(_waited_after(start_time, backoff, tally), now)
-    runs_since = None if start_time is None else noticed.counts_from(start_time)
+    future_times = observed.future_times.after(_waited_after(start_time, backoff, tally), now)
+    runs_since = None if start_time is None else future_times.counts_from(start_time)
     fate = decide_fate(job, census, books.against_limit(job, tally), runs_since, now)
     manage = fate is None and observed.caught_up and not job.metadata.deleting
     changes = PodChanges(action="reconciling")
     if fate is not None:
         changes = PodChanges(deletions=_end_all(census), action="reconciling")
     elif manage:
-        changes = change_pods(job, census, tally, backoff, now, settings, noticed)
+        changes = change_pods(job, census, tally, backoff, now, settings, future_times)
     return Plan(
         job,
         now,
@@ -85,7 +85,7 @@ def plan_job(
         caught_up=observed.caught_up,
         start_time=start_time,
         backoff=backoff,
-        noticed=noticed,
+        future_times=future_times,
         ledger=books.open_ledger(job, census, observed, tally, fate),
         legacy=legacy,
         drop_annotation=legacy and has_tracking_annotation(job),
@@ -178,7 +178,7 @@ def _end_all(census: Census) -> tuple[PodDeletion, ...]:
             pod.metadata.name,
             uid,
             ready=uid in census.ready,
-            free_first=False,
+            remove_finalizer_first=False,
             resource_version=pod.metadata.resource_version,
         )
         for uid, pod in census.active.items()

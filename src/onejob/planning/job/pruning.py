@@ -33,7 +33,7 @@ def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[Pod
         return ()
     failed = [
         pod
-        for pod in census.spent.values()
+        for pod in census.accounted.values()
         if pod.status.phase == "Failed" and not pod.metadata.deleting
     ]
     excess = nsmallest(

@@ -45,7 +45,7 @@ class PodRoute:
     """What a changed Pod calls for."""
 
     jobs: tuple[Key, ...] = ()
-    #: Nobody may be left to take its finalizer off: ask `may_free`.
+    #: Nobody may be left to take its finalizer off: ask `may_release_finalizer`.
     orphan: bool = False
 
 
@@ -86,7 +86,7 @@ def jobs_wanting(pod: Pod, jobs: Iterable[Job]) -> list[Job]:
     ]
 
 
-def may_free(pod: Pod, find_job: FindJob, settings: Settings) -> bool:
+def may_release_finalizer(pod: Pod, find_job: FindJob, settings: Settings) -> bool:
     """Whether nobody is left to account for a Pod that holds the tracking finalizer."""
     if not is_tracked(pod):
         return False

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
-from onejob.planning.future_times import NONE_NOTICED, Noticed
+from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffRecord, backoff_policy
 from onejob.planning.job.counting import Census, Tally
 from onejob.planning.job.indexes import NO_INDEXES, first_pending
@@ -47,7 +47,7 @@ def change_pods(
     backoff: BackoffRecord,
     now: datetime,
     settings: Settings,
-    noticed: Noticed = NONE_NOTICED,
+    future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> PodChanges:
     if job.spec.suspend:
         return PodChanges(
@@ -62,7 +62,7 @@ def change_pods(
     if missing <= ending:
         return PodChanges(notes=_idle_notes(job, missing, ending))
     missing -= ending
-    return _start_pods(job, census, tally, backoff, now, settings, noticed, missing)
+    return _start_pods(job, census, tally, backoff, now, settings, future_times, missing)
 
 
 def wanted_active(job: Job, tally: Tally) -> int:
@@ -134,7 +134,7 @@ def deletions(pods: Iterable[Pod], census: Census) -> tuple[PodDeletion, ...]:
             pod.metadata.name,
             pod.metadata.uid,
             ready=pod.metadata.uid in census.ready,
-            free_first=is_tracked(pod),
+            remove_finalizer_first=is_tracked(pod),
             resource_version=pod.metadata.resource_version,
         )
         for pod in pods
@@ -148,7 +148,7 @@ def _start_pods(
     backoff: BackoffRecord,
     now: datetime,
     settings: Settings,
-    noticed: Noticed,
+    future_times: FutureTimes,
     missing: int,
 ) -> PodChanges:
     policy = backoff_policy(job, settings)
@@ -156,7 +156,7 @@ def _start_pods(
     if not per_index:
         failed_at = backoff.last_failure_at
         if failed_at is not None:
-            failed_at = noticed.counts_from(failed_at)
+            failed_at = future_times.counts_from(failed_at)
         wait = policy.remaining(backoff.failures_since_success, failed_at, now)
         if wait:
             story = f"waits after {backoff.failures_since_success} failure(s) in a row"
@@ -168,7 +168,7 @@ def _start_pods(
         indexes: Sequence[int] = _indexes_to_start(job, census, tally, missing)
         if per_index:
             pending = indexes
-            indexes, wait = due_indexes(pending, tally.retained, policy, now, noticed)
+            indexes, wait = due_indexes(pending, tally.retained, policy, now, future_times)
             if wait:
                 story = f"index {NO_INDEXES.with_indexes(pending)} waits: it failed before"
                 return _waiting("index-backoff", story, now, wait)

@@ -38,7 +38,7 @@ from onejob.planning.job.pod_facts import (
     pod_failed,
     valid_index,
 )
-from onejob.planning.job.telling import (
+from onejob.planning.job.reporting import (
     finish_events,
     finish_metrics,
     progress_metrics,

@@ -1,4 +1,4 @@
-"""What a controller works with: given to it once, by whoever composes the server."""
+"""What every controller is built with; `onejob.server` makes one per controller."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from onejob.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ControllerContext:
     client: Client
     #: Shared by all controllers, and started once all have asked for what they follow.
     informers: SharedInformers
-    #: Speaks in this controller's name.
+    #: Records Events with this controller as their source.
     recorder: EventRecorder
     clock: Clock
     metrics: Metrics

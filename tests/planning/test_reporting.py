@@ -9,13 +9,13 @@ import pytest
 from onejob.planning.job.backoff import BackoffRecord
 from onejob.planning.job.plan import Event, Metric, Observed, Plan, PodOutcomes
 from onejob.planning.job.planner import account
-from onejob.planning.job.settings import Settings
-from onejob.planning.job.telling import (
+from onejob.planning.job.reporting import (
     pod_create_failed,
     pod_created,
     pod_delete_failed,
     pod_deleted,
 )
+from onejob.planning.job.settings import Settings
 from tests.planning.build import (
     NOON,
     a_job,

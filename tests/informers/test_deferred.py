@@ -137,7 +137,7 @@ def test_who_needs_the_newest_versions_can_have_them(tmp_path: Path) -> None:
         for number in range(250):
             await listener.create(f"pod-{number}")
             await listener.bind(f"pod-{number}")
-        await listener.informer.hear_quiet()
+        await listener.informer.flush_deferred()
         nodes = {pod.spec.node_name for pod in listener.informer.cache}
         assert nodes == {"node"}
 

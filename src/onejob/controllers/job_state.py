@@ -1,0 +1,150 @@
+"""What the Job controller keeps of each Job between syncs, updated by the Pod informer.
+
+Updating Pods as they change, rather than listing them in each sync, makes a sync cost what changed.
+Nothing here has to survive a restart: it is rebuilt from the caches.
+"""
+
+from dataclasses import dataclass, field
+
+from onejob.objects.job import Job
+from onejob.objects.pod import Pod
+from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
+from onejob.planning.job.backoff import BackoffRecord, PastEnds
+from onejob.planning.job.counting import Census
+from onejob.planning.job.pod_facts import finish_time, is_tracked
+from onejob.planning.job.pod_template import PodStamp
+
+
+@dataclass(slots=True)
+class JobState:
+    census: Census = field(default_factory=Census)
+    #: UIDs of Pods that the server said are gone, while the cache still shows them. They are
+    #: counted already, and would be counted again in every sync.
+    gone: set[str] = field(default_factory=set)
+    #: UIDs of Pods that are new or whose labels changed: they may have to be released.
+    unclaimed: set[str] = field(default_factory=set)
+    #: None before the first sync, which rebuilds it from `past_ends`.
+    backoff: BackoffRecord | None = None
+    past_ends: PastEnds = field(default_factory=PastEnds)
+    future_times: FutureTimes = NO_FUTURE_TIMES
+    #: A terminal status was written, and the cache does not show it yet.
+    finish_pending: bool = False
+    #: The newest revisions written for the Job and for its Pods: do not plan on older caches.
+    job_revision: int = 0
+    pod_revision: int = 0
+    #: List the Pods before the next plan. The server may have Pods that the census lacks: the
+    #: answer to a write was lost, or ended Pods matter now that were not kept before.
+    needs_relist: bool = False
+    #: How many Pods were last created at once without an error.
+    create_batch_size: int = 1
+    #: Makes the Job's Pods. Kept with what it was made for: the generation of the Job, and
+    #: whether its Pods are tracked.
+    pod_stamp: tuple[tuple[int, bool], PodStamp] | None = None
+
+    def writes_lost(self) -> None:
+        """The last writes were rolled back: forget everything derived from them."""
+        self.job_revision = self.pod_revision = 0
+        self.finish_pending = False
+        self.backoff = None
+        self.needs_relist = True
+
+    def put(self, pod: Pod) -> bool:
+        """Add or update a Pod. Returns whether a sync would do or show anything else now."""
+        uid, census = pod.metadata.uid, self.census
+        if uid in self.gone:
+            return False
+        known = census.get(uid)
+        relabelled = known is None or known.metadata.labels != pod.metadata.labels
+        if relabelled:
+            self.unclaimed.add(uid)
+        before = uid in census.ready, census.restarts_of(uid)
+        census.put(pod)
+        after = uid in census.ready, census.restarts_of(uid)
+        return relabelled or not pod.active or before != after
+
+    def record_end(self, pod: Pod) -> None:
+        """Record a Pod that has ended and is counted. It matters only for the back-off of the next
+        Pod, and only until that is known."""
+        if self.backoff is None:
+            succeeded = pod.status.phase == "Succeeded"
+            self.past_ends.note(pod.metadata.uid, finish_time(pod), succeeded=succeeded)
+
+    def recall_backoff(self, job: Job) -> BackoffRecord:
+        """The Job's failures, including those before this process started."""
+        if self.backoff is None:
+            uncounted = job.status.uncounted_terminated_pods
+            for uid in (*uncounted.succeeded, *uncounted.failed) if uncounted else ():
+                # In the status already, so not new to the plan, but not accounted for either.
+                if (pod := self.census.get(uid)) is not None and is_tracked(pod):
+                    self.record_end(pod)
+            self.backoff = self.past_ends.record(job)
+            self.past_ends = PastEnds()
+        return self.backoff
+
+    def drop(self, uid: str) -> None:
+        """The cache shows that the Pod is gone, or it is not the Job's any more."""
+        self.census.remove(uid)
+        self.unclaimed.discard(uid)
+        self.gone.discard(uid)
+
+    def drop_before_cache(self, uid: str) -> None:
+        """The Pod is gone, but the cache may show it for a while."""
+        if self.census.get(uid) is not None:
+            self.drop(uid)
+            self.gone.add(uid)
+
+
+class JobStates:
+    """States by Job UID: a later Job of the same name starts with an empty one."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, JobState] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def of(self, uid: str) -> JobState:
+        state = self._by_uid.get(uid)
+        if state is None:
+            state = self._by_uid[uid] = JobState()
+        return state
+
+    def forget(self, uid: str) -> None:
+        self._by_uid.pop(uid, None)
+
+    def job_appeared(self, job: Job, *, keep_accounted: bool) -> None:
+        """The cache of Jobs shows a new Job. Its Pods may have been seen before it; until now all
+        ended ones were kept, as nothing was known of the Job."""
+        state = self._by_uid.get(job.metadata.uid)
+        if state is None:
+            return
+        for uid, pod in list(state.census.accounted.items()):
+            if not job.finished:
+                state.record_end(pod)
+            if not keep_accounted:
+                state.drop(uid)
+
+    def pod_changed(self, uid: str, pod: Pod, *, keep_accounted: bool) -> None:
+        """Update a Pod of the Job with this UID. One that has ended and is counted is kept only if
+        the Job may still act on it."""
+        accounted = is_accounted(pod)
+        if accounted:
+            self.of(uid).record_end(pod)
+        if keep_accounted or not accounted:
+            self.of(uid).put(pod)
+        else:
+            self.pod_gone(uid, pod, job_known=True)
+
+    def pod_gone(self, uid: str, pod: Pod, *, job_known: bool) -> None:
+        state = self._by_uid.get(uid)
+        if state is None:
+            return
+        state.drop(pod.metadata.uid)
+        if not job_known and state.census.empty:
+            # The last Pod of a Job that is gone: no later change would remove the state.
+            del self._by_uid[uid]
+
+
+def is_accounted(pod: Pod) -> bool:
+    """Ended and accounted for."""
+    return pod.terminal and not is_tracked(pod)

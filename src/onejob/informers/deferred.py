@@ -1,0 +1,71 @@
+"""Changes marked `quiet` are deferred: the next change of the same object mostly comes soon and
+supersedes them.
+
+A short Pod is bound, runs and ends within milliseconds, and only its end makes a controller act, so
+the changes before it need not be decoded. Deferred changes are delivered once no other change has
+arrived for a tenth of a second, and after a second at the latest.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from onejob.client.base import WatchEvent
+from onejob.objects.meta import Key
+
+_IDLE_SECONDS = 0.1
+_LONGEST_SECONDS = 1.0
+
+
+class DeferredEvents:
+    """The newest deferred change of each object. `deliver` is called when nothing else arrives,
+    again and again until it has taken all of them."""
+
+    def __init__(self, deliver: Callable[[], None]) -> None:
+        self._deliver = deliver
+        self._events: dict[Key, WatchEvent] = {}
+        self._waiting = False
+        self._busy = False
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def add(self, event: WatchEvent) -> None:
+        self._events[event.key] = event
+        if not self._waiting:
+            self._waiting = True
+            loop = asyncio.get_running_loop()
+            self._wait(loop, loop.time() + _LONGEST_SECONDS)
+
+    def supersede(self, key: Key) -> None:
+        """Another change of this object is delivered now and includes the deferred one."""
+        self._busy = True
+        self._events.pop(key, None)
+
+    def clear(self) -> None:
+        self._events.clear()
+
+    def take(self, count: int) -> Sequence[WatchEvent]:
+        """The oldest, at most so many."""
+        taken = list(islice(self._events.values(), count))
+        for event in taken:
+            del self._events[event.key]
+        return taken
+
+    def _wait(self, loop: asyncio.AbstractEventLoop, latest: float) -> None:
+        self._busy = False
+        loop.call_later(_IDLE_SECONDS, self._on_timer, loop, latest)
+
+    def _on_timer(self, loop: asyncio.AbstractEventLoop, latest: float) -> None:
+        if self._busy and loop.time() < latest:
+            self._wait(loop, latest)
+        else:
+            self._deliver_in_turns(loop)
+
+    def _deliver_in_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._events:
+            self._deliver()
+            # One batch per turn of the loop, so that other callbacks are not held up.
+            loop.call_soon(self._deliver_in_turns, loop)
+        else:
+            self._waiting = False
