@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests upstream clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -110,6 +110,9 @@ ledger: setup ## what really ran against what is counted, through full disks, sh
 
 worst-requests: setup ## how long others wait beside the worst requests we know
 	$(BIN)/python -m tests.api.worst_requests $(WORST)
+
+upstream: setup ## a real Kubernetes to test with, built from the Go module proxy into a cache
+	$(BIN)/python -m tests.upstream
 
 clean: ## forget the environment and generated data
 	rm -rf $(VENV) src/onejob/api/data .mypy_cache .ruff_cache .pytest_cache
