@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onejob.client.credentials import Credential, ExecPlugin, PluginCommand, TokenFile
+from onejob.client.credentials import Credential, CredentialFiles, ExecPlugin, PluginCommand
 from onejob.wire.errors import Unauthorized
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -135,7 +135,7 @@ def test_a_token_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
     async def test() -> None:
         path, clock = tmp_path / "token", HandClock()
         path.write_text("one")
-        source = TokenFile(path, clock)
+        source = CredentialFiles(clock, token=path)
         first = await source.current()
         path.write_text("two")
         assert await source.current() == first
@@ -149,7 +149,7 @@ def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
     async def test() -> None:
         path = tmp_path / "token"
         path.write_text("one")
-        source = TokenFile(path, HandClock())
+        source = CredentialFiles(HandClock(), token=path)
         refused = await source.current()
         assert await source.renewed(refused) is None
         path.write_text("two")
@@ -159,3 +159,23 @@ def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
             await source.renewed(refused)
 
     asyncio.run(test())
+
+
+def test_a_plugin_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"sleep 1000 & echo $$ $! > {pids}; wait"
+    command = PluginCommand("sh", V1, ("-c", script))
+    with pytest.raises(Unauthorized, match=r"sh did not answer within 0\.5 seconds"):
+        asyncio.run(ExecPlugin(command, HandClock(), seconds=0.5).current())
+    for pid in pids.read_text().split():
+        # A process whose parent is gone may still be waited for by init.
+        assert (
+            not Path(f"/proc/{pid}").exists()
+            or "(sleep) Z" in Path(f"/proc/{pid}/stat").read_text()
+        )
+
+
+def test_an_empty_token_file_is_no_credential(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    with pytest.raises(Unauthorized, match="is empty"):
+        asyncio.run(CredentialFiles(HandClock(), token=tmp_path / "token").current())

@@ -5,44 +5,54 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 import pytest
 
-from onejob.client.base import Delete, Patch, Selection, WatchEvent, Written
+from onejob.client.answers import Unreachable
+from onejob.client.base import Create, Delete, Patch, Selection, WatchEvent, Written
 from onejob.client.credentials import Credential, CredentialSource, FixedCredential
-from onejob.client.http import HttpClient, Unreachable
+from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import Connection
 from onejob.objects.meta import Key
-from onejob.wire.errors import ApiError, Expired, Unauthorized
+from onejob.wire.errors import ApiError, Conflict, Expired, Unauthorized
 
 JOB = Key("jobs.batch", "ns", "a")
 ANYONE = FixedCredential(Credential("Bearer t"))
 
 #: Gets the request's head and writes an answer.
 Handler = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
 async def talking_to(
-    handler: Handler, credentials: CredentialSource = ANYONE
+    handler: Handler | None,
+    credentials: CredentialSource = ANYONE,
+    *,
+    serve: Serve | None = None,
+    **options: Any,
 ) -> AsyncIterator[HttpClient]:
-    """A client of a server whose every byte is chosen by the test."""
+    """A client of a server whose every byte is chosen by the test: by a handler of requests, or
+    by one that serves whole connections."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 for line in head.lower().split("\r\n"):
                     if line.startswith("content-length:"):
                         await reader.readexactly(int(line.partition(":")[2]))
+                assert handler is not None
                 await handler(head, writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve or serve_handler, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = HttpClient(Connection(f"http://127.0.0.1:{port}", credentials), rng=Random(1))
+    connection = Connection(f"http://127.0.0.1:{port}", credentials)
+    client = HttpClient(connection, rng=Random(1), **options)
     try:
         yield client
     finally:
@@ -302,3 +312,87 @@ def test_bookmarks_carry_only_their_revision() -> None:
             assert await watch_all(client) == [WatchEvent("BOOKMARK", Key("", "", ""), 9, b"")]
 
     asyncio.run(test())
+
+
+class Fence:
+    """Lets so many writes through."""
+
+    def __init__(self, writes: int, seconds: float = 5.0) -> None:
+        self.left = writes
+        self._seconds = seconds
+
+    def seconds(self) -> float:
+        if not self.left:
+            raise Conflict("no longer ours")
+        self.left -= 1
+        return self._seconds
+
+
+def test_every_write_needs_a_permit_and_no_reading_does() -> None:
+    seen: list[str] = []
+
+    async def handler(head: str, writer: asyncio.StreamWriter) -> None:
+        seen.append(head.split()[0])
+        writer.write(answer(200, b"{}"))
+
+    async def test() -> None:
+        async with talking_to(handler, permit=Fence(2)) as client:
+            results = await client.write_many([Patch(JOB, b"{}")] * 3)
+            assert [type(result) for result in results] == [Written, Written, Conflict]
+            with pytest.raises(Conflict, match="no longer ours"):
+                await client.write(Create("pods", "ns", b'{"metadata":{"generateName":"a-"}}'))
+            await client.get(JOB)
+
+    asyncio.run(test())
+    assert seen == ["PATCH", "PATCH", "GET"]
+
+
+def test_a_busy_server_does_not_make_a_write_outlive_its_permit() -> None:
+    async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(429, status(429, "TooManyRequests"), "retry-after: 0"))
+
+    async def test() -> None:
+        async with talking_to(handler, permit=Fence(3)) as client:
+            with pytest.raises(Conflict, match="no longer ours"):
+                await client.write(Patch(JOB, b"{}"))
+
+    asyncio.run(test())
+
+
+def test_a_write_takes_no_longer_than_its_permit() -> None:
+    async def test() -> None:
+        given_up, closed = asyncio.Event(), asyncio.Event()
+
+        async def handler(_: str, writer: asyncio.StreamWriter) -> None:
+            await given_up.wait()
+            writer.close()
+            closed.set()
+
+        async with talking_to(handler, permit=Fence(1, seconds=0.05)) as client:
+            with pytest.raises(Unreachable):
+                await client.write(Patch(JOB, b"{}"))
+            await client.no_writes()
+            given_up.set()
+            await closed.wait()
+
+    asyncio.run(test())
+
+
+def test_requests_wait_for_their_turn() -> None:
+    turns: list[int] = []
+
+    class Pace:
+        async def turn(self, batch: int) -> None:
+            turns.append(batch)
+
+    async def handler(head: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(chunked() + b"0\r\n\r\n" if "watch" in head else answer(200, b"{}"))
+
+    async def test() -> None:
+        async with talking_to(handler, pace=Pace()) as client:
+            await client.get(JOB)
+            await client.write_many([Patch(JOB, b"{}")] * 3)
+            assert await watch_all(client) == []
+
+    asyncio.run(test())
+    assert turns == [1, 3, 3, 3, 1]

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
-from onejob.client.credentials import Credential, ExecPlugin, TokenFile
-from onejob.client.kubeconfig import BadKubeconfig, Connection, in_cluster, load_kubeconfig
+from onejob.client.credentials import Credential, CredentialFiles, ExecPlugin
+from onejob.client.kubeconfig import (
+    BadKubeconfig,
+    Connection,
+    find_connection,
+    in_cluster,
+    load_kubeconfig,
+)
 from onejob.clock import SystemClock
 
 CLOCK = SystemClock()
@@ -80,6 +86,15 @@ FULL = f"""
 """
 
 
+def of_user(user: str, cluster: str = "") -> str:
+    return (
+        "current-context: x\n"
+        "contexts: [{name: x, context: {cluster: c, user: u}}]\n"
+        f'clusters: [{{name: c, cluster: {{server: "https://h", {cluster}}}}}]\n'
+        f"users: [{{name: u, user: {user}}}]\n"
+    )
+
+
 def test_the_current_context_is_used(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(b"CA")
     connection = load_kubeconfig(write(tmp_path / "config", FULL), CLOCK)
@@ -98,7 +113,7 @@ def test_another_context_can_be_named(tmp_path: Path) -> None:
     path = write(tmp_path / "config", FULL)
     two = load_kubeconfig(path, CLOCK, context="two")
     assert (two.server, two.insecure, two.namespace) == ("https://two", True, "default")
-    assert isinstance(two.credentials, TokenFile)
+    assert isinstance(two.credentials, CredentialFiles)
     assert credential(two).authorization == "Bearer from-file"
     assert credential(load_kubeconfig(path, CLOCK, context="nobody")) == Credential()
     basic = credential(load_kubeconfig(path, CLOCK, context="basic"))
@@ -146,13 +161,83 @@ def test_an_exec_user_is_a_plugin_named_relative_to_the_file(tmp_path: Path) -> 
             "clusters: [{name: c, cluster: {}}]",
             "has no server URL",
         ),
-        (FULL, "certificate-authority"),
+        (FULL, "certificate-authority: ca.pem: No such file"),
+        (
+            FULL.replace("current-context: one", "current-context: two").replace(
+                "insecure-skip-tls-verify: true",
+                "insecure-skip-tls-verify: true, certificate-authority-data: QQ==",
+            ),
+            "both a certificate-authority and insecure",
+        ),
+        (of_user("{client-certificate-data: QQ==}"), "lacks client-key"),
+        (of_user("{client-key-data: QQ==}"), "lacks client-certificate"),
+        (of_user("{client-certificate-data: '*'}"), "client-key"),
+        (of_user("{client-certificate: gone.pem, client-key: gone.key}"), "gone.pem: No such"),
+        (of_user("{auth-provider: {name: gcp}}"), "auth-provider, which is not supported"),
+        (of_user("{token: t, as: admin}"), "has as, which is not supported"),
+        (of_user("{exec: plugin}"), "needs a command and an apiVersion"),
+        (of_user("{exec: {command: x}}"), "needs a command and an apiVersion"),
+        (
+            of_user("{exec: {command: x, apiVersion: client.authentication.k8s.io/v1, env: [a]}}"),
+            "each env of an exec user",
+        ),
+        (of_user("{}", 'proxy-url: "socks5://h:1"'), "socks5://h:1 cannot be used"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BadKubeconfig, match=message) as raised:
         load_kubeconfig(write(tmp_path / "config", text), CLOCK)
     assert str(tmp_path) in str(raised.value)
+
+
+def test_certificates_in_files_are_read_again(tmp_path: Path) -> None:
+    for name in ("cert", "key"):
+        (tmp_path / name).write_text(f"{name} one")
+    text = of_user("{client-certificate: cert, client-key: key, token: t}")
+    connection = load_kubeconfig(write(tmp_path / "config", text), CLOCK)
+    first = credential(connection)
+    assert first == Credential("Bearer t", b"cert one", b"key one")
+    (tmp_path / "cert").write_text("cert two")
+    renewed = asyncio.run(connection.credentials.renewed(first))
+    assert renewed == Credential("Bearer t", b"cert two", b"key one")
+
+
+def test_what_is_named_counts_then_the_variable_then_the_pod_then_home(tmp_path: Path) -> None:
+    def config(place: str) -> Path:
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        return write(tmp_path / place, of_user("{}").replace("https://h", f"https://{place[:1]}"))
+
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text("t")
+    (account / "ca.crt").write_text("CA")
+    named, variable, _ = config("named"), config("variable"), config(".kube/config")
+    environment = {"HOME": str(tmp_path)}
+
+    def server(**kubeconfig: str) -> str:
+        return find_connection(
+            CLOCK, environment=environment, service_account=account, **kubeconfig
+        ).server
+
+    assert server() == "https://."
+    environment["KUBERNETES_SERVICE_HOST"] = "10.0.0.1"
+    assert server() == "https://10.0.0.1:443"
+    environment["KUBECONFIG"] = f"{tmp_path}/nope:{variable}"
+    assert server() == "https://v"
+    assert server(kubeconfig=str(named)) == "https://n"
+    environment.clear()
+    environment["HOME"] = str(account)
+    with pytest.raises(BadKubeconfig, match="no kubeconfig is named"):
+        server()
+
+
+def test_the_environment_names_a_proxy_where_the_file_does_not(tmp_path: Path) -> None:
+    def proxy(text: str) -> str:
+        path = write(tmp_path / "config", text)
+        return load_kubeconfig(path, CLOCK, environment={"HTTPS_PROXY": "http://env:1"}).proxy
+
+    assert proxy(of_user("{}")) == "http://env:1"
+    assert proxy(of_user("{}", "proxy-url: http://file:1")) == "http://file:1"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

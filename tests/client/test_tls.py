@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
+from onejob.client.answers import Unreachable
 from onejob.client.credentials import Credential, CredentialSource, FixedCredential
-from onejob.client.http import HttpClient, Unreachable
+from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import Connection
 from onejob.objects.meta import Key
 from onejob.wire.errors import Unauthorized

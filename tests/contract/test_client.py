@@ -22,6 +22,7 @@ from onejob.client.base import (
     WatchEvent,
     Written,
 )
+from onejob.informers.informer import Informer
 from onejob.objects.meta import Key
 from onejob.store.limits import Limits
 from onejob.wire.errors import (
@@ -35,6 +36,7 @@ from onejob.wire.errors import (
 )
 from tests.harness import checked, ensure_namespace, running, running_http
 
+Followed = Informer[dict[str, Any]]
 Test = Callable[[Client], Coroutine[Any, Any, None]]
 Run = Callable[..., None]
 
@@ -400,6 +402,69 @@ def test_an_evicted_pod_says_so(run: Run) -> None:
         assert stored["metadata"]["deletionGracePeriodSeconds"] == 5
         conditions = {c["type"]: c["status"] for c in stored["status"]["conditions"]}
         assert conditions["DisruptionTarget"] == "True"
+
+    run(test)
+
+
+async def followed(client: Client, what: Selection, test: Callable[[Followed], Any]) -> None:
+    informer: Followed = Informer(client, what, json.loads, lambda view: key_of(what, view))
+    task = asyncio.create_task(informer.run())
+    try:
+        async with asyncio.timeout(10):
+            await informer.synced()
+            await test(informer)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def key_of(what: Selection, view: dict[str, Any]) -> Key:
+    return Key(what.resource, view["metadata"]["namespace"], view["metadata"]["name"])
+
+
+def test_a_cache_can_wait_for_a_binding_and_an_eviction(run: Run) -> None:
+    async def test(client: Client) -> None:
+        async def read_own_writes(pods: Followed) -> None:
+            key = Key("pods", "default", "p")
+            created = await client.write(create_pod("p"))
+            bound = await client.write(Bind(key, "node-1"))
+            assert bound.revision > created.revision
+            await pods.reached(bound.revision)
+            await pods.flush_deferred()
+            view = pods.cache.get(key)
+            assert view is not None
+            assert view["spec"]["nodeName"] == "node-1"
+            evicted = await client.write(Evict(key, grace_seconds=5))
+            assert evicted.revision > bound.revision
+            await pods.reached(evicted.revision)
+            view = pods.cache.get(key)
+            assert view is not None
+            assert "deletionTimestamp" in view["metadata"]
+            gone = await client.write(Evict(key, grace_seconds=0))
+            assert gone.revision > evicted.revision
+            await pods.reached(gone.revision)
+            assert pods.cache.get(key) is None
+
+        await followed(client, Selection("pods"), read_own_writes)
+
+    run(test)
+
+
+@pytest.mark.parametrize("resource", ["pods", "configmaps", "jobs.batch"])
+def test_a_cache_can_wait_for_an_immediate_deletion(run: Run, resource: str) -> None:
+    create = {"pods": create_pod, "configmaps": create_config, "jobs.batch": create_job}[resource]
+
+    async def test(client: Client) -> None:
+        async def read_own_writes(objects: Followed) -> None:
+            created = await client.write(create("a"))
+            deleted = await client.write(
+                Delete(Key(resource, "default", "a"), "Background", grace_seconds=0)
+            )
+            assert deleted.revision > created.revision
+            await objects.reached(deleted.revision)
+            assert len(objects.cache) == 0
+
+        await followed(client, Selection(resource), read_own_writes)
 
     run(test)
 

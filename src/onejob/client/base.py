@@ -68,8 +68,10 @@ Op: TypeAlias = Create | Replace | Patch | Delete | Bind | Evict
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """What a write left behind. `document` is the object as stored (for a Delete that removed
-    it at once, the last version; may be empty over HTTP)."""
+    """What a write left behind. A cache that has reached `revision` shows the write: over HTTP
+    the revision of a Bind, an Evict or an immediate Delete may be that of a later write.
+    `document` is the object as stored (for a Delete that removed it at once, the last version;
+    may be empty over HTTP)."""
 
     revision: int
     document: bytes

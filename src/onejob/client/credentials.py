@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,9 +16,10 @@ from onejob.wire.errors import Unauthorized
 
 #: Credentials are renewed this long before they expire, so none expires on its way.
 _RENEW_BEFORE: Final = timedelta(seconds=60)
-#: How long a token that was read from a file is believed.
-_TOKEN_FILE_SECONDS: Final = 60.0
-_PLUGIN_SECONDS: Final = 60.0
+#: How long what was read from a file is believed.
+_FILE_SECONDS: Final = 60.0
+#: How long a plugin may take. It runs without a terminal, so nobody can answer its questions.
+PLUGIN_SECONDS: Final = 30.0
 _MAX_STDERR: Final = 500
 
 
@@ -51,18 +53,28 @@ class FixedCredential:
         return None
 
 
-class TokenFile:
-    """A bearer token in a file that somebody else keeps fresh (service accounts)."""
+class CredentialFiles:
+    """A token, or a certificate and its key, in files that somebody else keeps fresh. What is
+    given as text instead stays as it is."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._path = path
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        token: Path | str = "",
+        certificate: Path | bytes = b"",
+        key: Path | bytes = b"",
+    ) -> None:
         self._clock = clock
+        self._token = token
+        self._certificate = certificate
+        self._key = key
         self._credential = Credential()
         self._read_at: float | None = None
 
     async def current(self) -> Credential:
         now = self._clock.monotonic()
-        if self._read_at is None or now - self._read_at >= _TOKEN_FILE_SECONDS:
+        if self._read_at is None or now - self._read_at >= _FILE_SECONDS:
             self._read()
         return self._credential
 
@@ -71,12 +83,26 @@ class TokenFile:
         return self._credential if self._credential != refused else None
 
     def _read(self) -> None:
-        try:
-            token = self._path.read_text().strip()
-        except OSError as error:
-            raise Unauthorized(f"the token file cannot be read: {error}") from error
-        self._credential = Credential(f"Bearer {token}")
+        token = self._token
+        if isinstance(token, Path):
+            token = _file(token, "token").decode("utf-8", "replace").strip()
+            if not token:
+                raise Unauthorized(f"the token file {self._token} is empty")
+        self._credential = Credential(
+            f"Bearer {token}" if token else "",
+            _file(self._certificate, "client certificate"),
+            _file(self._key, "client key"),
+        )
         self._read_at = self._clock.monotonic()
+
+
+def _file(source: Path | bytes, what: str) -> bytes:
+    if isinstance(source, bytes):
+        return source
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise Unauthorized(f"the {what} file cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +137,11 @@ class ExecPlugin:
     Many requests may wait for the same run; nobody starts a second one.
     """
 
-    def __init__(self, plugin: PluginCommand, clock: Clock) -> None:
+    def __init__(
+        self, plugin: PluginCommand, clock: Clock, *, seconds: float = PLUGIN_SECONDS
+    ) -> None:
         self._plugin = plugin
+        self._seconds = seconds
         self._clock = clock
         self._credential: Credential | None = None
         self._expires_at: datetime | None = None
@@ -167,26 +196,35 @@ class ExecPlugin:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                # Of its own, so that what it starts ends with it.
+                process_group=0,
             )
         except OSError as error:
-            hint = f"\n{plugin.install_hint}" if plugin.install_hint else ""
+            hint = f"; {_one_line(plugin.install_hint)}" if plugin.install_hint else ""
             raise Unauthorized(f"getting credentials: exec: {error}{hint}") from error
         try:
-            async with asyncio.timeout(_PLUGIN_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 output, errors = await process.communicate()
         except TimeoutError as slow:
-            process.kill()
-            await process.wait()
             raise Unauthorized(
-                f"getting credentials: {plugin.command} did not answer in time"
+                f"getting credentials: {plugin.command} did not answer within "
+                f"{self._seconds:g} seconds"
             ) from slow
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
         if process.returncode != 0:
-            text = errors.decode("utf-8", "replace").strip()[-_MAX_STDERR:]
+            text = _one_line(errors.decode("utf-8", "replace"))[-_MAX_STDERR:]
             raise Unauthorized(
                 f"getting credentials: {plugin.command} failed with exit code "
-                f"{process.returncode}: {text}"
+                f"{process.returncode}{f': {text}' if text else ''}"
             )
         return output
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _read_credential(plugin: PluginCommand, output: bytes) -> _Status:

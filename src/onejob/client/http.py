@@ -1,24 +1,35 @@
 """The client for everybody else: the same verbs over HTTPS, to onejob or to Kubernetes.
 
-The only module that imports aiohttp.
+The only module that imports aiohttp. What a request may not do, and when it may be sent, is
+decided by its `Pace` and its `WritePermit`; here each is asked right before a request is sent.
 """
 
 import asyncio
-import ssl
-import tempfile
-from collections.abc import AsyncGenerator, Callable, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Final, Protocol
 
 import aiohttp
-import msgspec
 from yarl import URL
 
 from onejob import __version__
+from onejob.client.answers import (
+    Unreachable,
+    Untrusted,
+    decoded,
+    error_of,
+    head_of_items,
+    read_list,
+    read_object,
+    revision_of,
+    watch_event,
+    whole_item,
+    written,
+)
 from onejob.client.base import (
+    Bind,
     Create,
-    EventType,
+    Evict,
     Listing,
     Op,
     Result,
@@ -28,6 +39,8 @@ from onejob.client.base import (
 )
 from onejob.client.credentials import Credential
 from onejob.client.kubeconfig import Connection
+from onejob.client.naming import is_what_was_sent, with_chosen_name
+from onejob.client.pacing import Pace, Trouble, Unlimited, retry_delay
 from onejob.client.requests import (
     HttpRequest,
     get_request,
@@ -35,81 +48,86 @@ from onejob.client.requests import (
     watch_request,
     write_request,
 )
+from onejob.client.tls import tls_context
 from onejob.objects.meta import Key
-from onejob.wire.errors import ApiError, Expired, from_status
-
-T = TypeVar("T")
+from onejob.wire.errors import (
+    AlreadyExists,
+    ApiError,
+    InsufficientStorage,
+    NotFound,
+    already_exists,
+)
 
 _REQUEST_SECONDS: Final = 60.0
 _CONNECT_SECONDS: Final = 10.0
 #: Servers are asked to end watches now and then, so that none outlives a lost connection.
 _WATCH_SECONDS: Final = (300, 600)
 _TOO_BUSY_TRIES: Final = 5
+#: How often a create whose result is not known is looked for and, where absent, sent again.
+_CREATE_TRIES: Final = 7
+#: How many chosen names may be taken before that is somebody's fault.
+_NAME_TRIES: Final = 8
 #: Certificates that are renewed leave sessions behind; this many are kept.
 _MAX_SESSIONS: Final = 3
-_NOWHERE: Final = Key("", "", "")
 
 
-class Unreachable(ApiError):
-    """No answer came. Whether the request was carried out is not known."""
-
-    code, reason = 503, "ServiceUnavailable"
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
+class WritePermit(Protocol):
+    def seconds(self) -> float:
+        """How long a write that is sent now may take. Raises an ApiError if none may be sent."""
 
 
-class _Object(msgspec.Struct, rename="camel"):
-    kind: str = ""
-    api_version: str = ""
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_token: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct, rename="camel"):
-    kind: str = ""
-    api_version: str = ""
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[msgspec.Raw] = []
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-_read_object = msgspec.json.Decoder(_Object).decode
-_read_list = msgspec.json.Decoder(_List).decode
-_read_event = msgspec.json.Decoder(_Event).decode
+class AlwaysPermitted:
+    def seconds(self) -> float:
+        return _REQUEST_SECONDS
 
 
 class HttpClient:
     """Implements `onejob.client.base.Client`. Connections are kept and used again."""
 
-    def __init__(self, connection: Connection, *, rng: Random, concurrency: int = 32) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        rng: Random,
+        concurrency: int = 32,
+        pace: Pace | None = None,
+        permit: WritePermit | None = None,
+        request_seconds: float = _REQUEST_SECONDS,
+    ) -> None:
         """`concurrency` bounds how many writes of one `write_many` are under way at once."""
         self._connection = connection
         self._rng = rng
         self._concurrency = concurrency
+        self._pace = pace or Unlimited()
+        self._permit = permit or AlwaysPermitted()
+        self._request_seconds = request_seconds
+        self._trouble = Trouble(rng)
+        self._writes = 0
+        self._no_writes = asyncio.Event()
+        self._no_writes.set()
         #: By the certificate that their connections present; the newest last.
         self._sessions: dict[tuple[bytes, bytes], aiohttp.ClientSession] = {}
+        #: How many requests were sent, for figures.
+        self.requests = 0
 
     async def get(self, key: Key) -> bytes:
         return await self._answer(get_request(key))
 
+    async def get_raw(self, target: str) -> bytes:
+        """What the server has at a path, which begins with a slash."""
+        return await self._answer(HttpRequest("GET", target))
+
+    async def post_raw(self, target: str, body: bytes) -> bytes:
+        """For reviews and dry runs: whatever is sent is neither stored nor limited by the
+        permit to write."""
+        return await self._answer(HttpRequest("POST", target, body, "application/json"))
+
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
-        found = _decoded(_read_list, await self._answer(list_request(what, limit, token)))
-        head = _head(found.kind.removesuffix("List"), found.api_version)
+        found = decoded(read_list, await self._answer(list_request(what, limit, token)))
+        head = head_of_items(found.kind.removesuffix("List"), found.api_version)
         return Listing(
-            [_whole(bytes(item), head) for item in found.items],
-            _revision(found.metadata.resource_version),
+            [whole_item(bytes(item), head) for item in found.items],
+            revision_of(found.metadata.resource_version),
             found.metadata.continue_token,
         )
 
@@ -119,14 +137,21 @@ class HttpClient:
         seconds = self._rng.randint(*_WATCH_SECONDS)
         request = watch_request(what, after, seconds)
         # The server ends the watch; if it is gone without a word, we do, a little later.
-        response = await self._send(request, total_seconds=seconds + 30.0)
+        await self._wait_for_turn(1)
+        sent_at = _loop_time()
         try:
+            response = await self._send(request, total_seconds=seconds + 30.0)
+        except Unreachable:
+            self._trouble.failed(sent_at, _loop_time())
+            raise
+        try:
+            self._note_status(response.status, sent_at)
             if response.status != 200:
-                raise _error(response.status, await _read(response))
+                raise error_of(response.status, await _read(response))
             rest = b""
             while chunk := await _next_chunk(response):
                 *lines, rest = (rest + chunk).split(b"\n")
-                events = [_watch_event(line, what.resource) for line in lines if line]
+                events = [watch_event(line, what.resource) for line in lines if line]
                 good = [event for event in events if isinstance(event, WatchEvent)]
                 if good:
                     yield good
@@ -137,12 +162,7 @@ class HttpClient:
             response.close()
 
     async def write(self, op: Op) -> Written:
-        document = await self._answer(write_request(op))
-        answer = _decoded(_read_object, document)
-        if answer.kind == "Status":
-            # Done, and the server says no more than that.
-            return Written(0, b"")
-        return Written(_revision(answer.metadata.resource_version), document)
+        return await self._write(op, batch=1)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         results: dict[int, Result] = {}
@@ -156,7 +176,7 @@ class HttpClient:
             for one_after_the_other in pending:
                 for position, op in one_after_the_other:
                     try:
-                        results[position] = await self.write(op)
+                        results[position] = await self._write(op, batch=len(ops))
                     except ApiError as error:
                         results[position] = error
 
@@ -164,28 +184,148 @@ class HttpClient:
         await asyncio.gather(*(work() for _ in range(workers)))
         return [results[position] for position in range(len(ops))]
 
+    async def no_writes(self) -> None:
+        """Wait until no write is under way."""
+        await self._no_writes.wait()
+
     async def close(self) -> None:
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
 
+    # --- writes ---------------------------------------------------------------------------
+
+    async def _write(self, op: Op, batch: int) -> Written:
+        if isinstance(op, Create):
+            return await self._create(op, batch)
+        document = await self._answer(write_request(op), batch, permit=self._permit)
+        answer = decoded(read_object, document)
+        if answer.kind == "Status":
+            return await self._what_is_there(op)
+        return Written(revision_of(answer.metadata.resource_version), document)
+
+    async def _what_is_there(self, op: Op) -> Written:
+        """The server said that a write is done, and nothing about its revision: ask for one that
+        is not older, so that caches can wait for it."""
+        assert not isinstance(op, Create), "a create is answered with what was created"
+        if isinstance(op, Bind | Evict):
+            try:
+                document = await self.get(op.key)
+            except NotFound:
+                # Evicted at once: only the collection can tell.
+                pass
+            else:
+                revision = decoded(read_object, document).metadata.resource_version
+                return Written(revision_of(revision), document)
+        what = Selection(op.key.resource, op.key.namespace)
+        return Written((await self.list(what, limit=1)).revision, b"")
+
+    async def _create(self, op: Create, batch: int) -> Written:
+        tries = _NAME_TRIES
+        while True:
+            document, name = with_chosen_name(op.document, self._rng)
+            tries -= 1
+            try:
+                return await self._create_named(
+                    Create(op.resource, op.namespace, document), name, batch
+                )
+            except AlreadyExists:
+                if document is op.document or not tries:
+                    raise
+
+    async def _create_named(self, op: Create, name: str, batch: int) -> Written:
+        """The unknown result of a create is found out by reading what it would have created. If
+        that is not there it is sent again: under the same name, which can be taken only once."""
+        request = write_request(op)
+        unknown: ApiError | None = None
+        for attempt in range(_CREATE_TRIES):
+            if unknown is not None:
+                await asyncio.sleep(retry_delay(attempt - 1, self._rng))
+                try:
+                    found = await self._find(Key(op.resource, op.namespace, name))
+                except ApiError as error:
+                    if _is_refusal(error):
+                        raise
+                    unknown = error
+                    continue
+                if found is not None:
+                    if not is_what_was_sent(found, op.document):
+                        raise already_exists(op.resource, name)
+                    return written(found)
+            try:
+                return written(await self._answer(request, batch, permit=self._permit))
+            except ApiError as error:
+                if unknown is not None and isinstance(error, AlreadyExists):
+                    continue
+                if not name or _is_refusal(error):
+                    raise
+                unknown = error
+        assert unknown is not None, "every attempt but those of unknown result returns or raises"
+        raise unknown
+
+    async def _find(self, key: Key) -> bytes | None:
+        try:
+            return await self.get(key)
+        except NotFound:
+            return None
+
     # --- transport ------------------------------------------------------------------------
 
-    async def _answer(self, request: HttpRequest) -> bytes:
-        """The body of a successful answer; raises what any other one says."""
+    async def _answer(
+        self, request: HttpRequest, batch: int = 1, permit: WritePermit | None = None
+    ) -> bytes:
+        """The body of a successful answer; raises what any other one says. Writes are those that
+        need a permit."""
         for attempt in range(_TOO_BUSY_TRIES):
-            response = await self._send(request, total_seconds=_REQUEST_SECONDS)
-            async with response:
-                body = await _read(response)
-            if response.status < 300:
+            status, headers, body = await self._ask(request, batch, permit)
+            if status < 300:
                 return body
             # A server that says when to come back has not done anything yet.
-            retry_after = response.headers.get("Retry-After", "")
-            patient = response.status == 429 and retry_after.isdigit()
+            retry_after = headers.get("Retry-After", "")
+            patient = status in (429, 503) and retry_after.isdigit()
             if not patient or attempt == _TOO_BUSY_TRIES - 1:
                 break
-            await asyncio.sleep(int(retry_after))
-        raise _error(response.status, body)
+            seconds = int(retry_after)
+            await asyncio.sleep(seconds * self._rng.uniform(1.0, 1.2))
+        raise error_of(status, body)
+
+    async def _ask(
+        self, request: HttpRequest, batch: int, permit: WritePermit | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """One request and its whole answer."""
+        await self._wait_for_turn(batch)
+        seconds = self._request_seconds
+        if permit is not None:
+            seconds = min(seconds, permit.seconds())
+            self._writes += 1
+            self._no_writes.clear()
+        sent_at = _loop_time()
+        try:
+            response = await self._send(request, total_seconds=seconds)
+            async with response:
+                body = await _read(response)
+        except Unreachable:
+            self._trouble.failed(sent_at, _loop_time())
+            raise
+        finally:
+            if permit is not None:
+                self._writes -= 1
+                if not self._writes:
+                    self._no_writes.set()
+        self._note_status(response.status, sent_at)
+        return response.status, response.headers, body
+
+    async def _wait_for_turn(self, batch: int) -> None:
+        await self._pace.turn(batch)
+        delay = self._trouble.delay()
+        if delay:
+            await asyncio.sleep(delay)
+
+    def _note_status(self, status: int, sent_at: float) -> None:
+        if status in (502, 503, 504):
+            self._trouble.failed(sent_at, _loop_time())
+        else:
+            self._trouble.succeeded()
 
     async def _send(self, request: HttpRequest, *, total_seconds: float) -> aiohttp.ClientResponse:
         """The answer's head. A refused credential is renewed, once."""
@@ -210,6 +350,7 @@ class HttpClient:
         if request.content_type:
             headers["Content-Type"] = request.content_type
         connection = self._connection
+        self.requests += 1
         try:
             return await session.request(
                 request.method,
@@ -221,8 +362,13 @@ class HttpClient:
                 server_hostname=connection.tls_server_name or None,
                 allow_redirects=False,
             )
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise Untrusted(
+                f"the certificate of {connection.server} is not trusted: "
+                f"{_certificate_problem(error)}"
+            ) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(error) from error
+            raise _unreachable(error, connection.server) from error
 
     async def _session_for(self, credential: Credential) -> aiohttp.ClientSession:
         """The connections that present this credential's certificate, if it has one."""
@@ -239,7 +385,7 @@ class HttpClient:
         encodings = "gzip" if self._connection.compress else "identity"
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=0, ssl=_tls(self._connection, credential), keepalive_timeout=60
+                limit=0, ssl=tls_context(self._connection, credential), keepalive_timeout=60
             ),
             headers={"User-Agent": f"onejob/{__version__}", "Accept-Encoding": encodings},
             # A watch may be sent objects larger than aiohttp's default for one read.
@@ -248,21 +394,18 @@ class HttpClient:
         )
 
 
-def _tls(connection: Connection, credential: Credential) -> ssl.SSLContext:
-    context = ssl.create_default_context(
-        cadata=connection.authority.decode() if connection.authority else None
-    )
-    if connection.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if credential.certificate:
-        # ssl reads certificates from files only.
-        with tempfile.TemporaryDirectory() as directory:
-            pem = Path(directory) / "client.pem"
-            pem.touch(mode=0o600)
-            pem.write_bytes(credential.certificate + b"\n" + credential.key)
-            context.load_cert_chain(pem)
-    return context
+def _certificate_problem(error: aiohttp.ClientConnectorCertificateError) -> str:
+    cause = error.certificate_error
+    return getattr(cause, "verify_message", "") or str(cause)
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _is_refusal(error: ApiError) -> bool:
+    """Whether the server said no. One that fails, or does not answer, may have written."""
+    return error.code < 500 or isinstance(error, InsufficientStorage)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -280,70 +423,5 @@ async def _next_chunk(response: aiohttp.ClientResponse) -> bytes:
         return b""
 
 
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    """A success that is not what was asked for comes from something in between."""
-    try:
-        return decode(body)
-    except msgspec.DecodeError as error:
-        raise Unreachable(f"this is not the answer of an API server: {error}") from error
-
-
-def _unreachable(error: Exception) -> Unreachable:
-    return Unreachable(f"no answer from the API server: {str(error) or type(error).__name__}")
-
-
-def _error(code: int, body: bytes) -> ApiError:
-    """What an unsuccessful answer says: a Status, or text from something in between."""
-    status: Any = None
-    try:
-        status = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        text = body.decode("utf-8", "replace").strip()[:500]
-        status = {"message": text or f"the server answered with HTTP status {code}"}
-    if not isinstance(status, dict) or not isinstance(status.get("message", ""), str):
-        status = {"message": f"the server answered with HTTP status {code}"}
-    return _from_status({**status, "code": code})
-
-
-def _from_status(status: dict[str, Any]) -> ApiError:
-    error = from_status(status)
-    if error.code == 410 and not isinstance(error, Expired):
-        # Kubernetes has two reasons for one thing; callers know one.
-        return Expired(error.message, details=error.details)
-    return error
-
-
-def _watch_event(line: bytes, resource: str) -> WatchEvent | ApiError:
-    event = _decoded(_read_event, line)
-    document = bytes(event.object)
-    if event.type == "ERROR":
-        return _from_status(msgspec.json.decode(document))
-    metadata = _decoded(_read_object, document).metadata
-    revision = _revision(metadata.resource_version)
-    if event.type == "BOOKMARK":
-        return WatchEvent("BOOKMARK", _NOWHERE, revision, b"")
-    key = Key(resource, metadata.namespace, metadata.name)
-    return WatchEvent(_event_type(event.type), key, revision, document)
-
-
-def _event_type(text: str) -> EventType:
-    match text:
-        case "ADDED" | "MODIFIED" | "DELETED" as known:
-            return known
-        case _:
-            raise Unreachable(f"the server sent a watch event of unknown type {text!r}")
-
-
-def _head(kind: str, api_version: str) -> bytes:
-    return b'{"apiVersion":"%s","kind":"%s",' % (api_version.encode(), kind.encode())
-
-
-def _whole(item: bytes, head: bytes) -> bytes:
-    """An item of a list with the apiVersion and kind that the list left out."""
-    if item.startswith(head) or _read_object(item).kind:
-        return item
-    return head + item[1:]
-
-
-def _revision(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+def _unreachable(error: Exception, server: str = "the API server") -> Unreachable:
+    return Unreachable(f"no answer from {server}: {str(error) or type(error).__name__}")

@@ -12,12 +12,13 @@ import msgspec
 
 from onejob.client.credentials import (
     Credential,
+    CredentialFiles,
     CredentialSource,
     ExecPlugin,
     FixedCredential,
     PluginCommand,
-    TokenFile,
 )
+from onejob.client.proxies import proxy_for
 from onejob.clock import Clock
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -46,8 +47,42 @@ class Connection:
     namespace: str = "default"
 
 
-def load_kubeconfig(path: Path, clock: Clock, *, context: str = "") -> Connection:
-    """The connection of one context (`current-context` if none is named)."""
+def find_connection(
+    clock: Clock,
+    *,
+    kubeconfig: str = "",
+    context: str = "",
+    environment: Mapping[str, str] = os.environ,
+    service_account: Path = _SERVICE_ACCOUNT,
+) -> Connection:
+    """The connection that was named, or where nothing is named, the one to be expected here: of
+    $KUBECONFIG, of the Pod that this runs in, or of ~/.kube/config."""
+    named = kubeconfig or environment.get("KUBECONFIG", "")
+    if named:
+        # The variable may list several files, of which the first that is there counts.
+        parts = [kubeconfig] if kubeconfig else named.split(":")
+        paths = [Path(part) for part in parts if part]
+        found = [path for path in paths if path.exists()]
+        return load_kubeconfig((found or paths)[0], clock, context=context, environment=environment)
+    if environment.get("KUBERNETES_SERVICE_HOST") and not context:
+        return in_cluster(clock, environment, service_account)
+    usual = Path(environment.get("HOME") or "/") / ".kube" / "config"
+    if not usual.exists():
+        raise BadKubeconfig(
+            f"no kubeconfig is named, there is none at {usual}, and this is no Pod of a cluster"
+        )
+    return load_kubeconfig(usual, clock, context=context, environment=environment)
+
+
+def load_kubeconfig(
+    path: Path,
+    clock: Clock,
+    *,
+    context: str = "",
+    environment: Mapping[str, str] = os.environ,
+) -> Connection:
+    """The connection of one context (`current-context` if none is named). The environment says
+    which proxy to use where the file does not."""
     config = _read(path)
     name = context or str(config.get("current-context") or "")
     if not name:
@@ -59,13 +94,20 @@ def load_kubeconfig(path: Path, clock: Clock, *, context: str = "") -> Connectio
     server = str(cluster.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise BadKubeconfig(f"{path}: the cluster of context {name!r} has no server URL")
+    authority = _data(cluster, "certificate-authority", path)
+    insecure = bool(cluster.get("insecure-skip-tls-verify"))
+    if insecure and authority:
+        raise BadKubeconfig(
+            f"{path}: the cluster of context {name!r} has both a certificate-authority and "
+            "insecure-skip-tls-verify: remove one"
+        )
     return Connection(
         server=server,
-        credentials=_credentials(user, cluster, path, clock),
-        authority=_data(cluster, "certificate-authority", path),
-        insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        credentials=_credentials(user, user_name, cluster, path, clock),
+        authority=authority,
+        insecure=insecure,
         tls_server_name=str(cluster.get("tls-server-name") or ""),
-        proxy=str(cluster.get("proxy-url") or ""),
+        proxy=_proxy(cluster, server, environment, path),
         compress=not cluster.get("disable-compression"),
         namespace=str(chosen.get("namespace") or "default"),
     )
@@ -82,37 +124,69 @@ def in_cluster(
     if not host or not all((directory / file).exists() for file in ("token", "ca.crt")):
         raise BadKubeconfig("not in a cluster: no service account is mounted here")
     namespace = directory / "namespace"
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Connection(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        credentials=TokenFile(directory / "token", clock),
+        server=server,
+        credentials=CredentialFiles(clock, token=directory / "token"),
         authority=(directory / "ca.crt").read_bytes(),
+        proxy=_proxy({}, server, environment, directory),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )
 
 
+def _proxy(cluster: dict[str, Any], server: str, environment: Mapping[str, str], path: Path) -> str:
+    proxy = str(cluster.get("proxy-url") or "") or proxy_for(server, environment)
+    if proxy and not proxy.startswith(("http://", "https://")):
+        raise BadKubeconfig(
+            f"{path}: the proxy {proxy} cannot be used: only http:// and https:// proxies can"
+        )
+    return proxy
+
+
 def _credentials(
-    user: dict[str, Any], cluster: dict[str, Any], path: Path, clock: Clock
+    user: dict[str, Any], name: str, cluster: dict[str, Any], path: Path, clock: Clock
 ) -> CredentialSource:
+    for unsupported in ("auth-provider", "as", "as-uid", "as-groups", "as-user-extra"):
+        if user.get(unsupported):
+            raise BadKubeconfig(f"{path}: user {name!r} has {unsupported}, which is not supported")
+    has_certificate = _is_given(user, "client-certificate")
+    has_key = _is_given(user, "client-key")
+    if has_certificate != has_key:
+        missing = "client-key" if has_certificate else "client-certificate"
+        raise BadKubeconfig(f"{path}: user {name!r} lacks {missing} or {missing}-data")
     if user.get("exec"):
         return ExecPlugin(_plugin(user["exec"], cluster, path), clock)
-    if user.get("tokenFile"):
-        return TokenFile(_relative(str(user["tokenFile"]), path), clock)
+    certificate, key = _source(user, "client-certificate", path), _source(user, "client-key", path)
+    if user.get("tokenFile") or isinstance(certificate, Path) or isinstance(key, Path):
+        token = _relative(str(user["tokenFile"]), path) if user.get("tokenFile") else None
+        return CredentialFiles(
+            clock, token=token or str(user.get("token") or ""), certificate=certificate, key=key
+        )
     authorization = ""
     if user.get("token"):
         authorization = f"Bearer {user['token']}"
     elif user.get("username"):
         pair = f"{user['username']}:{user.get('password') or ''}"
         authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
-    return FixedCredential(
-        Credential(
-            authorization,
-            _data(user, "client-certificate", path),
-            _data(user, "client-key", path),
-        )
-    )
+    return FixedCredential(Credential(authorization, certificate, key))
 
 
-def _plugin(section: dict[str, Any], cluster: dict[str, Any], path: Path) -> PluginCommand:
+def _is_given(user: dict[str, Any], name: str) -> bool:
+    return bool(user.get(name) or user.get(f"{name}-data"))
+
+
+def _source(user: dict[str, Any], name: str, path: Path) -> bytes | Path:
+    """Data that is given inline does not change; a file is read when it is needed. That it can
+    be read is asked for here, where the answer can name the field."""
+    data = _data(user, name, path)
+    if user.get(f"{name}-data") or not user.get(name):
+        return data
+    return _relative(str(user[name]), path)
+
+
+def _plugin(section: Any, cluster: dict[str, Any], path: Path) -> PluginCommand:
+    if not isinstance(section, dict):
+        raise BadKubeconfig(f"{path}: an exec user needs a command and an apiVersion")
     command = str(section.get("command") or "")
     api_version = str(section.get("apiVersion") or "")
     if not command or not api_version.startswith("client.authentication.k8s.io/"):
@@ -126,11 +200,14 @@ def _plugin(section: dict[str, Any], cluster: dict[str, Any], path: Path) -> Plu
             for name in ("server", "certificate-authority-data", "tls-server-name", "proxy-url")
             if cluster.get(name)
         }
+    variables = section.get("env") or ()
+    if not all(isinstance(e, dict) and {"name", "value"} <= e.keys() for e in variables):
+        raise BadKubeconfig(f"{path}: each env of an exec user needs a name and a value")
     return PluginCommand(
         command=command,
         api_version=api_version,
         arguments=tuple(map(str, section.get("args") or ())),
-        environment={str(e["name"]): str(e["value"]) for e in section.get("env") or ()},
+        environment={str(e["name"]): str(e["value"]) for e in variables},
         cluster=info,
         install_hint=str(section.get("installHint") or "").strip(),
     )
@@ -186,7 +263,7 @@ def _data(section: dict[str, Any], name: str, path: Path) -> bytes:
     try:
         return _relative(str(file), path).read_bytes()
     except OSError as error:
-        raise BadKubeconfig(f"{path}: {name}: {error}") from error
+        raise BadKubeconfig(f"{path}: {name}: {file}: {error.strerror}") from error
 
 
 def _relative(name: str, kubeconfig: Path) -> Path:

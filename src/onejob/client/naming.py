@@ -1,0 +1,69 @@
+"""Names that a client chooses for what it creates, as the server would for a `generateName`.
+
+A create whose answer is lost may or may not have been carried out. Under a name chosen here it
+can be read, and sent again: the server takes a name once.
+"""
+
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+#: The server's alphabet for generated names, which cannot spell words.
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_RANDOM_LENGTH: Final = 5
+_LONGEST_PREFIX: Final = 58
+
+_read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def with_chosen_name(document: bytes, rng: Random) -> tuple[bytes, str]:
+    """The document under a name made from its `generateName`. One that has a name, or nothing to
+    make one from, is returned as it is, with the name it has."""
+    members = _read_members(document)
+    if "metadata" not in members:
+        return document, ""
+    metadata: dict[str, Any] = dict(_read_members(members["metadata"]))
+    name = _text(metadata.get("name"))
+    prefix = _text(metadata.get("generateName"))
+    if name or not prefix:
+        return document, name
+    name = prefix[:_LONGEST_PREFIX] + "".join(rng.choices(_ALPHABET, k=_RANDOM_LENGTH))
+    metadata["name"] = name
+    named: dict[str, Any] = {**members, "metadata": metadata}
+    return msgspec.json.encode(named), name
+
+
+class _Owner(msgspec.Struct):
+    uid: str = ""
+    controller: bool = False
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    generate_name: str = ""
+    annotations: dict[str, str] = {}
+    owner_references: list[_Owner] = []
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta
+
+
+_read_named = msgspec.json.Decoder(_Named).decode
+
+
+def is_what_was_sent(found: bytes, sent: bytes) -> bool:
+    """Whether an object of the same name is the one that we asked for: made by the same prefix,
+    for the same owners, with the annotations that were sent."""
+    there, ours = _read_named(found).metadata, _read_named(sent).metadata
+    return (
+        (there.name, there.generate_name) == (ours.name, ours.generate_name)
+        and there.owner_references == ours.owner_references
+        and ours.annotations.items() <= there.annotations.items()
+    )
+
+
+def _text(raw: msgspec.Raw | None) -> str:
+    value = msgspec.json.decode(raw) if raw is not None else ""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,120 @@
+"""How fast a client may ask: a rate limit, and patience with a server in trouble."""
+
+import asyncio
+import heapq
+from itertools import count
+from random import Random
+from typing import Final, Protocol
+
+_FIRST_DELAY: Final = 0.05
+_LONGEST_DELAY: Final = 10.0
+
+
+class Pace(Protocol):
+    async def turn(self, batch: int) -> None:
+        """Wait until one more request may be sent. `batch` says of how many requests, which
+        are due at the same time, it is one."""
+
+
+class Unlimited:
+    async def turn(self, batch: int) -> None:
+        """Now."""
+
+
+class RateLimit:
+    """A token bucket: `burst` requests at once, then `qps` a second.
+
+    Who waits is served by when its whole batch could be done if it had all tokens. So the few
+    writes of a small Job go before the hundreds of a giant one, and the giant's wait is bounded:
+    only what comes within the time that its own batch takes can overtake it.
+    """
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._qps = qps
+        self._burst = max(1, burst)
+        self._tokens = float(self._burst)
+        self._counted_at: float | None = None
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def turn(self, batch: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._refill(loop.time())
+        if not self._waiting and self._tokens >= 1:
+            self._tokens -= 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        due = loop.time() + batch / self._qps
+        heapq.heappush(self._waiting, (due, next(self._numbers), turn))
+        self._set_timer(loop)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                # It was our turn, and we do not need it any more.
+                self._tokens += 1
+                self._serve(loop)
+            raise
+
+    def _refill(self, now: float) -> None:
+        if self._counted_at is not None:
+            gained = (now - self._counted_at) * self._qps
+            self._tokens = min(float(self._burst), self._tokens + gained)
+        self._counted_at = now
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is None:
+            missing = max(0.0, 1 - self._tokens)
+            self._timer = loop.call_later(missing / self._qps, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        self._serve(loop)
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._refill(loop.time())
+        # A timer may ring a moment early by the float arithmetic above.
+        while self._waiting and self._tokens >= 1 - 1e-9:
+            turn = heapq.heappop(self._waiting)[2]
+            if not turn.done():
+                self._tokens -= 1
+                turn.set_result(None)
+        if self._waiting:
+            self._set_timer(loop)
+
+
+def rate_limit(qps: float, burst: int) -> Pace:
+    """0 switches the limit off."""
+    return RateLimit(qps, burst) if qps > 0 else Unlimited()
+
+
+class Trouble:
+    """After failures of the server or of the way to it, requests wait before they are sent:
+    twice as long at each further failure, and each a little different, so that many clients do
+    not come back at the same moment. The first success ends it."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self.failures = 0
+        self._failed_at = 0.0
+
+    def delay(self) -> float:
+        if not self.failures:
+            return 0.0
+        longest = float(min(_FIRST_DELAY * 2 ** (self.failures - 1), _LONGEST_DELAY))
+        return longest * self._rng.uniform(0.5, 1.0)
+
+    def failed(self, sent_at: float, now: float) -> None:
+        """A request failed. Those under way at the same time fail together, and count once."""
+        if not self.failures or sent_at >= self._failed_at:
+            self.failures = min(self.failures + 1, 30)
+            self._failed_at = now
+
+    def succeeded(self) -> None:
+        self.failures = 0
+
+
+def retry_delay(attempt: int, rng: Random) -> float:
+    """How long to wait before a request is sent for the `attempt`th time again, from 0."""
+    return float(min(0.25 * 2**attempt, 5.0)) * rng.uniform(0.5, 1.0)

@@ -1,0 +1,58 @@
+"""Which proxy leads to a server, by the variables that all HTTP clients understand; pure."""
+
+from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
+from urllib.parse import urlsplit
+
+
+def proxy_for(server: str, environment: Mapping[str, str]) -> str:
+    """The URL of the proxy for a server, or "". As for Go's programs: loopback is never asked
+    for through a proxy, and lower and upper case names are the same."""
+    parts = urlsplit(server)
+    host = (parts.hostname or "").rstrip(".")
+    proxy = _variable(environment, f"{parts.scheme}_proxy")
+    if not proxy or _is_loopback(host):
+        return ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    for entry in _variable(environment, "no_proxy").split(","):
+        if _matches(entry.strip().lower(), host, port):
+            return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _variable(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name.upper(), "") or environment.get(name, "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _matches(entry: str, host: str, port: int) -> bool:
+    if not entry or entry == "*":
+        return bool(entry)
+    name, colon, wanted_port = entry.rpartition(":")
+    if colon and wanted_port.isdigit() and not (":" in name and not name.startswith("[")):
+        if int(wanted_port) != port:
+            return False
+        entry = name.strip("[]")
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return _matches_name(entry, host)
+    try:
+        return address in ip_network(entry, strict=False)
+    except ValueError:
+        return False
+
+
+def _matches_name(entry: str, host: str) -> bool:
+    """`example.com` stands for itself and all below it, `.example.com` only for those below."""
+    if entry.startswith("*."):
+        entry = entry[1:]
+    if entry.startswith("."):
+        return host.endswith(entry)
+    return host == entry or host.endswith(f".{entry}")

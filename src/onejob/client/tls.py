@@ -1,0 +1,36 @@
+"""Whom a connection trusts, and what it shows of itself."""
+
+import ssl
+import tempfile
+from pathlib import Path
+
+from onejob.client.answers import Untrusted
+from onejob.client.credentials import Credential
+from onejob.client.kubeconfig import Connection
+from onejob.wire.errors import Unauthorized
+
+
+def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContext:
+    try:
+        authority = connection.authority.decode() if connection.authority else None
+        context = ssl.create_default_context(cadata=authority)
+    except (ssl.SSLError, ValueError) as error:
+        raise Untrusted(
+            f"the certificate authority for {connection.server} is not a PEM certificate: {error}"
+        ) from error
+    if connection.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if credential.certificate:
+        # ssl reads certificates from files only.
+        with tempfile.TemporaryDirectory() as directory:
+            pem = Path(directory) / "client.pem"
+            pem.touch(mode=0o600)
+            pem.write_bytes(credential.certificate + b"\n" + credential.key)
+            try:
+                context.load_cert_chain(pem)
+            except ssl.SSLError as error:
+                raise Unauthorized(
+                    f"the client certificate and its key cannot be used: {error}"
+                ) from error
+    return context
