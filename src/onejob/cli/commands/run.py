@@ -20,6 +20,7 @@ from onejob.cli.options import (
 
 if TYPE_CHECKING:
     from onejob.cli.run.manifests import Manifest
+    from onejob.cli.run.params import Row
     from onejob.node.process.settings import PidNamespace
     from onejob.server import RuntimeName
 
@@ -29,6 +30,8 @@ Examples:
   onejob run -n batch ci/                     # into a namespace, which is created if need be
   onejob run -- ./train.py --epochs 3         # a Job without YAML
   onejob run --completions 8 --parallelism 4 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
+  onejob run --params grid.csv -- ./train.py --lr={lr}      # one Pod for each row of a table
+  onejob run --param lr=0.1,0.01 --param seed=1,2,3 -- ./train.py {lr} {seed}
   onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
   onejob run -o json job.yaml | jq .outcome   # for scripts
 \b
@@ -65,6 +68,18 @@ that of the only container."""
 )
 @click.option("--deadline", type=duration, metavar="DURATION", help="The Job's, e.g. 10m.")
 @click.option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="With -- COMMAND.")
+@click.option(
+    "--params",
+    default="",
+    metavar="FILE",
+    help="A .csv, .jsonl or .txt file: one Pod for each row, which the command names as {column}.",
+)
+@click.option(
+    "--param",
+    multiple=True,
+    metavar="NAME=V1,V2,...",
+    help="One Pod for each value; with several, for each combination.",
+)
 @click.option("--timeout", type=duration, metavar="DURATION", help="Of the whole run.")
 @click.option(
     "--keep-waiting",
@@ -164,7 +179,10 @@ def _manifests(
     if command_line is None:
         if not files:
             raise CommandError("nothing to run", "give a file, or -- and a command")
-        for option in ("name", "image", "completions", "parallelism", "retries", "deadline", "env"):
+        for option in (
+            "name", "image", "completions", "parallelism", "retries", "deadline", "env", "params",
+            "param",
+        ):  # fmt: skip
             if options[option] not in ("", None, ()):
                 raise CommandError(f"--{option} describes a command", "give one after --")
         return read_manifests(files)
@@ -174,24 +192,50 @@ def _manifests(
         raise CommandError("there is no command after --")
     from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
     from onejob.cli.run.manifests import Manifest, yaml_of
-    from onejob.wire.kinds import BY_RESOURCE
+    from onejob.wire.kinds import BY_KIND
 
     deadline = options["deadline"]
+    rows = _rows(options)
     document = job_document(
         CommandJob(
             command=command_line,
             name=options["name"],
             image=options["image"] or HOST_IMAGE,
-            completions=options["completions"],
-            parallelism=options["parallelism"],
-            indexed=options["indexed"],
+            completions=options["completions"] if rows is None else len(rows),
+            parallelism=_parallelism(options["parallelism"], rows),
+            indexed=options["indexed"] or rows is not None,
             retries=options["retries"] or 0,
             deadline_seconds=None if deadline is None else max(1, round(deadline)),
             env=options["env"],
         ),
         dict(os.environ),
     )
-    return [Manifest("command", 1, BY_RESOURCE["jobs.batch"], document, yaml_of(document))]
+    documents = [document]
+    if rows is not None:
+        from onejob.cli.run.params import add_parameters
+
+        documents.insert(0, add_parameters(document, rows, command_line))
+    return [
+        Manifest("command", number, BY_KIND[made["apiVersion"], made["kind"]], made, yaml_of(made))
+        for number, made in enumerate(documents, 1)
+    ]
+
+
+def _rows(options: dict[str, Any]) -> "list[Row] | None":
+    if not options["params"] and not options["param"]:
+        return None
+    if options["completions"] is not None:
+        raise CommandError("--completions is the number of rows", "leave it out with --params")
+    from onejob.cli.run.params import read_parameters
+
+    return read_parameters(options["params"], options["param"])
+
+
+def _parallelism(asked: int | None, rows: "list[Row] | None") -> int | None:
+    """A sweep runs as many at a time as there are processors, unless it is told otherwise."""
+    if asked is not None or rows is None:
+        return asked
+    return min(len(rows), len(os.sched_getaffinity(0)))
 
 
 def _print_documents(documents: list[dict[str, Any]], output: str | None) -> int:

@@ -29,6 +29,7 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
     """
     from onejob.cli.clients.base import get
     from onejob.cli.clients.nouns import one_noun
+    from onejob.cli.clients.pods import pods_of_job
     from onejob.cli.display.explaining import explain_job
     from onejob.clock import SystemClock
     from onejob.objects.meta import JOBS
@@ -38,7 +39,7 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
         raise CommandError(f"onejob why explains Jobs, not {noun.kind.plural}", "name job/NAME")
     api, namespace = where.holding(noun)
     job = get(api, noun.kind, namespace, noun.name)
-    pods = _pods(api, job)
+    pods = pods_of_job(api, job)
     answer = explain_job(job, pods, SystemClock().now(), node=_node(api, pods), ended=api.ended)
     print(answer.state)
     for title, texts in (
@@ -56,18 +57,6 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
     return 0
 
 
-def _pods(api: "Api", job: dict[str, Any]) -> list[dict[str, Any]]:
-    from onejob.cli.clients.base import list_all
-    from onejob.objects.meta import PODS
-    from onejob.wire.kinds import BY_RESOURCE
-
-    metadata = job["metadata"]
-    labels = job["spec"].get("selector", {}).get("matchLabels", {})
-    text = ",".join(f"{key}={value}" for key, value in labels.items())
-    pods = list_all(api, BY_RESOURCE[PODS], metadata["namespace"], labelSelector=text)
-    return [pod for pod in pods if metadata["uid"] in _owners(pod)]
-
-
 def _node(api: "Api", pods: list[dict[str, Any]]) -> "NodeView | None":
     """The only node there is; only asked for if there are Pods that have none."""
     from onejob.cli.clients.base import list_all
@@ -79,10 +68,6 @@ def _node(api: "Api", pods: list[dict[str, Any]]) -> "NodeView | None":
         return None
     nodes = list_all(api, BY_RESOURCE[NODES], "")
     return read_node(nodes[0]) if len(nodes) == 1 else None
-
-
-def _owners(pod: dict[str, Any]) -> list[str]:
-    return [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]
 
 
 def _last_words(api: "Api", namespace: str, pod: str, container: str) -> list[str]:

@@ -1,0 +1,85 @@
+"""`onejob results`: parameters, outcome and result of each index."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onejob.cli.errors import CommandError
+from onejob.cli.options import client_options, runs_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.base import Api
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob results job/train                      # a table
+  onejob results train -o csv > results.csv
+  onejob results train -o json | jq '.[] | select(.exitCode != 0)'
+  onejob results train -o joblog                # as GNU parallel writes it
+\b
+A program's result is what it writes to the file $ONEJOB_RESULT (set by onejob run --params; any
+container's termination message will do), up to 4096 bytes."""
+
+
+@click.command(epilog=_EPILOG, short_help="Show what each index of a Job came to")
+@click.argument("what", nargs=-1, metavar="job/NAME")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "csv", "json", "joblog"]),
+    default="table",
+    help="Another form.",
+)
+@click.option("--failed", is_flag=True, help="Only those that did not succeed.")
+@runs_option
+@client_options
+def command(what: tuple[str, ...], output: str, failed: bool, where: "Sources") -> int:
+    """Show what each index of a Job came to: its parameters, exit code, time and result."""
+    from onejob.cli.clients.base import get
+    from onejob.cli.clients.nouns import one_noun
+    from onejob.cli.clients.pods import pods_of_job
+    from onejob.cli.display.results import as_csv, as_joblog, as_json, as_table, collect
+    from onejob.cli.display.tables import render_table
+    from onejob.cli.display.terminal import terminal_of
+    from onejob.objects.meta import JOBS
+
+    noun = one_noun(what, default="job")
+    if noun.kind.resource != JOBS:
+        raise CommandError(f"{noun} has no results", "name job/NAME")
+    api, namespace = where.holding(noun)
+    job = get(api, noun.kind, namespace, noun.name)
+    results = collect(pods_of_job(api, job), _rows(api, job))
+    if failed:
+        results = [result for result in results if result.state != "Succeeded"]
+    match output:
+        case "csv":
+            sys.stdout.write(as_csv(results))
+        case "json":
+            sys.stdout.write(as_json(results))
+        case "joblog":
+            sys.stdout.write(as_joblog(results, noun.name))
+        case _:
+            headers, rows = as_table(results)
+            for line in render_table(headers, rows, terminal_of().width):
+                print(line)
+    return 0
+
+
+def _rows(api: "Api", job: dict[str, Any]) -> list[dict[str, str]]:
+    from onejob.cli.clients.base import get
+    from onejob.cli.run.params import PARAMS_ANNOTATION, rows_of
+    from onejob.wire.errors import NotFound
+    from onejob.wire.kinds import BY_RESOURCE
+
+    name = job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION)
+    if name is None:
+        return []
+    try:
+        return rows_of(get(api, BY_RESOURCE["configmaps"], job["metadata"]["namespace"], name))
+    except NotFound:
+        print(f"note: configmap/{name} with its parameters is gone", file=sys.stderr)
+    except ValueError:
+        print(f"note: configmap/{name} holds no rows of parameters", file=sys.stderr)
+    return []

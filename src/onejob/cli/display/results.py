@@ -1,0 +1,174 @@
+"""What each index of a Job came to: parameters, outcome and result, one row each."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from onejob.planning.names import INDEX_ANNOTATION
+
+Document = Mapping[str, Any]
+
+
+class Result(msgspec.Struct, frozen=True):
+    #: None for Jobs without indexes.
+    index: int | None
+    pod: str
+    #: Of the Pods of this index, this is the last one.
+    attempts: int
+    params: Mapping[str, str]
+    #: Pending, Running, Succeeded or Failed.
+    state: str
+    exit_code: int | None = None
+    signal: int | None = None
+    started: datetime | None = None
+    finished: datetime | None = None
+    #: What the program wrote to $ONEJOB_RESULT.
+    text: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        if self.started is None or self.finished is None:
+            return None
+        return max(0.0, (self.finished - self.started).total_seconds())
+
+    @property
+    def value(self) -> Any:
+        """The result as JSON, if that is what it is; else its text."""
+        try:
+            return msgspec.json.decode(self.text)
+        except msgspec.DecodeError:
+            return self.text.rstrip("\n")
+
+
+def collect(pods: Iterable[Document], rows: Sequence[Mapping[str, str]]) -> list[Result]:
+    """Of each index the last Pod; of a Job without indexes every Pod. In order."""
+    groups: dict[Any, list[Document]] = {}
+    for pod in sorted(pods, key=_age):
+        index = _index(pod)
+        groups.setdefault(pod["metadata"]["name"] if index is None else index, []).append(pod)
+    found = [_result(group, rows) for group in groups.values()]
+    return sorted(found, key=lambda result: (result.index or 0, result.started is None, result.pod))
+
+
+def _age(pod: Document) -> tuple[str, str]:
+    metadata = pod["metadata"]
+    return metadata.get("creationTimestamp", ""), metadata["name"]
+
+
+def _index(pod: Document) -> int | None:
+    text = pod["metadata"].get("annotations", {}).get(INDEX_ANNOTATION)
+    return int(text) if text is not None else None
+
+
+def _result(group: Sequence[Document], rows: Sequence[Mapping[str, str]]) -> Result:
+    # A success counts, whatever was tried beside it.
+    pod = next((pod for pod in group if _phase(pod) == "Succeeded"), group[-1])
+    index = _index(pod)
+    ended = _termination(pod)
+    code = ended.get("exitCode")
+    return Result(
+        index=index,
+        pod=pod["metadata"]["name"],
+        attempts=len(group),
+        params=rows[index] if index is not None and index < len(rows) else {},
+        state=_phase(pod),
+        exit_code=code,
+        signal=ended.get("signal"),
+        started=_time(ended, "startedAt"),
+        finished=_time(ended, "finishedAt"),
+        text=ended.get("message", ""),
+    )
+
+
+def _phase(pod: Document) -> str:
+    phase: str = pod.get("status", {}).get("phase", "Pending")
+    return phase
+
+
+def _termination(pod: Document) -> Document:
+    """How its container ended; of several, the first that failed, else the first with a result."""
+    ends: list[Document] = [
+        end
+        for report in pod.get("status", {}).get("containerStatuses", ())
+        if (end := report.get("state", {}).get("terminated"))
+    ]
+    failed = [end for end in ends if end.get("exitCode")]
+    telling = [end for end in ends if end.get("message")]
+    return next(iter((*failed, *telling, *ends)), {})
+
+
+def _time(end: Document, field: str) -> datetime | None:
+    text = end.get(field)
+    return datetime.fromisoformat(text) if text else None
+
+
+def as_table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows, for people and for CSV."""
+    names = list(dict.fromkeys(name for result in results for name in result.params))
+    headers = ["INDEX", *names, "STATE", "EXIT", "SECONDS", "TRIES", "RESULT"]
+    rows = [
+        [
+            "" if result.index is None else str(result.index),
+            *(result.params.get(name, "") for name in names),
+            result.state,
+            "" if result.exit_code is None else str(result.exit_code),
+            "" if result.seconds is None else f"{result.seconds:g}",
+            str(result.attempts),
+            result.text.rstrip("\n"),
+        ]
+        for result in results
+    ]
+    return headers, rows
+
+
+def as_csv(results: Sequence[Result]) -> str:
+    headers, rows = as_table(results)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([header.lower() if header.isupper() else header for header in headers])
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def as_json(results: Sequence[Result]) -> str:
+    documents = [
+        {
+            "index": result.index,
+            "params": result.params,
+            "state": result.state,
+            "exitCode": result.exit_code,
+            "startedAt": result.started,
+            "finishedAt": result.finished,
+            "attempts": result.attempts,
+            "pod": result.pod,
+            "result": result.value,
+        }
+        for result in results
+    ]
+    return msgspec.json.format(msgspec.json.encode(documents), indent=2).decode() + "\n"
+
+
+def as_joblog(results: Sequence[Result], command: str) -> str:
+    """As `parallel --joblog` writes it; bytes sent and received are not known."""
+    lines = ["Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand"]
+    for number, result in enumerate(results, 1):
+        if result.started is None or result.seconds is None:
+            continue
+        given = " ".join(f"{name}={value}" for name, value in result.params.items())
+        cells: tuple[object, ...] = (
+            number if result.index is None else result.index + 1,
+            ":",
+            f"{result.started.timestamp():.3f}",
+            f"{result.seconds:10.3f}",
+            0,
+            0,
+            result.exit_code,
+            result.signal or 0,
+            f"{given} {command}".strip(),
+        )
+        lines.append("\t".join(map(str, cells)))
+    return "\n".join(lines) + "\n"
