@@ -19,6 +19,7 @@ from onejob.client.base import Create, Delete, Selection
 from onejob.clock_watch import LOOK_EVERY_SECONDS
 from onejob.gates import parse_gates
 from onejob.node.agent.node_object import LEASES
+from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS, Key
 from onejob.planning.names import INDEX_ANNOTATION
@@ -46,8 +47,7 @@ class Scene:
         self.plane = await ControlPlane.start(
             Settings(
                 data_dir=self.folder,
-                runtime="simulated",
-                node_name="node",
+                node=NodeOptions(runtime="simulated", name="node"),
                 gates=parse_gates(gates),
             ),
             World(self.clock, Random(int(self.clock.monotonic())), LoopCommitter()),

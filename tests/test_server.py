@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from onejob.benchmarks.plane import a_job
+from onejob.node.options import NodeOptions
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
@@ -17,7 +18,7 @@ from onejob.virtual_time import run_virtual, virtual_clock
 @asynccontextmanager
 async def a_plane(folder: Path) -> AsyncIterator[ControlPlane]:
     plane = await ControlPlane.start(
-        Settings(folder, runtime="simulated"),
+        Settings(folder, NodeOptions(runtime="simulated")),
         World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
     )
     try:

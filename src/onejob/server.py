@@ -7,11 +7,11 @@ HTTPS server in front of one.
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 from onejob.api.damage import is_readable
 from onejob.api.service import Service
@@ -42,26 +42,18 @@ from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.node.agent.agent import NodeAgent
-from onejob.node.agent.capacity import BOUNDLESS, machine_capacity, read_amounts
-from onejob.node.images import Images
-from onejob.node.process.runtime import ProcessRuntime
-from onejob.node.process.settings import PidNamespace, ProcessSettings
-from onejob.node.runtime import Runtime, RuntimeUnavailable
+from onejob.node.agent.capacity import read_amounts
+from onejob.node.options import NodeOptions
+from onejob.node.runtime import RuntimeUnavailable
+from onejob.node.runtimes import RUNTIMES
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, NodeContext
-from onejob.node.simulated import SimulatedRuntime
 from onejob.planning.job.settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
-from onejob.planning.pod.placement import Amounts
 from onejob.planning.pod.security import Means
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
 from onejob.trusted_paths import make_trusted_folder, require_own_files
 from onejob.wire.requests import WriteOptions
-
-#: What Pods get of the server's environment; the manifest's own variables come on top.
-INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")
-
-RuntimeName = Literal["process", "podman", "simulated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +62,14 @@ class Settings:
 
     #: Where this control plane keeps its state: database, logs, certificates, supervisor.
     data_dir: Path
-    runtime: RuntimeName = "process"
+    node: NodeOptions = field(default_factory=NodeOptions)
     gates: FeatureGates = field(default_factory=FeatureGates)
-    #: Resource name -> quantity; empty means what the machine has.
-    capacity: Mapping[str, str] = field(default_factory=dict)
-    #: Names of variables of the server's environment that Pods get too.
-    pass_env: tuple[str, ...] = ()
-    #: Where containers without workingDir start; None means a scratch directory per Pod.
-    working_dir: Path | None = None
-    #: Image (or prefix) -> command that stands in for it in the process runtime.
-    image_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: The podman runtime's engine, as a command line, and what each of its `run`s is given.
-    engine: tuple[str, ...] = ("podman",)
-    engine_options: tuple[str, ...] = ()
-    #: Whether Pods end when this process does (`run`) or outlive it (`serve`).
-    pods_end_with_us: bool = False
     #: How many failed Pods a Job keeps where it does not say; None means all.
     default_failed_pods_limit: int | None = None
     #: What Pods carry until they are counted; both names are understood whichever is written.
     tracking_finalizer: str = TRACKING
     #: For schedules of CronJobs that name no time zone.
     local_zone: str = "UTC"
-    #: "" means the machine's host name.
-    node_name: str = ""
-    #: Pods may read this host's files, but not change them.
-    host_read_only: bool = False
-    #: Folders that they may change all the same.
-    writable: tuple[str, ...] = ()
-    #: What they then do not see; None for the data dir alone.
-    hidden: Path | None = None
-    #: Whether containers that are processes get PID namespaces; "auto": if they outlive us and we
-    #: are root, where the machine allows it.
-    pid_namespace: PidNamespace = "auto"
     #: Names of the controllers that run: see `controllers/selection.py`.
     controllers: Set[str] = ALL
     #: Whether Pods run here. Without a node, others bind Pods and report on them.
@@ -130,13 +98,14 @@ class ControlPlane:
         self.clock = world.clock
         self.store = store
         self.metrics = Metrics()
+        traits = RUNTIMES[settings.node.runtime].traits
         self.service = Service(
             store,
             clock=world.clock,
             rng=world.rng,
             gates=settings.gates,
             tracking=settings.tracking_finalizer,
-            means=Means(engine=settings.runtime != "process", root=os.geteuid() == 0),
+            means=Means(engine=traits.uses_images, root=os.geteuid() == 0),
         )
         #: The trusted in-process client.
         self.client = LocalClient(self.service)
@@ -167,8 +136,9 @@ class ControlPlane:
 
     def _make_node(self, world: World) -> NodeAgent:
         settings = self.settings
-        node_name = settings.node_name or socket.gethostname().lower()
-        capacity = _capacity(settings)
+        options, kind = settings.node, RUNTIMES[settings.node.runtime]
+        node_name = options.name or socket.gethostname().lower()
+        capacity = {**kind.capacity(), **read_amounts(options.capacity)}
         services = self.informers.services.cache
         context = NodeContext(
             node_name, "127.0.0.1", capacity, lambda name: tuple(services.find("namespace", name))
@@ -176,7 +146,7 @@ class ControlPlane:
         node = NodeAgent(
             self.client,
             self.informers.pods,
-            _runtime(settings, world.clock, context),
+            kind.make(options, settings.data_dir, world.clock, context),
             node_name=node_name,
             clock=world.clock,
             rng=world.rng,
@@ -305,10 +275,10 @@ class ControlPlane:
         Pods that end with us do not end by themselves: controllers that saw it would count them
         as failures and replace them, so these leave first."""
         self._stopping = True
-        if self.settings.pods_end_with_us:
+        if self.settings.node.pods_end_with_us:
             await _cancel(self._controller_tasks)
         if self._node is not None:
-            await self._node.stop(end_pods=self.settings.pods_end_with_us)
+            await self._node.stop(end_pods=self.settings.node.pods_end_with_us)
         await _cancel([*self._controller_tasks, *self._recorder_tasks])
         await self.informers.stop()
         await self.store.close()
@@ -325,55 +295,3 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _capacity(settings: Settings) -> Amounts:
-    if settings.runtime == "simulated":
-        return {**BOUNDLESS, **read_amounts(settings.capacity)}
-    return {**machine_capacity(), **read_amounts(settings.capacity)}
-
-
-def _runtime(settings: Settings, clock: Clock, node: NodeContext) -> Runtime:
-    if settings.runtime == "simulated":
-        return SimulatedRuntime(clock)
-    if settings.runtime == "podman":
-        # Few have it, and all others would wait for its import.
-        from onejob.node.podman.runtime import PodmanRuntime, PodmanSettings
-
-        return PodmanRuntime(
-            settings.data_dir,
-            clock,
-            PodmanSettings(
-                node,
-                # An image brings its own PATH and the like.
-                _variables(settings.pass_env),
-                settings.engine,
-                settings.engine_options,
-                end_with_owner=settings.pods_end_with_us,
-            ),
-        )
-    return ProcessRuntime(
-        settings.data_dir,
-        clock,
-        ProcessSettings(
-            node,
-            _variables((*INHERITED_VARIABLES, *settings.pass_env)),
-            Images(settings.image_map),
-            working_dir=settings.working_dir,
-            end_with_owner=settings.pods_end_with_us,
-            host_read_only=settings.host_read_only,
-            writable=settings.writable,
-            hidden=settings.hidden,
-            pid_namespace=_pid_namespace(settings),
-        ),
-    )
-
-
-def _pid_namespace(settings: Settings) -> PidNamespace:
-    if settings.pid_namespace == "auto" and (settings.pods_end_with_us or os.geteuid() != 0):
-        return "off"
-    return settings.pid_namespace
-
-
-def _variables(names: tuple[str, ...]) -> dict[str, str]:
-    return {name: os.environ[name] for name in names if name in os.environ}

@@ -21,6 +21,7 @@ from onejob.cli.clients.log_reading import LogQuery, containers_of
 from onejob.cli.clients.nouns import Noun, kind_named
 from onejob.clock import SystemClock
 from onejob.https_server import HttpsServer
+from onejob.node.options import NodeOptions
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.server import Settings
 from onejob.wire.kinds import BY_KIND, BY_RESOURCE
@@ -40,7 +41,7 @@ class OnejobServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onejob", daemon=True)
         self._thread.start()
-        settings = Settings(folder / "server", runtime, pods_end_with_us=True)
+        settings = Settings(folder / "server", NodeOptions(runtime=runtime, pods_end_with_us=True))
         self._server = self._do(
             HttpsServer.start(settings, host="127.0.0.1", port=0, kubeconfig=self.kubeconfig)
         )

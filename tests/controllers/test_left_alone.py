@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from onejob.client.base import Client, Create, Delete
+from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION, EXIT_CODE
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NAMESPACES, PODS, Key
 from onejob.server import ControlPlane, Settings, World
@@ -81,7 +82,7 @@ def test_real_pods_that_are_gone_leave_no_files(tmp_path: Path) -> None:
         return {path.name for path in pods.iterdir()} - {"scratch"}
 
     async def main() -> None:
-        settings = Settings(tmp_path, node_name="node", pods_end_with_us=True)
+        settings = Settings(tmp_path, NodeOptions(name="node", pods_end_with_us=True))
         plane = await ControlPlane.start(settings)
         try:
             for number in range(3):
@@ -108,7 +109,7 @@ def grown(before: Holdings, after: Holdings) -> dict[str, tuple[int, int]]:
 @asynccontextmanager
 async def a_plane(folder: Path) -> AsyncIterator[ControlPlane]:
     plane = await ControlPlane.start(
-        Settings(folder, runtime="simulated", node_name="node"),
+        Settings(folder, NodeOptions(runtime="simulated", name="node")),
         World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter(0.001)),
     )
     try:

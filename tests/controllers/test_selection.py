@@ -19,6 +19,7 @@ from onejob.controllers.selection import (
     UnknownController,
     select_controllers,
 )
+from onejob.node.options import NodeOptions
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
@@ -62,7 +63,7 @@ def _after_a_minute(folder: Path, resource: str, **settings: Any) -> list[dict[s
 
     async def main() -> list[dict[str, Any]]:
         plane = await ControlPlane.start(
-            Settings(folder, runtime="simulated", **settings),
+            Settings(folder, NodeOptions(runtime="simulated"), **settings),
             World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
         )
         try:

@@ -12,6 +12,7 @@ import msgspec
 
 from onejob.client.base import Create, Selection
 from onejob.gates import parse_gates
+from onejob.node.options import NodeOptions
 from onejob.objects.meta import EVENTS, JOBS, Key
 from onejob.objects.pod import Pod
 from onejob.server import ControlPlane, Settings, World
@@ -65,9 +66,8 @@ async def a_plane(folder: Path, gates: str = "", **settings: Any) -> AsyncIterat
     plane = await ControlPlane.start(
         Settings(
             data_dir=folder,
-            runtime="simulated",
+            node=NodeOptions(runtime="simulated", name="node"),
             gates=parse_gates(gates),
-            node_name="node",
             **settings,
         ),
         World(virtual_clock(), Random(_seed()), LoopCommitter()),

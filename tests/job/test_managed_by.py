@@ -19,6 +19,7 @@ from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
 from onejob.https_server import HttpsServer
+from onejob.node.options import NodeOptions
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.objects.pod import read_pod
@@ -37,7 +38,7 @@ END = "2026-01-01T00:01:00Z"
 async def a_client(folder: Path) -> AsyncIterator[tuple[HttpsServer, HttpClient]]:
     """Of a whole server whose Pods end at once."""
     server = await HttpsServer.start(
-        Settings(data_dir=folder / "data", runtime="simulated", node_name="node"),
+        Settings(folder / "data", NodeOptions(runtime="simulated", name="node")),
         host="127.0.0.1",
         port=0,
         kubeconfig=folder / "kubeconfig",

@@ -21,6 +21,7 @@ from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.images import Images
+from onejob.node.options import NodeOptions
 from onejob.node.process.runtime import ProcessRuntime
 from onejob.node.process.settings import ProcessSettings
 from onejob.node.runtime import Runtime
@@ -89,12 +90,17 @@ async def an_api(
         await store.close()
 
 
-def process_runtime(path: Path, **settings: Any) -> ProcessRuntime:
+def process_runtime(
+    path: Path, *, images: Images | None = None, isolation: bool | None = None, **settings: Any
+) -> ProcessRuntime:
+    """`settings` are fields of NodeOptions."""
     base_env = {"PATH": os.environ["PATH"], "HOME": "/nowhere"}
     chosen = ProcessSettings(
         NodeContext(NODE, "127.0.0.1", ROOM),
         base_env,
-        **{"images": Images(), **settings},
+        NodeOptions(**{"pid_namespace": "off", **settings}),
+        images or Images(),
+        isolation=isolation,
     )
     return ProcessRuntime(path, SystemClock(), chosen)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from onejob.benchmarks.plane import a_job, job_key
+from onejob.node.options import NodeOptions
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import PODS
 from onejob.objects.pod import read_pod
@@ -21,10 +22,10 @@ from tests.client.test_ahead import FailingCommitter
 
 @asynccontextmanager
 async def a_plane(
-    folder: Path, committer: Committer, **settings: Any
+    folder: Path, committer: Committer, **options: Any
 ) -> AsyncIterator[ControlPlane]:
     plane = await ControlPlane.start(
-        Settings(folder, runtime="simulated", node_name="node", **settings),
+        Settings(folder, NodeOptions(runtime="simulated", name="node", **options)),
         World(clock=virtual_clock(), rng=Random(1), committer=committer),
     )
     try:

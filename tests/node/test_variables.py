@@ -9,6 +9,7 @@ import pytest
 
 from onejob.client.base import Create
 from onejob.node.images import Shell, find_shell
+from onejob.node.options import NodeOptions
 from onejob.node.setup.service_variables import service_variables
 from onejob.objects.meta import PODS, SERVICES, Key
 from onejob.objects.service import read_service
@@ -72,7 +73,7 @@ def test_pods_hear_of_the_services_of_their_namespace_unless_they_do_not_want_to
     pod = with_spec(pod, enableServiceLinks=wanted)
 
     async def main() -> str:
-        plane = await ControlPlane.start(Settings(tmp_path, pods_end_with_us=True))
+        plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(pods_end_with_us=True)))
         try:
             client = plane.client
             for namespace, name in (("default", "here"), ("kube-system", "there")):

@@ -16,9 +16,10 @@ from onejob import own_process
 from onejob.benchmarks.counting import CountingCommitter, operations
 from onejob.client.base import Client, Create, Selection
 from onejob.clock import Clock, SystemClock
+from onejob.node.options import NodeOptions, RuntimeName
 from onejob.node.simulated import DURATION
 from onejob.objects.meta import JOBS, Key
-from onejob.server import ControlPlane, RuntimeName, Settings, World
+from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import ThreadCommitter
 
 NAMESPACE = "default"
@@ -44,13 +45,14 @@ async def a_plane(
     runtime: RuntimeName = "simulated",
     folder: Path | None = None,
     clock: Clock | None = None,
-    **settings: Any,
+    pods_end_with_us: bool = False,
 ) -> AsyncIterator[MeasuredPlane]:
     """Started, and stopped at the end. Without a folder the state is thrown away."""
+    node = NodeOptions(runtime=runtime, pods_end_with_us=pods_end_with_us)
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
         committer = CountingCommitter(ThreadCommitter())
         plane = await ControlPlane.start(
-            Settings(folder or Path(scratch), runtime=runtime, **settings),
+            Settings(folder or Path(scratch), node),
             World(clock=clock or SystemClock(), committer=committer),
         )
         committer.revision = lambda: plane.store.revision

@@ -3,13 +3,13 @@
 import functools
 import os
 import shlex
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
 from onejob.cli.errors import CommandError
+from onejob.node.options import NodeOptions, PidNamespace, RuntimeName
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,82 +35,144 @@ def data_dir_option(function: F) -> F:
     )(function)
 
 
+_NODE_OPTIONS = (
+    click.option(
+        "--runtime",
+        type=click.Choice(get_args(RuntimeName)),
+        default="process",
+        show_default=True,
+        help="What a container is: a process, a container, or nothing at all.",
+    ),
+    click.option(
+        "--pass-env",
+        multiple=True,
+        metavar="NAME",
+        help="Give Pods this variable of our environment too.",
+    ),
+    click.option(
+        "--image-map",
+        multiple=True,
+        metavar="IMAGE=COMMAND",
+        help="What stands in for an image whose container names no command.",
+    ),
+    click.option(
+        "--capacity",
+        default="",
+        metavar="NAME=AMOUNT,...",
+        help="What this node has to give, e.g. cpu=4,memory=8Gi,example.com/gpu=2. "
+        "[default: what the machine has]",
+    ),
+    click.option(
+        "--engine",
+        default="podman",
+        envvar="ONEJOB_ENGINE",
+        metavar="COMMAND",
+        show_default=True,
+        help="The container engine of --runtime podman; docker will do too.",
+    ),
+    click.option(
+        "--engine-option",
+        multiple=True,
+        envvar="ONEJOB_ENGINE_OPTIONS",
+        metavar="OPTION",
+        help="Of the engine's run command, for every container, e.g. --network=host.",
+    ),
+    click.option(
+        "--host-fs",
+        type=click.Choice(["rw", "ro"]),
+        default="rw",
+        help="Whether processes may change this host's files.",
+    ),
+    click.option(
+        "--writable",
+        multiple=True,
+        metavar="PATH",
+        help="With --host-fs ro: a folder, file or device that is excepted.",
+    ),
+    click.option(
+        "--pid-namespace",
+        type=click.Choice(get_args(PidNamespace)),
+        default="auto",
+        show_default=True,
+        help="Whether processes see and signal only those of their own container; "
+        "auto: on under serve as root, where the machine can.",
+    ),
+)
+
+
 def node_options(function: F) -> F:
-    """How Pods run on this machine."""
-    for option in reversed(
-        [
-            click.option(
-                "--runtime",
-                type=click.Choice(["process", "podman", "simulated"]),
-                default="process",
-                show_default=True,
-                help="What a container is: a process, a container, or nothing at all.",
-            ),
-            click.option(
-                "--pass-env",
-                multiple=True,
-                metavar="NAME",
-                help="Give Pods this variable of our environment too.",
-            ),
-            click.option(
-                "--image-map",
-                multiple=True,
-                metavar="IMAGE=COMMAND",
-                help="What stands in for an image whose container names no command.",
-            ),
-            click.option(
-                "--capacity",
-                default="",
-                metavar="NAME=AMOUNT,...",
-                help="What this node has to give, e.g. cpu=4,memory=8Gi,example.com/gpu=2. "
-                "[default: what the machine has]",
-            ),
-            click.option(
-                "--engine",
-                default="podman",
-                envvar="ONEJOB_ENGINE",
-                metavar="COMMAND",
-                show_default=True,
-                help="The container engine of --runtime podman; docker will do too.",
-            ),
-            click.option(
-                "--engine-option",
-                multiple=True,
-                envvar="ONEJOB_ENGINE_OPTIONS",
-                metavar="OPTION",
-                help="Of the engine's run command, for every container, e.g. --network=host.",
-            ),
-            click.option(
-                "--host-fs",
-                type=click.Choice(["rw", "ro"]),
-                default="rw",
-                help="Whether processes may change this host's files.",
-            ),
-            click.option(
-                "--writable",
-                multiple=True,
-                metavar="PATH",
-                help="With --host-fs ro: a folder, file or device that is excepted.",
-            ),
-            click.option(
-                "--pid-namespace",
-                type=click.Choice(["auto", "on", "off"]),
-                default="auto",
-                show_default=True,
-                help="Whether processes see and signal only those of their own container; "
-                "auto: on under serve as root, where the machine can.",
-            ),
-            click.option(
-                "--default-failed-pods-limit",
-                type=click.IntRange(0),
-                metavar="N",
-                help="Failed Pods kept of Jobs that do not say. [default: all]",
-            ),
-            click.option(
-                "--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features."
-            ),
-        ]
-    ):
+    """How Pods run on this machine; the command gets it as `node: NodeOptions`."""
+
+    @functools.wraps(function)
+    def with_node(
+        *arguments: Any,
+        runtime: RuntimeName,
+        pass_env: tuple[str, ...],
+        image_map: tuple[str, ...],
+        capacity: str,
+        engine: str,
+        engine_option: tuple[str, ...],
+        host_fs: str,
+        writable: tuple[str, ...],
+        pid_namespace: PidNamespace,
+        **options: Any,
+    ) -> Any:
+        node = NodeOptions(
+            runtime=runtime,
+            pass_env=pass_env,
+            image_map=parse_image_map(image_map),
+            capacity=parse_capacity(capacity),
+            engine=parse_engine(engine),
+            engine_options=engine_option,
+            host_read_only=host_fs == "ro",
+            writable=parse_writable(writable, host_fs, pid_namespace),
+            pid_namespace=pid_namespace,
+        )
+        return function(*arguments, node=node, **options)
+
+    wrapped: F = _with_options(with_node, _NODE_OPTIONS)
+    return wrapped
+
+
+_CONTROLLER_OPTIONS = (
+    click.option(
+        "--default-failed-pods-limit",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Failed Pods kept of Jobs that do not say. [default: all]",
+    ),
+    click.option("--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features."),
+)
+
+
+def controller_options(function: F) -> F:
+    """How Jobs are run; the command gets `gates: FeatureGates` and `default_failed_pods_limit`."""
+
+    @functools.wraps(function)
+    def with_gates(*arguments: Any, feature_gates: str, **options: Any) -> Any:
+        from onejob.gates import UnknownGate, parse_gates
+
+        try:
+            gates = parse_gates(feature_gates)
+        except UnknownGate as error:
+            raise CommandError(str(error)) from None
+        return function(*arguments, gates=gates, **options)
+
+    wrapped: F = _with_options(with_gates, _CONTROLLER_OPTIONS)
+    return wrapped
+
+
+def require_runtime(node: NodeOptions) -> None:
+    """Raises CommandError if this machine lacks what the runtime needs."""
+    from onejob.node.runtimes import RUNTIMES
+
+    if problem := RUNTIMES[node.runtime].problem(node):
+        raise CommandError(problem)
+
+
+def _with_options(function: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
+    """With these options, in this order in the help."""
+    for option in reversed(options):
         function = option(function)
     return function
 
@@ -129,18 +191,13 @@ def parse_writable(paths: Sequence[str], host_fs: str, pid_namespace: str) -> tu
     return tuple(os.path.realpath(path) for path in paths)
 
 
-def parse_engine(text: str, runtime: str) -> tuple[str, ...]:
-    """The engine's command line; it must be there if it will be needed."""
+def parse_engine(text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise CommandError(f"--engine {text}: {error}") from None
     if not words:
         raise CommandError("--engine: expected a command")
-    if runtime == "podman" and shutil.which(words[0]) is None:
-        from onejob.node.podman.engine import not_installed
-
-        raise CommandError(not_installed(words[0]))
     return words
 
 
@@ -195,16 +252,19 @@ def client_options(function: F) -> F:
         finally:
             where.close()
 
-    decorated: Any = with_sources
-    for option in (
-        click.option(
-            "-n", "--namespace", metavar="NAME", help="[default: the server's, or any among runs]"
+    wrapped: F = _with_options(
+        with_sources,
+        (
+            data_dir_option,
+            click.option("--kubeconfig", metavar="FILE", help="Instead of the data dir's server."),
+            click.option(
+                "-n",
+                "--namespace",
+                metavar="NAME",
+                help="[default: the server's, or any among runs]",
+            ),
         ),
-        click.option("--kubeconfig", metavar="FILE", help="Instead of the data dir's server."),
-        data_dir_option,
-    ):
-        decorated = option(decorated)
-    wrapped: F = decorated
+    )
     return wrapped
 
 

@@ -93,11 +93,25 @@ class Inheritance:
     rebooted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RuntimeTraits:
+    """In what runtimes differ beyond how they carry out requests. Nobody asks for their names."""
+
+    #: Programs really run: they write output, have lifecycle hooks, and can be lost.
+    runs_programs: bool = True
+    #: Each status of a Pod is written, also one that the next has overtaken: what a Pod goes
+    #: through is all that this runtime has to show.
+    every_status: bool = False
+    #: Containers come from images, and whoever made them of these sees to their rights.
+    uses_images: bool = False
+    #: Containers are processes of this host: they see its files, and are children of ours.
+    on_host: bool = False
+
+
 class Runtime(Protocol):
     #: The scheme of container ids, and what the node calls its runtime.
     name: str
-    #: Nothing really runs, so every step is told: none may be skipped for speed.
-    simulated: bool
+    traits: RuntimeTraits
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
         """Begin, and tell what is known of an earlier life."""
@@ -121,6 +135,9 @@ class Runtime(Protocol):
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         """What the attempt wrote, as `options` ask."""
+
+    def is_silent(self, ref: AttemptRef) -> bool:
+        """Whether the attempt is known to have written nothing yet."""
 
     def running(self, ref: AttemptRef) -> bool: ...
 

@@ -20,6 +20,7 @@ from onejob.node.runtime import (
     Fetch,
     Inheritance,
     RuntimeEvent,
+    RuntimeTraits,
     Started,
 )
 from onejob.objects.pod_spec import Container, NodePod
@@ -38,7 +39,7 @@ _SIGTERM = 15
 
 class SimulatedRuntime:
     name = "simulated"
-    simulated = True
+    traits = RuntimeTraits(runs_programs=False, every_status=True, uses_images=True)
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -86,6 +87,9 @@ class SimulatedRuntime:
     async def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         return
         yield b""
+
+    def is_silent(self, ref: AttemptRef) -> bool:
+        return False
 
     def running(self, ref: AttemptRef) -> bool:
         return ref in self._running

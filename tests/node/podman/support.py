@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from onejob.clock import SystemClock
+from onejob.node.options import NodeOptions
 from onejob.node.podman.records import DATA_DIR
 from onejob.node.podman.runtime import PodmanRuntime, PodmanSettings
 from onejob.node.setup.environment import NodeContext
@@ -75,11 +76,8 @@ def containers_of(path: Path) -> list[str]:
 
 
 def podman_runtime(path: Path, **settings: Any) -> PodmanRuntime:
-    chosen = PodmanSettings(
-        NodeContext(NODE, "127.0.0.1", ROOM),
-        engine_options=OPTIONS,
-        **{"engine": ENGINE, **settings},
-    )
+    options = {"engine": ENGINE, "engine_options": OPTIONS, **settings}
+    chosen = PodmanSettings(NodeContext(NODE, "127.0.0.1", ROOM), NodeOptions(**options))
     return PodmanRuntime(path, SystemClock(), chosen)
 
 

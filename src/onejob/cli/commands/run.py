@@ -10,19 +10,17 @@ from onejob.cli.display.durations import duration
 from onejob.cli.errors import CommandError
 from onejob.cli.options import (
     CommandAfterDashes,
+    controller_options,
     data_dir_option,
     node_options,
-    parse_capacity,
-    parse_engine,
-    parse_image_map,
-    parse_writable,
+    require_runtime,
 )
 
 if TYPE_CHECKING:
     from onejob.cli.run.manifests import Manifest
     from onejob.cli.run.params import Row
-    from onejob.node.process.settings import PidNamespace
-    from onejob.server import RuntimeName
+    from onejob.gates import FeatureGates
+    from onejob.node.options import NodeOptions
 
 _EPILOG = """\b
 Examples:
@@ -97,6 +95,7 @@ that of the only container."""
     help="Check all files, print what would be created (-o yaml or json), start nothing.",
 )
 @node_options
+@controller_options
 @data_dir_option
 def command(
     files: tuple[str, ...],
@@ -105,17 +104,9 @@ def command(
     timeout: float | None,
     output: str | None,
     dry_run: str | None,
-    runtime: "RuntimeName",
-    pass_env: tuple[str, ...],
-    image_map: tuple[str, ...],
-    capacity: str,
-    engine: str,
-    engine_option: tuple[str, ...],
-    host_fs: str,
-    writable: tuple[str, ...],
-    pid_namespace: "PidNamespace",
+    node: "NodeOptions",
+    gates: "FeatureGates",
     default_failed_pods_limit: int | None,
-    feature_gates: str,
     data_dir: str | None,
     **options: Any,
 ) -> int:
@@ -127,14 +118,9 @@ def command(
     """
     from onejob.cli.run.plan import plan_run
     from onejob.clock import SystemClock
-    from onejob.gates import UnknownGate, parse_gates
 
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be more than nothing")
-    try:
-        gates = parse_gates(feature_gates)
-    except UnknownGate as error:
-        raise CommandError(str(error)) from None
     manifests = _manifests(files, after_dashes, options)
     now = SystemClock().now()
     plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None)
@@ -142,6 +128,7 @@ def command(
         for notice in plan.notices:
             print(f"note: {notice}", file=sys.stderr)
         return _print_documents([item.document for item in plan.objects], output)
+    require_runtime(node)
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.session import SessionOptions, run_session
 
@@ -149,16 +136,8 @@ def command(
         plan,
         SessionOptions(
             data_dir=None if options["ephemeral"] else find_data_dir(data_dir),
-            runtime=runtime,
+            node=node,
             gates=gates,
-            pass_env=pass_env,
-            image_map=parse_image_map(image_map),
-            capacity=parse_capacity(capacity),
-            engine=parse_engine(engine, runtime),
-            engine_options=engine_option,
-            host_read_only=host_fs == "ro",
-            writable=parse_writable(writable, host_fs, pid_namespace),
-            pid_namespace=pid_namespace,
             default_failed_pods_limit=default_failed_pods_limit,
             timeout_seconds=timeout,
             keep_waiting=options["keep_waiting"],

@@ -7,21 +7,20 @@ import click
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import (
+    controller_options,
     data_dir_option,
     node_options,
-    parse_capacity,
-    parse_engine,
-    parse_image_map,
     parse_listen,
-    parse_writable,
+    require_runtime,
 )
 from onejob.planning.names import TRACKING_NAMES
 
 if TYPE_CHECKING:
     from onejob.cli.places import DataDir
+    from onejob.gates import FeatureGates
     from onejob.https_server import HttpsServer
-    from onejob.node.process.settings import PidNamespace
-    from onejob.server import RuntimeName, Settings
+    from onejob.node.options import NodeOptions
+    from onejob.server import Settings
 
 _EPILOG = """\b
 Examples:
@@ -57,6 +56,7 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
 )
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 @node_options
+@controller_options
 @data_dir_option
 def command(
     listen: str,
@@ -65,33 +65,24 @@ def command(
     controllers: str,
     no_node: bool,
     verbose: int,
-    runtime: "RuntimeName",
-    pass_env: tuple[str, ...],
-    image_map: tuple[str, ...],
-    capacity: str,
-    engine: str,
-    engine_option: tuple[str, ...],
-    host_fs: str,
-    writable: tuple[str, ...],
-    pid_namespace: "PidNamespace",
-    feature_gates: str,
+    node: "NodeOptions",
+    gates: "FeatureGates",
     data_dir: str | None,
 ) -> int:
     """Serve the Kubernetes API over TLS, run Jobs and CronJobs, keep everything.
 
     An admin kubeconfig for kubectl and other clients is written to the data dir.
     """
+    from dataclasses import replace
+
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.clock import local_zone
     from onejob.controllers.selection import UnknownController, select_controllers
-    from onejob.gates import UnknownGate, parse_gates
     from onejob.server import Settings
 
     host, port = parse_listen(listen)
-    try:
-        gates = parse_gates(feature_gates)
-    except UnknownGate as error:
-        raise CommandError(str(error)) from None
+    if not no_node:
+        require_runtime(node)
     try:
         chosen = select_controllers(controllers)
     except UnknownController as error:
@@ -101,19 +92,10 @@ def command(
     _log_to_stderr(verbose)
     settings = Settings(
         data_dir=place.server,
-        runtime=runtime,
+        node=replace(node, hidden=place.path),
         gates=gates,
-        pass_env=pass_env,
-        image_map=parse_image_map(image_map),
-        capacity=parse_capacity(capacity),
-        engine=parse_engine(engine, runtime),
-        engine_options=engine_option,
         default_failed_pods_limit=default_failed_pods_limit,
         tracking_finalizer=tracking_finalizer_name,
-        host_read_only=host_fs == "ro",
-        hidden=place.path,
-        writable=parse_writable(writable, host_fs, pid_namespace),
-        pid_namespace=pid_namespace,
         local_zone=local_zone(),
         controllers=chosen,
         with_node=not no_node,
@@ -201,8 +183,8 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
     from onejob import __version__
     from onejob.api.schema.schema import load_schema
 
-    on_host = settings.with_node and settings.runtime == "process"
-    if os.geteuid() == 0 and on_host and not settings.host_read_only:
+    on_host = settings.with_node and server.plane.node.runtime.traits.on_host
+    if os.geteuid() == 0 and on_host and not settings.node.host_read_only:
         print(
             "note: running as root: Pods act on this host's files (--host-fs ro forbids changes)",
             file=sys.stderr,
@@ -210,7 +192,7 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
     print(
         f"onejob v{__version__} serves Kubernetes API {load_schema().release} at {server.url}\n"
         f"  state    {settings.data_dir}\n"
-        f"  runtime  {settings.runtime if settings.with_node else 'none: no Pods run here'}\n"
+        f"  runtime  {settings.node.runtime if settings.with_node else 'none: no Pods run here'}\n"
         "\n"
         "Next, in another terminal:\n"
         f"  export KUBECONFIG={server.kubeconfig}\n"

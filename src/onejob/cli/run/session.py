@@ -12,8 +12,9 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -34,12 +35,11 @@ from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
 from onejob.node.agent.pressure import short_of_space
-from onejob.node.logs.reading import log_path
-from onejob.node.process.settings import PidNamespace
+from onejob.node.options import NodeOptions
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
-from onejob.server import ControlPlane, RuntimeName, Settings
+from onejob.server import ControlPlane, Settings
 from onejob.store.base import CannotOpen
 from onejob.trusted_paths import NotTrusted
 from onejob.wire.requests import LogOptions
@@ -57,16 +57,8 @@ _SIGNALS: Final = {
 class SessionOptions(msgspec.Struct, frozen=True):
     #: None keeps nothing.
     data_dir: DataDir | None
-    runtime: RuntimeName = "process"
+    node: NodeOptions
     gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
-    pass_env: tuple[str, ...] = ()
-    image_map: Mapping[str, tuple[str, ...]] | None = None
-    capacity: Mapping[str, str] | None = None
-    engine: tuple[str, ...] = ("podman",)
-    engine_options: tuple[str, ...] = ()
-    host_read_only: bool = False
-    writable: tuple[str, ...] = ()
-    pid_namespace: PidNamespace = "auto"
     #: Of Jobs that do not say; None keeps all.
     default_failed_pods_limit: int | None = None
     timeout_seconds: float | None = None
@@ -142,7 +134,8 @@ class _Session:
         except (CannotOpen, NotTrusted, RuntimeUnavailable) as error:
             raise CommandError(str(error)) from None
         own_process.settle()
-        logs = _RuntimeLogs(plane.node.runtime, path)
+        runtime = plane.node.runtime
+        logs = _RuntimeLogs(runtime)
         shown = None if self._options.quiet else logs
         follower = Follower(
             plane.client,
@@ -156,7 +149,7 @@ class _Session:
         )
         disk = asyncio.create_task(self._watch_disk(path))
         try:
-            self._warn()
+            self._warn(runtime)
             # Before they exist, so that they are found by name whenever we are killed.
             self._record(folder, jobs=_named_jobs(self._plan))
             revision = await self._create(plane)
@@ -170,7 +163,7 @@ class _Session:
                     stopped_by=self._stopped_by(outcome),
                     stopped_at=self._clock.now(),
                 )
-            cpu_seconds = workload_cpu_seconds() if self._options.runtime == "process" else None
+            cpu_seconds = workload_cpu_seconds() if runtime.traits.on_host else None
         finally:
             try:
                 # A broken plane may not be able to stop: the supervisor ends Pods without us.
@@ -201,25 +194,19 @@ class _Session:
     def _settings(self, path: Path) -> Settings:
         return Settings(
             data_dir=path,
-            runtime=self._options.runtime,
+            node=replace(
+                self._options.node,
+                working_dir=Path.cwd(),
+                hidden=None if self._options.data_dir is None else self._options.data_dir.path,
+                pods_end_with_us=True,
+            ),
             gates=self._options.gates,
-            pass_env=self._options.pass_env,
-            working_dir=Path.cwd(),
-            image_map=self._options.image_map or {},
-            capacity=self._options.capacity or {},
-            engine=self._options.engine,
-            engine_options=self._options.engine_options,
-            host_read_only=self._options.host_read_only,
-            writable=self._options.writable,
-            hidden=None if self._options.data_dir is None else self._options.data_dir.path,
-            pid_namespace=self._options.pid_namespace,
             default_failed_pods_limit=self._options.default_failed_pods_limit,
-            pods_end_with_us=True,
         )
 
-    def _warn(self) -> None:
-        options = self._options
-        if os.geteuid() == 0 and options.runtime == "process" and not options.host_read_only:
+    def _warn(self, runtime: Runtime) -> None:
+        writes_host = runtime.traits.on_host and not self._options.node.host_read_only
+        if os.geteuid() == 0 and writes_host:
             self._display.notice(
                 "running as root: Pods act on this host's files (--host-fs ro forbids changes)"
             )
@@ -387,18 +374,14 @@ class _Session:
 class _RuntimeLogs:
     """Implements `LogSource` on the runtime of a node in this process."""
 
-    def __init__(self, runtime: Runtime, data_dir: Path) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        #: Where log files are, if containers are processes; made with their first line.
-        self._files = data_dir if runtime.name == "process" else None
 
     def follow(self, uid: str, container: str, attempt: int) -> AsyncIterator[bytes]:
         return self._runtime.logs(AttemptRef(uid, container, attempt), LogOptions(follow=True))
 
     def is_silent(self, uid: str, container: str, attempt: int) -> bool:
-        if self._files is None:
-            return False
-        return not log_path(self._files, uid, container, attempt).exists()
+        return self._runtime.is_silent(AttemptRef(uid, container, attempt))
 
     def tail(self, uid: str, container: str, attempt: int, lines: int) -> AsyncIterator[bytes]:
         options = LogOptions(tail_lines=lines)

@@ -233,7 +233,7 @@ class NodeAgent:
     async def attach(self, namespace: str, pod: str, container: str) -> AsyncIterator[bytes]:
         """What a running container writes from now on. Raises `ApiError`s as `…/attach` has
         them."""
-        if self.runtime.simulated:
+        if not self.runtime.traits.runs_programs:
             raise BadRequest(f"containers of the {self.runtime.name} runtime write nothing")
         document = await self._client.get(Key(PODS, namespace, pod))
         _, ref = running_container(document, container)
@@ -339,7 +339,7 @@ class NodeAgent:
                 self._check_emptied()
                 return
         ending = self._emptied is not None or (newest is not None and newest.deleting)
-        if self.runtime.simulated and not ending and self._track.takes(pod):
+        if not self.runtime.traits.runs_programs and not ending and self._track.takes(pod):
             self._track.begin(pod, demand, revision)
             return
         self._step(self._work_on(pod, demand, revision, newest))
@@ -402,7 +402,11 @@ class NodeAgent:
             for event in sorted(known.pop(uid, ()), key=lambda event: event.ref.attempt):
                 work.happened(event)
             begun = _has_run(work.pod)
-            if not work.seen and (begun or inherited.rebooted) and not self.runtime.simulated:
+            if (
+                not work.seen
+                and (begun or inherited.rebooted)
+                and self.runtime.traits.runs_programs
+            ):
                 work.lost(now)
             work.remember()
             # What its volumes come from may have changed while nobody watched.
@@ -445,7 +449,7 @@ class NodeAgent:
                     self._track.ended(event)
                 continue
             work.happened(event)
-            if self.runtime.simulated:
+            if self.runtime.traits.every_status:
                 # One step per event: a Pod that takes no time still is seen to run.
                 self._step(work)
             else:

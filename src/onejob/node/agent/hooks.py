@@ -37,7 +37,7 @@ class Hooks:
         """Begin the postStart hook, and tell whether it succeeded when it is done; False if there
         is none."""
         hook = None if container.lifecycle is None else container.lifecycle.post_start
-        if hook is None or self._runtime.simulated:
+        if hook is None or not self._runtime.traits.runs_programs:
             return False
         self._begin(ref, self._greet(pod, container, ref, hook, done))
         return True
@@ -54,7 +54,7 @@ class Hooks:
             or hook is None
             or grace_seconds <= 0
             or again
-            or self._runtime.simulated
+            or not self._runtime.traits.runs_programs
         ):
             self._runtime.stop(ref, grace_seconds)
             return

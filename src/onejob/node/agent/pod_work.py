@@ -327,7 +327,7 @@ class PodWork:
         if status != self._reported and not self.pod.terminal:
             self._reported = status
             self._conditions.update({condition.type: condition for condition in status.conditions})
-            if self._unwritten and not self._controller_context.runtime.simulated:
+            if self._unwritten and not self._controller_context.runtime.traits.every_status:
                 self._unwritten[-1] = status
             else:
                 self._unwritten.append(status)
@@ -365,7 +365,7 @@ class PodWork:
 
     def _say_again_later(self, status: PodReport) -> None:
         """Until it is on record, nobody may forget what has run."""
-        if not self._unwritten or self._controller_context.runtime.simulated:
+        if not self._unwritten or self._controller_context.runtime.traits.every_status:
             self._unwritten.insert(0, status)
         delay = min(_FIRST_RETRY * (1 << min(self._refusals, 16)), _LONGEST_RETRY)
         self._refusals += 1

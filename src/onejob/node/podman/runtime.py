@@ -19,6 +19,7 @@ from msgspec import structs
 from onejob.clock import Clock
 from onejob.node.agent.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.logs.reading import log_path, read_logs
+from onejob.node.options import NodeOptions
 from onejob.node.podman.command import RunRequest, Surrounding, container_name, run_request
 from onejob.node.podman.engine import (
     CANNOT_INVOKE,
@@ -31,6 +32,7 @@ from onejob.node.podman.engine import (
 from onejob.node.podman.images import ImageFacts, ImageProblem, Images
 from onejob.node.podman.logs import LogKeeper
 from onejob.node.podman.records import DATA_DIR, Boot, Found, judge
+from onejob.node.podman.traits import TRAITS
 from onejob.node.process.mounts import Mount
 from onejob.node.runtime import (
     AttemptRef,
@@ -75,14 +77,9 @@ _SETTLE_SECONDS = 0.2
 @dataclass(frozen=True, slots=True)
 class PodmanSettings:
     node: NodeContext
+    options: NodeOptions
     #: Variables that every container gets beside those of its image.
     base_env: Mapping[str, str] = field(default_factory=dict)
-    #: The engine's command line; options that concern every call may follow the program.
-    engine: tuple[str, ...] = ("podman",)
-    #: Further options of `run`, such as `--network=none`.
-    engine_options: tuple[str, ...] = ()
-    #: End the containers when this process goes away, instead of letting them outlive it.
-    end_with_owner: bool = False
 
 
 @dataclass(slots=True)
@@ -106,7 +103,7 @@ class _Attempt:
 
 
 class PodmanRuntime:
-    simulated = False
+    traits = TRAITS
 
     def __init__(self, data_dir: Path, clock: Clock, settings: PodmanSettings) -> None:
         self._data_dir = data_dir.resolve()
@@ -115,7 +112,7 @@ class PodmanRuntime:
         self._settings = settings
         self._boot = _this_boot(clock)
         self._engine = Engine(
-            settings.engine, self._data_dir / "engine.lock", f"{DATA_DIR}={self._data_dir}"
+            settings.options.engine, self._data_dir / "engine.lock", f"{DATA_DIR}={self._data_dir}"
         )
         self.name = "docker" if self._engine.is_docker else "podman"
         self._abilities = Abilities()
@@ -141,7 +138,7 @@ class PodmanRuntime:
         events = await self._take_over(await self._engine.containers())
         loops = (self._logs.run(), self._hear(began), self._examine(), self._remove())
         self._loops = [asyncio.create_task(loop) for loop in loops]
-        if self._settings.end_with_owner:
+        if self._settings.options.pods_end_with_us:
             self._guard = await self._engine.guard()
         return Inheritance(events)
 
@@ -214,6 +211,9 @@ class PodmanRuntime:
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         return read_logs(self._log_path(ref), options, self._clock.now(), lambda: self.running(ref))
 
+    def is_silent(self, ref: AttemptRef) -> bool:
+        return False
+
     def running(self, ref: AttemptRef) -> bool:
         attempt = self._attempts.get(ref)
         return attempt is not None and attempt.stage in ("starting", "running")
@@ -226,7 +226,7 @@ class PodmanRuntime:
                 attempt.kill_timer.cancel()
         # Clients at work finish: what they start must not be left without a trace.
         await asyncio.gather(*self._errands, return_exceptions=True)
-        if self._names and (end_pods or self._settings.end_with_owner):
+        if self._names and (end_pods or self._settings.options.pods_end_with_us):
             self._removals.put_nowait((list(self._names), []))
         await self._removals.join()
         for loop in self._loops:
@@ -368,7 +368,7 @@ class PodmanRuntime:
             str(self._data_dir),
             self._boot.id,
             self._abilities,
-            self._settings.engine_options,
+            self._settings.options.engine_options,
             self._engine.is_docker,
         )
         return run_request(

@@ -34,6 +34,7 @@ from onejob.node.runtime import (
     Inheritance,
     Lost,
     RuntimeEvent,
+    RuntimeTraits,
     RuntimeUnavailable,
     Started,
     Warned,
@@ -66,13 +67,14 @@ _PATIENCE_SECONDS = 10.0
 
 class ProcessRuntime:
     name = "process"
-    simulated = False
+    traits = RuntimeTraits(on_host=True)
 
     def __init__(self, data_dir: Path, clock: Clock, settings: ProcessSettings) -> None:
         self._data_dir = data_dir
         self._directory = data_dir / "supervisor"
         self._clock = clock
         self._settings = settings
+        self._options = settings.options
         self._deliver: Deliver
         self._fetch: Fetch
         self._supervisor = self._new_supervisor()
@@ -112,7 +114,7 @@ class ProcessRuntime:
             await self._report_pid_namespaces(found.pid_namespace_problem)
         self._pressures.watch_disk()
         self._furnishing.inherit(found.folders)
-        if self._settings.host_read_only:
+        if self._options.host_read_only:
             await self._try_read_only()
         return Inheritance(
             [event for record in found.known if (event := self._event(record)) is not None],
@@ -128,7 +130,7 @@ class ProcessRuntime:
         rights = rights_of(NodePod(), Container(), host_read_only=True)
         assert isinstance(rights, Rights), "a container that asks for nothing is not refused"
         request["capabilities"], request["no_new_privileges"] = rights.capabilities, True
-        request["writable"] = self._settings.writable
+        request["writable"] = self._options.writable
         problem = await self._ask("try", {"request": request})
         if problem.code:
             await self._supervisor.close(end=False)
@@ -148,10 +150,10 @@ class ProcessRuntime:
 
     async def _report_pid_namespaces(self, problem: str) -> None:
         """Raises RuntimeUnavailable if there are none, and there must be."""
-        must = self._settings.pid_namespace == "on" or self._settings.host_read_only
+        must = self._options.pid_namespace == "on" or self._options.host_read_only
         if problem and must:
             await self._supervisor.close(end=False)
-            option = "--host-fs ro" if self._settings.host_read_only else "--pid-namespace on"
+            option = "--host-fs ro" if self._options.host_read_only else "--pid-namespace on"
             raise RuntimeUnavailable(
                 f"{option}: this machine has no PID namespaces for us: {problem}"
             )
@@ -251,6 +253,10 @@ class ProcessRuntime:
         path = log_path(self._data_dir, *ref)
         return read_logs(path, options, self._clock.now(), lambda: self.running(ref))
 
+    def is_silent(self, ref: AttemptRef) -> bool:
+        # The file is made with the first line.
+        return not log_path(self._data_dir, *ref).exists()
+
     def running(self, ref: AttemptRef) -> bool:
         return ref in self._running
 
@@ -266,7 +272,7 @@ class ProcessRuntime:
         self._pressures.close()
         self._furnishing.close()
         self._flush()
-        end = end_pods or self._settings.end_with_owner
+        end = end_pods or self._options.pods_end_with_us
         patience = self._longest_grace + _PATIENCE_SECONDS
         await self._supervisor.close(end=end, patience_seconds=patience)
         await asyncio.to_thread(self._cleaner.shutdown)
@@ -390,7 +396,7 @@ class ProcessRuntime:
     def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
         """Raises ConfigProblem."""
         refused = root_refusal(pod, container, default_user=os.geteuid())
-        read_only = self._settings.host_read_only
+        read_only = self._options.host_read_only
         rights = refused or rights_of(pod, container, host_read_only=read_only)
         if isinstance(rights, Refused):
             raise ConfigProblem(rights.message, rights.reason)
@@ -398,7 +404,7 @@ class ProcessRuntime:
             raise ConfigProblem(f"the securityContext cannot be enforced now: {OLD_SUPERVISOR}")
         if rights.capabilities is not None:
             request["capabilities"] = rights.capabilities
-        if self._settings.host_read_only:
+        if self._options.host_read_only:
             request["sealed"] = True
         if rights.no_new_privileges:
             request["no_new_privileges"] = True
@@ -424,7 +430,7 @@ class ProcessRuntime:
 
     @property
     def _wants_pid_namespaces(self) -> bool:
-        return self._settings.pid_namespace != "off" or self._settings.host_read_only
+        return self._options.pid_namespace != "off" or self._options.host_read_only
 
     @property
     def _has_pid_namespaces(self) -> bool:
@@ -438,7 +444,7 @@ class ProcessRuntime:
     def _new_supervisor(self) -> SupervisorClient:
         return SupervisorClient(
             self._directory,
-            owner=self._settings.end_with_owner,
+            owner=self._options.pods_end_with_us,
             pid_namespaces=self._wants_pid_namespaces,
             on_events=self._hear,
             on_lost=self._replace_supervisor,

@@ -37,7 +37,8 @@ class Furnishing:
         self._data_dir = data_dir
         self._pods = data_dir / "pods"
         self._settings = settings
-        self._node = replace(settings.node, makes_host_paths=not settings.host_read_only)
+        self._options = settings.options
+        self._node = replace(settings.node, makes_host_paths=not settings.options.host_read_only)
         self._isolates = isolates
         self._remove = remove
         self._links: Links
@@ -60,14 +61,14 @@ class Furnishing:
 
     def working_dir(self, uid: str) -> str:
         """Where the containers of a Pod start that do not say where. Raises OSError."""
-        if self._settings.working_dir is not None:
-            return str(self._settings.working_dir)
+        if self._options.working_dir is not None:
+            return str(self._options.working_dir)
         return self._scratch.of(uid)
 
     def hand_over(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
         """Let a Pod that runs as another user start in its folder, and write there. That lies
         below folders which are root's alone, so it is entered before the user is changed."""
-        if self._settings.working_dir is None and user is not None:
+        if self._options.working_dir is None and user is not None:
             os.chown(self._scratch.of(uid), user, -1, follow_symlinks=False)
             request["enter_first"] = True
 
@@ -85,7 +86,7 @@ class Furnishing:
         falls_back = container.termination_message_policy == "FallbackToLogsOnError"
         aliases = pod.spec.host_aliases
         special = container.volume_mounts or names_message_file or falls_back or aliases
-        read_only = self._settings.host_read_only or "read_only_root" in request
+        read_only = self._options.host_read_only or "read_only_root" in request
         if not special and not read_only:
             return []
         self._furnished.add(pod.uid)
@@ -182,19 +183,19 @@ class Furnishing:
             request["sealed"] = True
 
     def _view(self, request: dict[str, Any], uid: str) -> HostView:
-        sealed = self._settings.host_read_only
+        sealed = self._options.host_read_only
         wanted = request.pop("read_only_root", False)
         return HostView(
             read_only=sealed or wanted,
             sealed=sealed,
-            hidden=(str(self._settings.hidden or self._data_dir),),
-            writable=self._settings.writable if sealed else (),
+            hidden=(str(self._options.hidden or self._data_dir),),
+            writable=self._options.writable if sealed else (),
             own_folder="" if wanted else self._scratch.known(uid),
             own_proc="pids" in request,
         )
 
     def _link(self, pod: NodePod, container: Container, mounts: Sequence[Mount]) -> None:
-        if self._settings.host_read_only:
+        if self._options.host_read_only:
             raise ConfigProblem(
                 "this machine has no mount namespaces, so its files cannot be made read-only"
             )

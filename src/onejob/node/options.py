@@ -1,0 +1,39 @@
+"""What can be chosen about a node: built once, by a command or a test, and handed through to the
+runtime. Imports nothing of ours, because every command's options are made from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+RuntimeName: TypeAlias = Literal["process", "podman", "simulated"]
+PidNamespace: TypeAlias = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    runtime: RuntimeName = "process"
+    #: "" means the machine's host name.
+    name: str = ""
+    #: Resource name -> quantity; empty means what the machine has.
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    #: Names of variables of the server's environment that Pods get too.
+    pass_env: tuple[str, ...] = ()
+    #: Image (or prefix) -> command that stands in for it in the process runtime.
+    image_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: The podman runtime's engine, as a command line, and what each of its `run`s is given.
+    engine: tuple[str, ...] = ("podman",)
+    engine_options: tuple[str, ...] = ()
+    #: Pods may read this host's files, but not change them.
+    host_read_only: bool = False
+    #: Folders that they may change all the same.
+    writable: tuple[str, ...] = ()
+    #: What they then do not see; None for the data dir alone.
+    hidden: Path | None = None
+    #: Whether containers that are processes get PID namespaces; "auto": if they outlive us and we
+    #: are root, where the machine allows it.
+    pid_namespace: PidNamespace = "auto"
+    #: Where containers without workingDir start; None means a scratch directory per Pod.
+    working_dir: Path | None = None
+    #: Whether Pods end when this process does (`run`) or outlive it (`serve`).
+    pods_end_with_us: bool = False
