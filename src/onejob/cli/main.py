@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "delete": ("onejob.cli.commands.delete", "Delete objects"),
     "suspend": ("onejob.cli.commands.suspend", "Stop starting Pods of a Job, or Jobs of a CronJob"),
     "resume": ("onejob.cli.commands.resume", "Go on with what was suspended"),
+    "rerun": ("onejob.cli.commands.rerun", "Run a finished Job once more, or what of it failed"),
     "cron": ("onejob.cli.commands.cron", "Show when a schedule fires, or run a CronJob now"),
     "bench": ("onejob.cli.commands.bench", "Measure onejob next to its peers and limits"),
     "completion": ("onejob.cli.commands.completion", "Print a completion script for your shell"),

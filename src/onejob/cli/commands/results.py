@@ -68,18 +68,15 @@ def command(what: tuple[str, ...], output: str, failed: bool, where: "Sources") 
 
 
 def _rows(api: "Api", job: dict[str, Any]) -> list[dict[str, str]]:
-    from onejob.cli.clients.base import get
-    from onejob.cli.run.params import PARAMS_ANNOTATION, rows_of
-    from onejob.wire.errors import NotFound
-    from onejob.wire.kinds import BY_RESOURCE
+    from onejob.cli.clients.params import params_of_job
+    from onejob.cli.run.params import rows_of
 
-    name = job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION)
-    if name is None:
+    config_map = params_of_job(api, job)
+    if config_map is None:
         return []
     try:
-        return rows_of(get(api, BY_RESOURCE["configmaps"], job["metadata"]["namespace"], name))
-    except NotFound:
-        print(f"note: configmap/{name} with its parameters is gone", file=sys.stderr)
+        return rows_of(config_map)
     except ValueError:
+        name = config_map["metadata"]["name"]
         print(f"note: configmap/{name} holds no rows of parameters", file=sys.stderr)
-    return []
+        return []

@@ -37,6 +37,9 @@ _TAKEN: Final = frozenset({_INDEX, ROW_VARIABLE, RESULT_VARIABLE, "IFS"})
 #: One variable of a process has at most 128 KiB; one ConfigMap 1 MiB.
 _LONGEST_VARIABLE: Final = 100_000
 _LARGEST_CONFIG_MAP: Final = 1_000_000
+_ROWS_VARIABLE: Final = "ONEJOB_ROWS_"
+#: What stands between the choice of the row and the command.
+_ROW_IS_SET: Final = 'eval "$1"; set --\n'
 _FILE_FOLDER: Final = "/onejob"
 _FILE: Final = f"{_FILE_FOLDER}/params.json"
 
@@ -134,6 +137,49 @@ def add_parameters(
 ) -> dict[str, Any]:
     """Makes `job` run `command` once for each row; returns the ConfigMap that it needs."""
     names = dict.fromkeys(name for row in rows for name in row)
+    words = [_shell_word(word, names) for word in command]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    lines = []
+    if any(_FILE in word for word in words):
+        container["volumeMounts"] = [{"name": "row", "mountPath": _FILE_FOLDER}]
+        job["spec"]["template"]["spec"]["volumes"] = [{"name": "row", "emptyDir": {}}]
+        lines.append(f"printf '%s\\n' \"${ROW_VARIABLE}\" > {_FILE} || exit 1")
+    lines.append(f"exec {' '.join(words)}")
+    container["command"] = ["sh", "-c", "\n".join(lines)]
+    container["env"] = [
+        *container.get("env", ()),
+        {"name": RESULT_VARIABLE, "value": RESULT_PATH},
+    ]
+    return put_rows(job, rows)
+
+
+def put_rows(job: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """Makes a Job with parameters run once for each of these rows, instead of those it had;
+    returns the ConfigMap that it needs."""
+    keys, per_key = _packed(rows)
+    name = f"{job['metadata']['name']}-params"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    command = container["command"]
+    script = command[-1].partition(_ROW_IS_SET)[2] if _ROW_IS_SET in command[-1] else command[-1]
+    container["command"] = ["sh", "-c", _choice_of_row(len(keys), per_key) + _ROW_IS_SET + script]
+    container["env"] = [
+        *(item for item in container["env"] if not item["name"].startswith(_ROWS_VARIABLE)),
+        *(
+            {
+                "name": f"{_ROWS_VARIABLE}{number}",
+                "valueFrom": {"configMapKeyRef": {"name": name, "key": key}},
+            }
+            for number, key in enumerate(keys)
+        ),
+    ]
+    job["metadata"].setdefault("annotations", {})[PARAMS_ANNOTATION] = name
+    job["spec"]["completions"] = len(rows)
+    metadata = {"name": name}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": keys}
+
+
+def _packed(rows: Sequence[Row]) -> tuple[dict[str, str], int]:
+    """The data of a ConfigMap, and how many rows each key holds."""
     lines = [_shell_line(row, number) for number, row in enumerate(rows, 1)]
     per_key = max(1, _LONGEST_VARIABLE // (max(len(line.encode()) for line in lines) + 1))
     keys = {
@@ -146,30 +192,7 @@ def add_parameters(
             f"{len(rows)} rows take {size:,} bytes, and a ConfigMap holds {_LARGEST_CONFIG_MAP:,}",
             f"split them, or let the program read its row by ${_INDEX}",
         )
-    name = f"{job['metadata']['name']}-params"
-    words = [_shell_word(word, names) for word in command]
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    wants_file = any(_FILE in word for word in words)
-    script = _script(words, len(keys), per_key, wants_file=wants_file)
-    container["command"] = ["sh", "-c", script]
-    variables = [
-        {
-            "name": f"ONEJOB_ROWS_{number}",
-            "valueFrom": {"configMapKeyRef": {"name": name, "key": key}},
-        }
-        for number, key in enumerate(keys)
-    ]
-    container["env"] = [
-        *container.get("env", ()),
-        {"name": RESULT_VARIABLE, "value": RESULT_PATH},
-        *variables,
-    ]
-    if wants_file:
-        container["volumeMounts"] = [{"name": "row", "mountPath": _FILE_FOLDER}]
-        job["spec"]["template"]["spec"]["volumes"] = [{"name": "row", "emptyDir": {}}]
-    job["metadata"]["annotations"] = {PARAMS_ANNOTATION: name}
-    metadata = {"name": name}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": keys}
+    return keys, per_key
 
 
 def rows_of(config_map: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -237,24 +260,21 @@ def _shell_word(word: str, names: Mapping[str, None]) -> str:
     return "".join(pieces)
 
 
-def _script(words: Sequence[str], keys: int, per_key: int, *, wants_file: bool) -> str:
+def _choice_of_row(keys: int, per_key: int) -> str:
+    """Shell lines that leave the row of this index in $1."""
     if keys == 1:
-        choose = f'set -- $ONEJOB_ROWS_0\nshift "${_INDEX}"'
-        forget = "ONEJOB_ROWS_0"
+        choose = f'set -- ${_ROWS_VARIABLE}0\nshift "${_INDEX}"'
     else:
         choose = (
-            f'eval "set -- \\$ONEJOB_ROWS_$(({_INDEX} / {per_key}))"\n'
+            f'eval "set -- \\${_ROWS_VARIABLE}$(({_INDEX} / {per_key}))"\n'
             f"shift $(({_INDEX} % {per_key}))"
         )
-        forget = " ".join(f"ONEJOB_ROWS_{number}" for number in range(keys))
-    lines = [
-        "# The row of this index becomes variables, then the command runs.",
-        "set -f; IFS='\n'",
-        choose,
-        f"unset IFS {forget}; set +f",
-        'eval "$1"; set --',
-    ]
-    if wants_file:
-        lines.append(f"printf '%s\\n' \"${ROW_VARIABLE}\" > {_FILE} || exit 1")
-    lines.append(f"exec {' '.join(words)}")
-    return "\n".join(lines)
+    forget = " ".join(f"{_ROWS_VARIABLE}{number}" for number in range(keys))
+    return "\n".join(
+        [
+            "# The row of this index becomes variables, then the command runs.",
+            "set -f; IFS='\n'",
+            choose,
+            f"unset IFS {forget}; set +f\n",
+        ]
+    )

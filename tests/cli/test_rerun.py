@@ -1,0 +1,162 @@
+"""Jobs once more: what is copied, what is left out, which indexes they stand for."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.cli.errors import CommandError
+from onejob.cli.run.job_from_command import CommandJob, job_document
+from onejob.cli.run.params import add_parameters, rows_of
+from onejob.cli.run.rerun import rerun
+from tests.cli.command_line import CommandLine
+
+
+def stored(job: dict[str, Any], **status: Any) -> dict[str, Any]:
+    """As a server hands it out."""
+    job["metadata"].update(uid="u-1", resourceVersion="7", namespace="default", generation=1)
+    job["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-tracking"] = ""
+    labels = {"controller-uid": "u-1", "job-name": job["metadata"]["name"], "app": "x"}
+    job["spec"]["template"]["metadata"] = {"labels": labels}
+    job["spec"]["selector"] = {"matchLabels": {"controller-uid": "u-1"}}
+    job["status"] = status
+    return job
+
+
+def indexed(completions: int, **status: Any) -> dict[str, Any]:
+    command = ("sh", "-c", "echo $JOB_COMPLETION_INDEX '$x'")
+    job = CommandJob(command, name="x", completions=completions, indexed=True)
+    return stored(job_document(job, {}), **status)
+
+
+def index_seen(job: dict[str, Any], own_index: int) -> str:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    environment = {"PATH": "/usr/bin:/bin", "ONEJOB_RERUN_INDEX": str(own_index)}
+    environment |= {item["name"]: item["value"] for item in container["env"] if "value" in item}
+    done = subprocess.run(container["command"], env=environment, capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_a_job_is_repeated_without_what_the_server_added() -> None:
+    (fresh,) = rerun(indexed(3), None, taken={"x", "x-rerun-1"})
+    assert fresh["metadata"] == {
+        "name": "x-rerun-2",
+        "labels": {"onejob.dev/lineage": "x"},
+        "annotations": {"onejob.dev/rerun-of": "x", "onejob.dev/rerun-of-uid": "u-1"},
+    }
+    assert "selector" not in fresh["spec"]
+    assert fresh["spec"]["template"]["metadata"] == {"labels": {"app": "x"}}
+    assert "status" not in fresh
+
+
+def test_only_indexes_that_did_not_succeed_are_repeated() -> None:
+    (fresh,) = rerun(indexed(10, completedIndexes="0-2,5-8"), None, failed_only=True)
+    assert fresh["spec"]["completions"] == 3
+    assert fresh["metadata"]["annotations"]["onejob.dev/rerun-indexes"] == "3,4,9"
+    assert [index_seen(fresh, own) for own in range(3)] == ["3 $x\n", "4 $x\n", "9 $x\n"]
+
+
+def test_a_repetition_is_repeated_itself() -> None:
+    (first,) = rerun(indexed(10, completedIndexes="0-2,5-8"), None, failed_only=True)
+    first["status"] = {"completedIndexes": "0"}
+    (second,) = rerun(first, None, taken={"x", "x-rerun-1"}, failed_only=True)
+    assert second["metadata"]["name"] == "x-rerun-2"
+    assert second["metadata"]["labels"]["onejob.dev/lineage"] == "x"
+    assert second["metadata"]["annotations"]["onejob.dev/rerun-indexes"] == "4,9"
+    assert [index_seen(second, own) for own in range(2)] == ["4 $x\n", "9 $x\n"]
+
+
+def test_completions_that_are_missing_are_repeated() -> None:
+    job = stored(job_document(CommandJob(["true"], name="x", completions=5), {}), succeeded=3)
+    (fresh,) = rerun(job, None, failed_only=True)
+    assert fresh["spec"]["completions"] == 2
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        indexed(3, completedIndexes="0-2"),
+        stored(job_document(CommandJob(["true"], name="x", completions=2), {}), succeeded=2),
+    ],
+)
+def test_nothing_is_left_to_do(job: dict[str, Any]) -> None:
+    assert rerun(job, None, failed_only=True) == []
+
+
+def test_a_command_of_an_image_cannot_be_wrapped() -> None:
+    job = indexed(2)
+    del job["spec"]["template"]["spec"]["containers"][0]["command"]
+    with pytest.raises(CommandError, match="container main has no command"):
+        rerun(job, None, failed_only=True)
+
+
+def sweep(*values: str, **status: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    job = job_document(CommandJob(["true"], name="x", completions=len(values), indexed=True), {})
+    config_map = add_parameters(job, [{"v": value, "w": "1"} for value in values], ["true", "{v}"])
+    return stored(job, **status), config_map
+
+
+def test_rows_that_did_not_succeed_are_repeated() -> None:
+    job, params = sweep("a", "b", "c", completedIndexes="1")
+    config_map, fresh = rerun(job, params, failed_only=True)
+    assert rows_of(config_map) == [{"v": "a", "w": "1"}, {"v": "c", "w": "1"}]
+    assert config_map["metadata"]["name"] == "x-rerun-1-params"
+    assert fresh["spec"]["completions"] == 2
+    assert fresh["metadata"]["annotations"]["onejob.dev/params"] == "x-rerun-1-params"
+    assert "x-params" not in json.dumps(fresh)
+
+
+def test_parameters_and_variables_can_be_set() -> None:
+    job, params = sweep("a", "b")
+    config_map, _ = rerun(job, params, settings={"w": "2"})
+    assert [row["w"] for row in rows_of(config_map)] == ["2", "2"]
+    with pytest.raises(CommandError, match="--set z: there is no such parameter"):
+        rerun(job, params, settings={"z": "2"})
+    (fresh,) = rerun(indexed(1), None, settings={"z": "2"})
+    assert fresh["spec"]["template"]["spec"]["containers"][0]["env"] == [
+        {"name": "z", "value": "2"}
+    ]
+
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: flaky}
+spec:
+  completionMode: Indexed
+  completions: 4
+  parallelism: 4
+  backoffLimitPerIndex: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: c
+        image: busybox
+        command: [sh, -c, 'echo "index $JOB_COMPLETION_INDEX"; test $((JOB_COMPLETION_INDEX % 2)) = "$odd"']
+        env: [{name: odd, value: "1"}]
+"""  # noqa: E501
+
+
+def test_a_server_repeats_what_failed(served: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    assert served.run("create", "-f", str(file)).returncode == 0
+    assert served.run("wait", "job/flaky", "--timeout", "60s").returncode == 1
+    done = served.run("rerun", "job/flaky", "--failed-only", "--set", "odd=0")
+    assert done.stdout == "job.batch/flaky-rerun-1 created\n", done.stderr
+    assert served.run("wait", "job/flaky-rerun-1", "--timeout", "60s").returncode == 0
+    logs = served.run("logs", "job/flaky-rerun-1").stdout
+    assert sorted(word for word in logs.split() if word.isdigit()) == ["0", "2"]
+    again = served.run("rerun", "job/flaky-rerun-1", "--failed-only")
+    assert again.stdout == "job.batch/flaky-rerun-1: nothing is left to do\n"
+
+
+@pytest.mark.parametrize("words", [("pod/x",), ("absent",), ("flaky", "--set", "x")])
+def test_bad_usage_is_one_line(served: CommandLine, words: tuple[str, ...]) -> None:
+    done = served.run("rerun", *words)
+    assert done.returncode != 0
+    assert len(done.stderr.splitlines()) == 1
