@@ -10,7 +10,7 @@ import pytest
 from onejob.client.base import Delete, Op, Patch, Result, Written
 from onejob.node.agent.pod_work import PodWork
 from onejob.node.agent.sighting import Sighting
-from onejob.node.runtime import AttemptRef, Ended, Runtime, Started
+from onejob.node.runtime import AttemptRef, Ended, Runtime, RuntimeTraits, Started
 from onejob.objects.meta import Meta
 from onejob.objects.pod import read_pod
 from onejob.objects.pod_spec import Container, NodePod, read_node_pod
@@ -24,7 +24,7 @@ BOUND, DELETED, WRITTEN = 10, 11, 12
 
 
 class RecordingRuntime:
-    simulated = False
+    traits = RuntimeTraits()
 
     def __init__(self) -> None:
         self.stops: list[float] = []
