@@ -160,3 +160,34 @@ def test_bad_usage_is_one_line(served: CommandLine, words: tuple[str, ...]) -> N
     done = served.run("rerun", *words)
     assert done.returncode != 0
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_run_is_resumed(onejob: CommandLine) -> None:
+    mark = onejob.home / "mended"
+    (onejob.home / "settings.yaml").write_text(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {greeting: hello}\n"
+    )
+    command = (
+        f'echo "$greeting $JOB_COMPLETION_INDEX"; test $JOB_COMPLETION_INDEX != 1 -o -e {mark}'
+    )
+    job = JOB.split("        command:")[0] + (
+        f"        command: [sh, -c, {json.dumps(command)}]\n"
+        "        envFrom: [{configMapRef: {name: settings}}]\n"
+    )
+    (onejob.home / "job.yaml").write_text(job)
+    assert onejob.run("run", "settings.yaml", "job.yaml").returncode == 1
+    mark.touch()
+    done = onejob.run("run", "--resume", "flaky")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if "hello" in line]
+    assert [line.rpartition("] ")[2] for line in lines] == ["hello 1"]
+    again = onejob.run("run", "--resume", "job/flaky")
+    assert again.returncode == 0
+    assert "nothing is left to do" in again.stdout
+
+
+@pytest.mark.parametrize("words", [("nothing",), ("x", "job.yaml"), ("x", "--", "true")])
+def test_bad_resumes_are_one_line(onejob: CommandLine, words: tuple[str, ...]) -> None:
+    done = onejob.run("run", "--resume", *words)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1

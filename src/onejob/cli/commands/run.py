@@ -30,6 +30,7 @@ Examples:
   onejob run --completions 8 --parallelism 4 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
   onejob run --params grid.csv -- ./train.py --lr={lr}      # one Pod for each row of a table
   onejob run --param lr=0.1,0.01 --param seed=1,2,3 -- ./train.py {lr} {seed}
+  onejob run --resume train                   # what did not succeed in its last run
   onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
   onejob run -o json job.yaml | jq .outcome   # for scripts
 \b
@@ -78,6 +79,12 @@ that of the only container."""
     metavar="NAME=V1,V2,...",
     help="One Pod for each value; with several, for each combination.",
 )
+@click.option(
+    "--resume",
+    default="",
+    metavar="RUN",
+    help="Go on with what a kept run did not finish: its id, or its Job's name.",
+)
 @click.option("--timeout", type=duration, metavar="DURATION", help="Of the whole run.")
 @click.option(
     "--keep-waiting",
@@ -121,7 +128,14 @@ def command(
 
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be more than nothing")
-    manifests = _manifests(files, after_dashes, options)
+    if options["resume"]:
+        if files or after_dashes is not None:
+            raise CommandError("--resume takes no files and no command", "they are in the run")
+        manifests = _unfinished(options["resume"], data_dir)
+        if not manifests:
+            return 0
+    else:
+        manifests = _manifests(files, after_dashes, options)
     now = SystemClock().now()
     plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None)
     if dry_run:
@@ -198,6 +212,18 @@ def _manifests(
         Manifest("command", number, BY_KIND[made["apiVersion"], made["kind"]], made, yaml_of(made))
         for number, made in enumerate(documents, 1)
     ]
+
+
+def _unfinished(wanted: str, data_dir: str | None) -> "list[Manifest]":
+    from onejob.cli.places import data_dir as find_data_dir
+    from onejob.cli.run.resuming import unfinished_manifests
+
+    place = find_data_dir(data_dir)
+    place.require_trusted()
+    run, manifests = unfinished_manifests(place.runs, wanted)
+    if not manifests:
+        print(f"run {run.id}: everything has succeeded, nothing is left to do")
+    return manifests
 
 
 def _rows(options: dict[str, Any]) -> "list[Row] | None":

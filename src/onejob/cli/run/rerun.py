@@ -42,15 +42,15 @@ def rerun(
     job: Mapping[str, Any],
     params: Mapping[str, Any] | None,
     *,
-    taken: Collection[str] = (),
+    taken: Collection[str] | None = (),
     failed_only: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> list[Document]:
     """What to create, in order: the ConfigMap of its parameters, if it has any, and the Job.
     Nothing if `failed_only` and nothing is left to do.
 
-    `params` is the ConfigMap of the old Job's parameters, `taken` are names of Jobs that exist,
-    `settings` parameters or variables that shall have other values.
+    `params` is the ConfigMap of the old Job's parameters. `taken` are names of Jobs that exist;
+    None keeps the name. `settings` are parameters or variables that shall have other values.
     """
     fresh = _fresh(job, taken)
     rows = None if params is None else rows_of(params)
@@ -76,8 +76,8 @@ def rerun(
     return [fresh] if rows is None else [put_rows(fresh, rows), fresh]
 
 
-def _fresh(job: Mapping[str, Any], taken: Collection[str]) -> Document:
-    """The Job as somebody may have written it, under a name of its own."""
+def _fresh(job: Mapping[str, Any], taken: Collection[str] | None) -> Document:
+    """The Job as somebody may have written it."""
     old = job["metadata"]
     first = old.get("labels", {}).get(LINEAGE) or old["name"]
     spec = deepcopy(job["spec"])
@@ -104,7 +104,7 @@ def _fresh(job: Mapping[str, Any], taken: Collection[str]) -> Document:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": _free_name(old["name"], taken),
+            "name": old["name"] if taken is None else _free_name(old["name"], taken),
             "labels": {**own_labels, LINEAGE: first},
             "annotations": {**kept, RERUN_OF: old["name"], RERUN_OF_UID: old.get("uid", "")},
         },

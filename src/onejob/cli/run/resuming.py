@@ -1,0 +1,90 @@
+"""What a kept run did not finish, as manifests for another run."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from onejob.cli.clients.base import Api, list_all
+from onejob.cli.clients.params import params_of_job
+from onejob.cli.clients.stored_api import StoredApi
+from onejob.cli.errors import CommandError
+from onejob.cli.run.manifests import Manifest, yaml_of
+from onejob.cli.run.params import PARAMS_ANNOTATION
+from onejob.cli.run.rerun import rerun
+from onejob.cli.run.runs import Run, is_under_way, kept_runs
+from onejob.objects.meta import JOBS
+from onejob.wire.kinds import BY_KIND, BY_RESOURCE, Kind
+
+#: What Jobs may need beside themselves.
+_NEEDED: Final = ("serviceaccounts", "configmaps", "secrets", "services")
+#: Every namespace has these without being asked.
+_BUILT_IN: Final = frozenset({"default", "kube-root-ca.crt", "kubernetes"})
+_SERVER_FIELDS: Final = (
+    "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
+)  # fmt: skip
+
+
+def unfinished_manifests(runs: Path, wanted: str) -> tuple[Run, list[Manifest]]:
+    """`wanted` is the id of a run, or the name of a Job, whose newest run is meant then. No
+    manifests if everything has succeeded. Raises CommandError."""
+    folder, run = _find(runs, wanted)
+    if is_under_way(folder):
+        raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
+    api = StoredApi(folder, run)
+    try:
+        return run, _manifests(api)
+    finally:
+        api.close()
+
+
+def _find(runs: Path, wanted: str) -> tuple[Path, Run]:
+    kept = list(kept_runs(runs))
+    by_id = [found for found in kept if found[1].id.startswith(wanted)]
+    if len(by_id) > 1:
+        ids = ", ".join(run.id for _, run in by_id[:3])
+        raise CommandError(f"--resume {wanted}: which run? {ids}", "give more of its id")
+    name = wanted.removeprefix("job/")
+    for found in by_id or kept:
+        if by_id or any(job.name == name for job in found[1].jobs):
+            return found
+    raise CommandError(
+        f"--resume {wanted}: no run of the last 7 days has this id, or a Job of this name",
+        "onejob get jobs --runs shows what there is",
+    )
+
+
+def _manifests(api: Api) -> list[Manifest]:
+    made: list[dict[str, Any]] = []
+    replaced: set[tuple[str, str]] = set()
+    for job in list_all(api, BY_RESOURCE[JOBS], ""):
+        namespace = job["metadata"]["namespace"]
+        if name := job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION):
+            replaced.add((namespace, name))
+        for document in rerun(job, params_of_job(api, job), taken=None, failed_only=True):
+            document["metadata"]["namespace"] = namespace
+            made.append(document)
+    if not made:
+        return []
+    needed = [
+        _written(kind, document)
+        for kind in map(BY_RESOURCE.__getitem__, _NEEDED)
+        for document in list_all(api, kind, "")
+        if document["metadata"]["name"] not in _BUILT_IN
+        and (kind.kind != "ConfigMap" or _place(document) not in replaced)
+    ]
+    return [
+        Manifest("run", number, BY_KIND[found["apiVersion"], found["kind"]], found, yaml_of(found))
+        for number, found in enumerate([*needed, *made], 1)
+    ]
+
+
+def _place(document: dict[str, Any]) -> tuple[str, str]:
+    return document["metadata"]["namespace"], document["metadata"]["name"]
+
+
+def _written(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:
+    """As somebody may have written it."""
+    metadata = {
+        name: value for name, value in document["metadata"].items() if name not in _SERVER_FIELDS
+    }
+    kept = {name: value for name, value in document.items() if name != "status"}
+    return {**kept, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
