@@ -97,7 +97,7 @@ async def running_http(directory: Path, **options: Any) -> AsyncIterator[HttpPla
             plane.service,
             authenticator=TokenAuthenticator({token: ADMIN}),
             authorizer=AllowAuthenticated(),
-            openapi=OpenApiDocuments(load_schema()),
+            openapi=OpenApiDocuments(plane.service.schema, plane.service.kinds),
             release=load_schema().release,
             rng=Random(2),
             metrics=metrics,

@@ -18,7 +18,6 @@ from onejob.api.access.kubeconfig_writer import write_kubeconfig
 from onejob.api.http.app import ApiApp
 from onejob.api.http.serving import ApiServer
 from onejob.api.schema.openapi import OpenApiDocuments
-from onejob.api.schema.schema import load_schema
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
@@ -56,15 +55,14 @@ class HttpsServer:
         plane = await ControlPlane.start(settings, world, root_ca=authority.decode())
         try:
             token = admin_token(settings.data_dir / "admin.token")
-            schema = load_schema()
             app = ApiApp(
                 plane.service,
                 authenticator=AnyOf(
                     [CertificateAuthenticator(), TokenAuthenticator({token: ADMIN})]
                 ),
                 authorizer=AllowAuthenticated(),
-                openapi=OpenApiDocuments(schema),
-                release=schema.release,
+                openapi=OpenApiDocuments(plane.service.schema, plane.service.kinds),
+                release=plane.service.schema.release,
                 rng=SystemRandom(),
                 metrics=plane.metrics,
                 **_node_sources(plane),

@@ -168,11 +168,15 @@ class ControlPlane:
             TTL: lambda: TtlController(
                 client, informers, clock=clock, metrics=metrics, gates=gates
             ),
-            GARBAGE: lambda: GarbageCollector(self._controller_context(GARBAGE)),
+            GARBAGE: lambda: GarbageCollector(
+                self._controller_context(GARBAGE), self.service.kinds
+            ),
             POD_GARBAGE: lambda: PodGarbageCollector(
                 client, informers, clock=clock, metrics=metrics
             ),
-            NAMESPACE: lambda: NamespaceController(client, informers, clock=clock, root_ca=root_ca),
+            NAMESPACE: lambda: NamespaceController(
+                client, informers, clock=clock, root_ca=root_ca, kinds=self.service.kinds
+            ),
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
         # Elsewhere the API server itself forgets events, so this is not one to choose.
@@ -249,7 +253,8 @@ class ControlPlane:
                 await plane.stop()
                 raise
             own += plane._node.tasks
-        for task in (*plane.informers.tasks, *own):
+        plane.informers.on_task(lambda task: task.add_done_callback(plane._part_ended))
+        for task in own:
             task.add_done_callback(plane._part_ended)
         return plane
 

@@ -10,9 +10,10 @@ import pytest
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.api.schema.schema import load_schema
 from onejob.wire.kinds import KINDS
+from onejob.wire.registry import KindRegistry
 from tests.api.recording_server import Raw, Recorder, discovery, needs_kubectl
 
-DOCUMENTS = OpenApiDocuments(load_schema())
+DOCUMENTS = OpenApiDocuments(load_schema(), KindRegistry())
 BATCH = "apis/batch/v1"
 
 
@@ -43,11 +44,11 @@ def test_the_root_names_every_group_version_with_the_hash_of_its_document() -> N
 
 
 def test_documents_are_the_same_every_time() -> None:
-    assert OpenApiDocuments(load_schema()).root() == DOCUMENTS.root()
+    assert OpenApiDocuments(load_schema(), KindRegistry()).root() == DOCUMENTS.root()
 
 
 def test_once_prepared_nothing_is_left_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = OpenApiDocuments(load_schema())
+    documents = OpenApiDocuments(load_schema(), KindRegistry())
 
     async def ask() -> None:
         await asyncio.gather(documents.prepare(), documents.prepare())
@@ -121,12 +122,14 @@ def test_extension_fields_are_documented() -> None:
 
 
 def version_2(*, protobuf: bool = False) -> bytes:
-    return asyncio.run(OpenApiDocuments(load_schema()).version_2(protobuf=protobuf))[0]
+    return asyncio.run(
+        OpenApiDocuments(load_schema(), KindRegistry()).version_2(protobuf=protobuf)
+    )[0]
 
 
 class TestVersion2:
     def test_it_is_made_once_however_many_ask(self) -> None:
-        documents = OpenApiDocuments(load_schema())
+        documents = OpenApiDocuments(load_schema(), KindRegistry())
 
         async def ask() -> list[tuple[bytes, str]]:
             return await asyncio.gather(*(documents.version_2(protobuf=False) for _ in range(3)))

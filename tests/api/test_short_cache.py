@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from onejob.api.http.negotiation import negotiate
-from onejob.api.http.routing import locate
+from onejob.api.http.routing import Router
 from onejob.api.short_cache import short_cache
 from onejob.wire.errors import ApiError
 from onejob.wire.names import qualified_name_errors
+from onejob.wire.registry import KindRegistry
 
 
 def test_short_texts_are_worked_out_once_and_long_ones_each_time() -> None:
@@ -31,7 +32,7 @@ def test_short_texts_are_worked_out_once_and_long_ones_each_time() -> None:
 @pytest.mark.parametrize(
     ("work_out", "text"),
     [
-        (locate, "/api/v1/namespaces/default/pods/{}"),
+        (Router(KindRegistry()).locate, "/api/v1/namespaces/default/pods/{}"),
         (negotiate, "application/json;x={}"),
         (qualified_name_errors, "{}"),
     ],

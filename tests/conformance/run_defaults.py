@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 from onejob.api.strategies import strategy_for
 from onejob.gates import FeatureGates
-from onejob.wire.kinds import BY_KIND
+from onejob.wire.registry import KindRegistry
 from tests.conformance.loader import with_value
 from tests.conformance.verdict import Case, Verdict, compare
 
 
 def run_case(case: Case) -> Verdict:
     doc = copy.deepcopy(case["in"])
-    strategy_for(BY_KIND["batch/v1", case["kind"]], FeatureGates()).default(doc)
+    strategy_for(KindRegistry().by_kind["batch/v1", case["kind"]], FeatureGates()).default(doc)
     return compare("defaulted document", case["out"], doc)
 
 

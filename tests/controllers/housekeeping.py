@@ -214,7 +214,7 @@ async def a_house(
             house.ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
             runs.append(house.ttl.run)
         if "garbage" in which:
-            house.garbage = GarbageCollector(context)
+            house.garbage = GarbageCollector(context, cluster.service.kinds)
             runs.append(house.garbage.run)
         if "pod_gc" in which:
             house.pod_gc = PodGarbageCollector(
@@ -226,7 +226,10 @@ async def a_house(
             )
             runs.append(house.pod_gc.run)
         if "namespaces" in which:
-            runs.append(NamespaceController(client, informers, clock=clock, root_ca=ROOT_CA).run)
+            namespaces = NamespaceController(
+                client, informers, clock=clock, root_ca=ROOT_CA, kinds=cluster.service.kinds
+            )
+            runs.append(namespaces.run)
         if "events" in which:
             house.events = EventExpiry(client, clock=clock)
             runs += [house.events.run, house.events.informer.run]

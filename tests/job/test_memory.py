@@ -23,7 +23,8 @@ async def start_with_collector(cluster: Cluster, client: Client | None = None) -
     informers = SharedInformers(cluster.client)
     recorder = EventRecorder(cluster.client, "garbage-collector-controller", cluster.clock)
     collector = GarbageCollector(
-        ControllerContext(cluster.client, informers, recorder, cluster.clock, cluster.metrics)
+        ControllerContext(cluster.client, informers, recorder, cluster.clock, cluster.metrics),
+        cluster.service.kinds,
     )
     await informers.start()
     cluster.tasks.append(asyncio.create_task(collector.run()))

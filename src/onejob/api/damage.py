@@ -12,7 +12,7 @@ from onejob.objects.pod import read_pod
 from onejob.objects.pod_spec import read_node_pod
 from onejob.store.base import DamagedDocument
 from onejob.wire.errors import ApiError
-from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.registry import KindRegistry
 from onejob.wire.requests import Target
 
 
@@ -58,8 +58,8 @@ def is_readable(key: Key, document: bytes) -> bool:
     return (found.namespace, found.name) == (key.namespace, key.name)
 
 
-def storage_read_error(error: DamagedDocument) -> StorageReadError:
-    key, kind = error.key, BY_RESOURCE[error.key.resource]
+def storage_read_error(error: DamagedDocument, kinds: KindRegistry) -> StorageReadError:
+    key, kind = error.key, kinds.by_resource[error.key.resource]
     root = f"/apis/{kind.group}" if kind.group else "/api"
     place = f"/namespaces/{key.namespace}" if kind.namespaced else ""
     path = f"{root}/{kind.version}{place}/{kind.plural}/{key.name}"

@@ -17,7 +17,7 @@ from onejob.api.strategy import Document
 from onejob.api.turns import INLINE_BYTES
 from onejob.api.writing.metadata import check_type, metadata_of
 from onejob.wire.errors import Invalid
-from onejob.wire.kinds import BY_RESOURCE, Kind
+from onejob.wire.kinds import Kind
 from onejob.wire.requests import (
     ListOptions,
     ListOutcome,
@@ -30,10 +30,6 @@ from onejob.wire.requests import (
 
 if TYPE_CHECKING:
     from onejob.api.service import Service
-
-
-def stored_kind(kind: Kind) -> Kind:
-    return BY_RESOURCE[kind.storage]
 
 
 class OtherNames:
@@ -55,7 +51,7 @@ class OtherNames:
         if errors:
             raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
         outcome = await self._service.create(
-            stored_kind(kind), namespace, to_core(body), options, size=size
+            self._stored_kind(kind), namespace, to_core(body), options, size=size
         )
         return _with_warnings(translated(outcome), warnings)
 
@@ -70,7 +66,12 @@ class OtherNames:
         kind = target.kind
         warnings = await self._checked(kind, body, options, problems, size)
         outcome = await self._service.update(
-            stored_kind(kind), target.namespace, target.name, to_core(body), options, size=size
+            self._stored_kind(kind),
+            target.namespace,
+            target.name,
+            to_core(body),
+            options,
+            size=size,
         )
         return _with_warnings(translated(outcome), warnings)
 
@@ -85,7 +86,7 @@ class OtherNames:
     ) -> Outcome:
         return translated(
             await self._service.patch(
-                stored_kind(target.kind),
+                self._stored_kind(target.kind),
                 target.namespace,
                 target.name,
                 patch_type,
@@ -97,7 +98,7 @@ class OtherNames:
         )
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
-        return _outward(await self._service.get(stored_kind(kind), namespace, name))
+        return _outward(await self._service.get(self._stored_kind(kind), namespace, name))
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
         return all_translated(await self._reading.list(kind, namespace, options))
@@ -108,6 +109,9 @@ class OtherNames:
         async with aclosing(self._reading.watch(kind, namespace, options)) as batches:
             async for batch in batches:
                 yield [replace(event, document=_outward(event.document)) for event in batch]
+
+    def _stored_kind(self, kind: Kind) -> Kind:
+        return self._service.kinds.by_resource[kind.storage]
 
     async def _checked(
         self,

@@ -5,6 +5,7 @@ Failures are raised as `onejob.wire.errors.ApiError`. A write returns once it is
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,9 +13,10 @@ import msgspec
 
 from onejob.api.other_names import OtherNames, all_translated, translated
 from onejob.api.reading import Reading
-from onejob.api.schema.schema import load_schema
+from onejob.api.schema.added_kinds import open_definition, open_shape
+from onejob.api.schema.schema import Type, load_schema
 from onejob.api.strategies import strategy_for
-from onejob.api.strategy import Document
+from onejob.api.strategy import Document, Strategy
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
 from onejob.api.writing.patching import copied
 from onejob.api.writing.pieces import read_metadata
@@ -34,7 +36,8 @@ from onejob.wire.errors import (
     RequestTooLarge,
     not_found,
 )
-from onejob.wire.kinds import KINDS, Kind
+from onejob.wire.kinds import Kind
+from onejob.wire.registry import KindRegistry, KindsChanged
 from onejob.wire.requests import (
     DeleteOptions,
     ListOptions,
@@ -65,19 +68,44 @@ class Service:
         gates: FeatureGates,
         tracking: str = TRACKING,
         means: Means | None = None,
+        kinds: KindRegistry | None = None,
     ) -> None:
         """`tracking` is the name written where Jobs are marked as tracked; `means` is how the node
-        enforces a securityContext, if there is one to warn of."""
-        strategies = {kind.resource: strategy_for(kind, gates, tracking=tracking) for kind in KINDS}
+        enforces a securityContext, if there is one to warn of; `kinds` are those to serve, if not
+        only the ones that all servers have."""
+        self.kinds = kinds or KindRegistry()
+        self._strategy_for = partial(strategy_for, gates=gates, tracking=tracking)
+        strategies = {kind.resource: self._strategy_for(kind) for kind in self.kinds.kinds}
         self.store = store
         self.clock = clock
+        #: By the resource's name; follows the registry of kinds.
         self.strategies = strategies
+        self.schema = load_schema().for_server()
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         means = means or Means(engine=True)
-        self.writes = Writes(store, strategies, load_schema(), clock, rng, means)
+        self.writes = Writes(store, strategies, self.schema, clock, rng, means)
         self.worker = Worker()
         self._reading = Reading(store, strategies)
         self._other_names = OtherNames(self, self._reading)
+        self.kinds.subscribe(self._kinds_changed)
+
+    def add_kind(self, kind: Kind, strategy: Strategy, shape: Type, definition: Document) -> None:
+        """Serve a kind with rules of its own; what OpenAPI says about it is `definition`."""
+        self.strategies[kind.resource] = strategy
+        self.schema.add(kind.api_version, kind.kind, shape, definition)
+        self.kinds.add(kind)
+
+    def _kinds_changed(self, change: KindsChanged) -> None:
+        for kind in change.removed:
+            if kind not in change.added:
+                self.strategies.pop(kind.resource, None)
+                self.schema.drop(kind.api_version, kind.kind)
+        for kind in change.added:
+            if kind.resource not in self.strategies:
+                self.strategies[kind.resource] = self._strategy_for(kind)
+            if not self.schema.knows(kind.api_version, kind.kind):
+                shape = open_shape(kind, self.schema)
+                self.schema.add(kind.api_version, kind.kind, shape, open_definition(kind))
 
     async def create(
         self,

@@ -29,7 +29,6 @@ from onejob.client.base import (
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.store.base import DamagedDocument
 from onejob.wire.errors import ApiError
-from onejob.wire.kinds import BY_RESOURCE
 from onejob.wire.requests import (
     DeleteOptions,
     ListOptions,
@@ -55,6 +54,7 @@ class LocalClient:
     def __init__(self, service: Service, options: WriteOptions = _TRUSTED) -> None:
         self._service = service
         self._options = options
+        self._kinds = service.kinds.by_resource
         self._writes = service.writes
         self._quick = QuickWrites(service.writes)
         self._quick_jobs = QuickJobs(service.writes)
@@ -75,13 +75,13 @@ class LocalClient:
 
     async def get(self, key: Key) -> bytes:
         try:
-            return await self._service.get(BY_RESOURCE[key.resource], key.namespace, key.name)
+            return await self._service.get(self._kinds[key.resource], key.namespace, key.name)
         except DamagedDocument as error:
-            raise storage_read_error(error) from error
+            raise storage_read_error(error, self._service.kinds) from error
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
         found = await self._service.list(
-            BY_RESOURCE[what.resource],
+            self._kinds[what.resource],
             what.namespace,
             ListOptions(what.labels, what.fields, limit, token),
         )
@@ -89,7 +89,7 @@ class LocalClient:
 
     def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
         options = WatchOptions(what.labels, what.fields, str(after), allow_bookmarks=True)
-        return self._service.watch(BY_RESOURCE[what.resource], what.namespace, options)
+        return self._service.watch(self._kinds[what.resource], what.namespace, options)
 
     async def write(self, op: Op) -> Written:
         if isinstance(op, Patch) and len(op.body) > INLINE_BYTES:
@@ -100,7 +100,7 @@ class LocalClient:
 
     async def _write_large(self, op: Patch) -> Written:
         """Thousands of owners to drop, for instance: not on the loop."""
-        kind, key = BY_RESOURCE[op.key.resource], op.key
+        kind, key = self._kinds[op.key.resource], op.key
         outcome = await self._service.patch(
             kind, key.namespace, key.name, op.type, msgspec.json.decode(op.body), self._options,
             subresource=op.subresource, size=len(op.body),
@@ -130,11 +130,14 @@ class LocalClient:
             # Not `match`: asking the types in turn takes longer than a quick write does.
             return self._stages[type(op)](op)
         except DamagedDocument as error:
-            raise storage_read_error(error) from error
+            raise storage_read_error(error, self._service.kinds) from error
 
     def look_ahead(self, ops: Sequence[Op]) -> None:
         """What is deleted has mostly left memory: its last versions are read in one go."""
         self._service.store.warm([op.key for op in ops if isinstance(op, Delete)])
+
+    def _target(self, key: Key, subresource: str = "") -> Target:
+        return Target(self._kinds[key.resource], key.namespace, key.name, subresource)
 
     def _stage_create(self, op: Create) -> Outcome:
         if op.resource == PODS:
@@ -142,7 +145,7 @@ class LocalClient:
             if self._expect_pod is not None:
                 self._expect_pod(outcome.document)
             return outcome
-        kind = BY_RESOURCE[op.resource]
+        kind = self._kinds[op.resource]
         return self._writes.create(kind, op.namespace, _decode(op.document), self._options)
 
     def _stage_patch(self, op: Patch) -> Outcome:
@@ -155,10 +158,12 @@ class LocalClient:
             if outcome is not None:
                 return outcome
         patch = msgspec.json.decode(op.body)
-        return self._writes.patch(_target(op.key, op.subresource), op.type, patch, self._options)
+        return self._writes.patch(
+            self._target(op.key, op.subresource), op.type, patch, self._options
+        )
 
     def _stage_replace(self, op: Replace) -> Outcome:
-        target = _target(op.key, op.subresource)
+        target = self._target(op.key, op.subresource)
         return self._writes.update(target, _decode(op.document), self._options)
 
     def _stage_delete(self, op: Delete) -> Outcome:
@@ -175,7 +180,7 @@ class LocalClient:
             op.uid,
             op.resource_version,
         )
-        return self._writes.delete(_target(op.key), deletion)
+        return self._writes.delete(self._target(op.key), deletion)
 
     def _is_plain(self, op: Delete) -> bool:
         plain = op.propagation in ("", "Background") and not op.resource_version
@@ -198,7 +203,7 @@ class LocalClient:
         if outcome is not None:
             return outcome
         outcome = self._writes.create(
-            BY_RESOURCE[PODS], namespace, _decode(document), self._options
+            self._kinds[PODS], namespace, _decode(document), self._options
         )
         if self._options.trusted:
             self._quick.learn_spec(document, outcome.document)
@@ -226,10 +231,6 @@ async def stage_in_turns(
             else:
                 results.append(Written(outcome.revision, outcome.document))
     return results
-
-
-def _target(key: Key, subresource: str = "") -> Target:
-    return Target(BY_RESOURCE[key.resource], key.namespace, key.name, subresource)
 
 
 def _decode(document: bytes) -> dict[str, Any]:

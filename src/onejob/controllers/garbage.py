@@ -37,14 +37,8 @@ from onejob.planning.ownership import (
     without_owners,
 )
 from onejob.wire.errors import ApiError, Conflict, Invalid, NotFound
-from onejob.wire.kinds import BY_KIND, BY_RESOURCE, KINDS
-
-#: Kinds that can be owned and deleted.
-RESOURCES = tuple(
-    kind.resource
-    for kind in KINDS
-    if {"watch", "delete"} <= set(kind.verbs) and kind.storage != EVENTS
-)
+from onejob.wire.kinds import Kind
+from onejob.wire.registry import KindRegistry, KindsChanged
 
 #: A dependent that was created just before its owner's deletion is on its way through another
 #: watch; by then it has arrived. To overlook one when orphaning would mean to delete it.
@@ -56,17 +50,21 @@ _read_metadata: Callable[[bytes], AnyObject] = msgspec.json.Decoder(AnyObject).d
 
 
 class GarbageCollector:
-    def __init__(self, context: ControllerContext, *, workers: int = 20) -> None:
+    def __init__(
+        self, context: ControllerContext, kinds: KindRegistry, *, workers: int = 20
+    ) -> None:
         self._client = context.client
         self._recorder = context.recorder
         self._metrics = context.metrics
         self._workers = workers
-        self._graph = OwnerGraph(
-            {name: (BY_RESOURCE[name].api_version, BY_RESOURCE[name].kind) for name in RESOURCES}
-        )
+        self._kinds = kinds
+        self._informers = context.informers
+        #: What references to objects of a resource say: apiVersion and kind.
+        self._coordinates: dict[str, tuple[str, str]] = {}
+        self._graph = OwnerGraph(self._coordinates)
         self._queue: WorkQueue[Examine | Orphan] = WorkQueue(first_delay=0.05, longest_delay=60.0)
-        for resource in RESOURCES:
-            context.informers.metadata(resource).on_change(self._changed)
+        self._follow(kinds.kinds)
+        kinds.subscribe(self._kinds_changed)
 
     def __len__(self) -> int:
         """How many objects are known."""
@@ -79,6 +77,21 @@ class GarbageCollector:
     async def run(self) -> None:
         """Start only once the informers have listed: what is not known yet looks absent."""
         await work(self._queue, self.sync, workers=self._workers, name="garbage")
+
+    def _follow(self, kinds: Iterable[Kind]) -> None:
+        for kind in kinds:
+            if _is_collected(kind) and kind.resource not in self._coordinates:
+                self._coordinates[kind.resource] = (kind.api_version, kind.kind)
+                self._informers.metadata(kind.resource).on_change(self._changed)
+
+    def _kinds_changed(self, change: KindsChanged) -> None:
+        for kind in change.removed:
+            if kind.resource in self._coordinates and kind.resource not in self._kinds.by_resource:
+                self._informers.drop(kind.resource)
+                # Nobody can say any more what became of these: their dependents stay.
+                self._graph.forget_resource(kind.resource)
+                del self._coordinates[kind.resource]
+        self._follow(change.added)
 
     def _changed(self, deltas: Sequence[Delta[Any]]) -> None:
         for delta in deltas:
@@ -190,7 +203,7 @@ class GarbageCollector:
             await self._write_unless_gone(Delete(node.key, verdict.propagation, uid=node.uid))
 
     async def _standing(self, dependent: Key, reference: OwnerReference) -> Standing:
-        kind = BY_KIND.get((reference.api_version, reference.kind))
+        kind = self._kinds.by_kind.get((reference.api_version, reference.kind))
         if kind is None or "get" not in kind.verbs:
             return "unknown"
         if kind.namespaced and not dependent.namespace:
@@ -216,7 +229,10 @@ class GarbageCollector:
         node = self._graph.node(task.uid)
         if node is None:
             return
-        kind, owner = BY_RESOURCE[node.key.resource], task.owner
+        kind = self._kinds.by_resource.get(node.key.resource)
+        if kind is None:
+            return
+        owner = task.owner
         described = (
             f"[{owner.api_version}/{owner.kind}, namespace: {node.key.namespace}, "
             f"name: {owner.name}, uid: {owner.uid}]"
@@ -228,3 +244,12 @@ class GarbageCollector:
             "OwnerRefInvalidNamespace",
             f'ownerRef {described} does not exist in namespace "{node.key.namespace}"',
         )
+
+
+def _is_collected(kind: Kind) -> bool:
+    """Whether its objects can be owned and deleted."""
+    return (
+        {"watch", "delete"} <= set(kind.verbs)
+        and kind.storage != EVENTS
+        and kind.is_storage_version
+    )

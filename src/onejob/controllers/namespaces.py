@@ -1,6 +1,6 @@
 """Namespaces: what each must have while it lives, and emptying it when it is deleted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -23,7 +23,8 @@ from onejob.planning.namespaces import (
     service_account,
 )
 from onejob.wire.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
-from onejob.wire.kinds import KINDS
+from onejob.wire.kinds import Kind
+from onejob.wire.registry import KindRegistry
 
 _ACCOUNTS = "serviceaccounts"
 _CONFIG_MAPS = "configmaps"
@@ -36,18 +37,21 @@ _STUCK_SECONDS = 5.0
 #: Makers before what they make, so that nothing is made anew, and Pods before what they may still
 #: use; Events last, of all that happens.
 _FIRST = (CRONJOBS, JOBS, PODS)
-CONTENT: Sequence[str] = (
-    *_FIRST,
-    *(
+
+
+def content_of(kinds: Iterable[Kind]) -> Sequence[str]:
+    """What may be in a namespace, in the order of deletion."""
+    others = (
         kind.resource
-        for kind in KINDS
+        for kind in kinds
         if kind.namespaced
         and {"list", "delete"} <= set(kind.verbs)
         and not kind.stored_as
+        and kind.is_storage_version
         and kind.resource not in (*_FIRST, EVENTS)
-    ),
-    EVENTS,
-)
+    )
+    return *_FIRST, *others, EVENTS
+
 
 _read_metadata = msgspec.json.Decoder(AnyObject).decode
 
@@ -60,11 +64,13 @@ class NamespaceController:
         *,
         clock: Clock,
         root_ca: str,
+        kinds: KindRegistry,
         workers: int = 5,
     ) -> None:
         """`root_ca` is the certificate, in PEM, by which Pods may recognise this API server."""
         self._client = client
         self._clock = clock
+        self._kinds = kinds
         self._root_ca = root_ca
         self._workers = workers
         self._queue: WorkQueue[str] = WorkQueue()
@@ -137,11 +143,15 @@ class NamespaceController:
         """Ask everything in the namespace to go, but while there are Pods nothing that they may
         still use. Returns what is known to be there, be it only until it has stopped."""
         remains = Remains()
-        for resource in CONTENT:
+        for resource in content_of(self._kinds.kinds):
             token = ""
             while True:
                 what = Selection(resource, namespace)
-                page = await self._client.list(what, limit=_PAGE, token=token)
+                try:
+                    page = await self._client.list(what, limit=_PAGE, token=token)
+                except NotFound:
+                    # The kind is no longer served.
+                    break
                 found = [_read_metadata(document).metadata for document in page.documents]
                 await self._delete(resource, found, remains)
                 token = page.continue_token

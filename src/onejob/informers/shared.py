@@ -1,7 +1,7 @@
 """One informer per resource, shared by all controllers: each change is decoded once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,8 @@ _read_any = msgspec.json.Decoder(AnyObject).decode
 
 
 class SharedInformers:
-    """Informers by resource, made when first asked for. Ask before `start`.
+    """Informers by resource, made when first asked for: before `start`, or by `metadata` for a
+    kind that is served only since then.
 
     The Pod cache keeps only what a controller may still act on: Pods that have not ended, or
     that are not counted yet. A controller that needs finished Pods reads them from the deltas.
@@ -38,7 +39,9 @@ class SharedInformers:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._informers: dict[str, Informer[Any]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._started = False
+        self._on_task: Callable[[asyncio.Task[None]], None] = lambda task: None
 
     @cached_property
     def jobs(self) -> Informer[Job]:
@@ -108,10 +111,12 @@ class SharedInformers:
 
     async def start(self) -> None:
         """Run every informer that was asked for, and wait until each has listed once."""
-        for resource, informer in self._informers.items():
-            task = asyncio.create_task(informer.run(), name=f"informer-{resource}")
-            self._tasks.append(task)
-        for task, informer in zip(self._tasks, self._informers.values(), strict=True):
+        self._started = True
+        started = [
+            (self._run(resource, informer), informer)
+            for resource, informer in self._informers.items()
+        ]
+        for task, informer in started:
             synced = asyncio.ensure_future(informer.synced())
             await asyncio.wait((task, synced), return_when=asyncio.FIRST_COMPLETED)
             if not synced.done():
@@ -124,17 +129,37 @@ class SharedInformers:
     def tasks(self) -> Sequence[asyncio.Task[None]]:
         """They run until `stop`. One that ends by itself is a failure: its handlers would never
         be called again."""
-        return self._tasks
+        return tuple(self._tasks.values())
+
+    def on_task(self, call: "Callable[[asyncio.Task[None]], None]") -> None:
+        """Call with each task that is there, and with each that begins later."""
+        self._on_task = call
+        for task in self._tasks.values():
+            call(task)
+
+    def drop(self, resource: str) -> None:
+        """Its kind is served no more."""
+        self._informers.pop(resource, None)
+        task = self._tasks.pop(resource, None)
+        if task is not None:
+            task.cancel()
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def _register(self, resource: str, informer: "Informer[Any]") -> "Informer[Any]":
-        assert not self._tasks, f"{resource} was asked for after the informers were started"
         self._informers[resource] = informer
+        if self._started:
+            self._run(resource, informer)
         return informer
+
+    def _run(self, resource: str, informer: "Informer[Any]") -> asyncio.Task[None]:
+        task = asyncio.create_task(informer.run(), name=f"informer-{resource}")
+        self._tasks[resource] = task
+        self._on_task(task)
+        return task
 
 
 def _may_need_action(pod: Pod) -> bool:

@@ -113,6 +113,11 @@ class OwnerGraph:
                 tasks.extend(self._if_waiting(owner.uid))
         return tasks
 
+    def forget_resource(self, resource: str) -> None:
+        """Objects of that kind are served no more."""
+        for uid in [node.uid for node in self._nodes.values() if node.key.resource == resource]:
+            self.forget(uid)
+
     def is_settled(self, uid: str) -> bool:
         """Whether, as far as the graph knows, all owners are there and none of them waits: then
         a closer look would find nothing to do."""

@@ -1,4 +1,8 @@
-"""The kinds that are served: one row each. Discovery, routing and storage keys come from here."""
+"""The kinds that every server is built with: one row each.
+
+Code that names one particular kind takes it from here. What treats all kinds alike asks the
+`KindRegistry` of its server (`onejob.wire.registry`), because kinds come and go at run time.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,6 +35,8 @@ class Kind:
     subresources: tuple[Subresource, ...] = ()
     #: events.k8s.io/v1 events are the core events under another name.
     stored_as: str = field(default="", compare=False)
+    #: The version in which objects are stored, where a kind has several and it is not this one.
+    storage_version: str = field(default="", compare=False)
 
     @property
     def resource(self) -> str:
@@ -41,6 +47,10 @@ class Kind:
     def storage(self) -> str:
         """The `Key.resource` under which objects are stored."""
         return self.stored_as or self.resource
+
+    @property
+    def is_storage_version(self) -> bool:
+        return self.storage_version in ("", self.version)
 
     @property
     def api_version(self) -> str:
@@ -141,9 +151,5 @@ MEASURED_KINDS: Sequence[Kind] = (
     Kind(METRICS_GROUP, "v1beta1", "PodMetrics", "pods", "", verbs=("get", "list")),
 )  # fmt: skip
 
-SERVED_KINDS = (*KINDS, *MEASURED_KINDS)
-
-BY_PATH = {(kind.group, kind.version, kind.plural): kind for kind in SERVED_KINDS}
 BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
-GROUPS = tuple(dict.fromkeys(kind.group for kind in SERVED_KINDS))

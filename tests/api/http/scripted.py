@@ -9,6 +9,7 @@ from onejob.api.turns import Worker
 from onejob.clock import SystemClock
 from onejob.wire.errors import not_found
 from onejob.wire.kinds import KINDS, Kind
+from onejob.wire.registry import KindRegistry
 from onejob.wire.requests import (
     DeleteOptions,
     ListOptions,
@@ -41,6 +42,7 @@ class ScriptedService:
     def __init__(self, documents: Mapping[str, bytes] | None = None) -> None:
         self.documents = dict(documents or {})
         self.clock = SystemClock()
+        self.kinds = KindRegistry()
         self.strategies = {kind.resource: ScriptedStrategy() for kind in KINDS}
         self.seen: list[Any] = []
         self.warnings: tuple[str, ...] = ()

@@ -7,21 +7,27 @@ from onejob.api.http.discovery import (
     api_resource_list,
     api_versions,
 )
+from onejob.wire.registry import KindRegistry
+
+KINDS = KindRegistry()
 
 
 def test_the_core_group_has_one_version() -> None:
-    assert api_versions("h:1")["versions"] == ["v1"]
+    assert api_versions(KINDS, "h:1")["versions"] == ["v1"]
 
 
 def test_groups_have_a_preferred_version() -> None:
-    names = [group["name"] for group in api_group_list()["groups"]]
+    names = [group["name"] for group in api_group_list(KINDS)["groups"]]
     assert {"batch", "apps", "authorization.k8s.io"} <= set(names)
     assert "" not in names
-    assert api_group("batch")["preferredVersion"] == {"groupVersion": "batch/v1", "version": "v1"}
+    assert api_group(KINDS, "batch")["preferredVersion"] == {
+        "groupVersion": "batch/v1",
+        "version": "v1",
+    }
 
 
 def test_resources_are_listed_with_their_subresources() -> None:
-    listed = api_resource_list("batch", "v1")
+    listed = api_resource_list(KINDS, "batch", "v1")
     assert listed["groupVersion"] == "batch/v1"
     by_name = {resource["name"]: resource for resource in listed["resources"]}
     assert set(by_name) == {"cronjobs", "cronjobs/status", "jobs", "jobs/pods", "jobs/status"}
@@ -31,7 +37,7 @@ def test_resources_are_listed_with_their_subresources() -> None:
 
 
 def test_foreign_bodies_of_subresources_are_named() -> None:
-    resources = {r["name"]: r for r in api_resource_list("", "v1")["resources"]}
+    resources = {r["name"]: r for r in api_resource_list(KINDS, "", "v1")["resources"]}
     eviction = resources["pods/eviction"]
     assert (eviction["group"], eviction["version"], eviction["kind"]) == (
         "policy",
@@ -41,11 +47,11 @@ def test_foreign_bodies_of_subresources_are_named() -> None:
 
 
 def test_the_aggregated_form_says_the_same() -> None:
-    document = aggregated("v2", core=False)
+    document = aggregated(KINDS, "v2", core=False)
     assert document["apiVersion"] == "apidiscovery.k8s.io/v2"
     batch = next(item for item in document["items"] if item["metadata"]["name"] == "batch")
     jobs = next(r for r in batch["versions"][0]["resources"] if r["resource"] == "jobs")
     assert jobs["responseKind"] == {"group": "", "version": "", "kind": "Job"}
     assert jobs["scope"] == "Namespaced"
     assert {sub["subresource"] for sub in jobs["subresources"]} == {"status", "pods"}
-    assert len(aggregated("v2", core=True)["items"]) == 1
+    assert len(aggregated(KINDS, "v2", core=True)["items"]) == 1

@@ -6,14 +6,16 @@ from onejob.api.http.routing import (
     GroupPath,
     PageNotFound,
     Place,
+    Router,
     ServerPath,
     Target,
-    locate,
     verb_for,
 )
 from onejob.wire.errors import ApiError, MethodNotAllowed, NotFound
 from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.registry import KindRegistry
 
+locate = Router(KindRegistry()).locate
 JOB = BY_RESOURCE["jobs.batch"]
 POD = BY_RESOURCE["pods"]
 NAMESPACE = BY_RESOURCE["namespaces"]

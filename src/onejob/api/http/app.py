@@ -34,15 +34,15 @@ from onejob.api.http.routing import (
     GroupPath,
     PageNotFound,
     Place,
+    Router,
     ServerPath,
     Target,
-    locate,
     verb_for,
 )
 from onejob.api.http.server_pages import (
     Check,
+    DiscoveryPages,
     OpenApi,
-    discovery_answer,
     health_answer,
     openapi_answer,
     version_document,
@@ -100,6 +100,8 @@ class ApiApp:
         self._clock = service.clock
         self._checks = {"ping": lambda: "", **(checks or {})}
         self._endpoints = Endpoints(service, authorizer=authorizer, rng=rng, logs=logs, usage=usage)
+        self._router = Router(service.kinds)
+        self._discovery = DiscoveryPages(service.kinds)
         self._service = service
         self._upgrades = Upgrades(service, sessions, ports)
         self._delivery = Delivery()
@@ -148,7 +150,7 @@ class ApiApp:
     ) -> Answer:
         method: str = scope["method"]
         try:
-            place = locate(scope["raw_path"].decode("ascii", "replace"))
+            place = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
             user = self._identify(scope, headers, place)
             query = parse_query(scope["query_string"])
             request = Request(method, query, headers, user, receive)
@@ -158,9 +160,8 @@ class ApiApp:
                 case GroupPath():
                     check_timeout(query)
                     self._authorize_path(user, scope, method)
-                    return discovery_answer(
-                        place, request, headers.get(b"host", b"").decode("latin-1")
-                    )
+                    address = headers.get(b"host", b"").decode("latin-1")
+                    return self._discovery.answer(place, request, address)
                 case ServerPath():
                     return await self._page(request, place, scope)
         except PageNotFound:
@@ -168,7 +169,7 @@ class ApiApp:
         except ApiError as error:
             return error_answer(error)
         except DamagedDocument as error:
-            return error_answer(storage_read_error(error))
+            return error_answer(storage_read_error(error, self._service.kinds))
         except ClientGone:
             raise
         except Exception:
@@ -262,7 +263,7 @@ class ApiApp:
 
     async def _session(self, scope: Scope, receive: Receive) -> Session:
         """Raises what a plain request would get as its answer."""
-        place = locate(scope["raw_path"].decode("ascii", "replace"))
+        place = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
         headers: dict[bytes, bytes] = dict(scope["headers"])
         user = self._identify(scope, headers, place)
         _require_same_origin(headers)

@@ -3,35 +3,36 @@
 from collections.abc import Sequence
 from typing import Any
 
-from onejob.wire.kinds import GROUPS, SERVED_KINDS, Kind, Subresource
+from onejob.wire.kinds import Kind, Subresource
+from onejob.wire.registry import KindRegistry
 
 _ADDRESSES = "serverAddressByClientCIDRs"
 
 
-def api_versions(address: str) -> dict[str, Any]:
+def api_versions(kinds: KindRegistry, address: str) -> dict[str, Any]:
     """GET /api"""
     return {
         "kind": "APIVersions",
-        "versions": _versions(""),
+        "versions": _versions(kinds, ""),
         _ADDRESSES: [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
     }
 
 
-def api_group_list() -> dict[str, Any]:
+def api_group_list(kinds: KindRegistry) -> dict[str, Any]:
     """GET /apis"""
-    groups = [_group(group) for group in GROUPS if group]
+    groups = [_group(kinds, group) for group in kinds.groups if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def api_group(group: str) -> dict[str, Any]:
+def api_group(kinds: KindRegistry, group: str) -> dict[str, Any]:
     """GET /apis/GROUP"""
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(kinds, group)}
 
 
-def api_resource_list(group: str, version: str) -> dict[str, Any]:
+def api_resource_list(kinds: KindRegistry, group: str, version: str) -> dict[str, Any]:
     """GET /api/v1 and /apis/GROUP/VERSION"""
     resources = []
-    for kind in _kinds(group, version):
+    for kind in _kinds(kinds, group, version):
         resources.append(_resource(kind))
         resources += [_legacy_subresource(kind, sub) for sub in kind.subresources]
     resources.sort(key=lambda resource: str(resource["name"]))
@@ -43,27 +44,28 @@ def api_resource_list(group: str, version: str) -> dict[str, Any]:
     }
 
 
-def aggregated(version: str, *, core: bool) -> dict[str, Any]:
+def aggregated(kinds: KindRegistry, version: str, *, core: bool) -> dict[str, Any]:
     """GET /api (core) and /apis as one APIGroupDiscoveryList."""
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",
         "metadata": {},
-        "items": [_aggregated_group(group) for group in GROUPS if (not group) == core],
+        "items": [_aggregated_group(kinds, group) for group in kinds.groups if (not group) == core],
     }
 
 
-def _kinds(group: str, version: str) -> Sequence[Kind]:
-    return [kind for kind in SERVED_KINDS if (kind.group, kind.version) == (group, version)]
+def _kinds(kinds: KindRegistry, group: str, version: str) -> Sequence[Kind]:
+    return [kind for kind in kinds.served if (kind.group, kind.version) == (group, version)]
 
 
-def _versions(group: str) -> list[str]:
-    return list(dict.fromkeys(kind.version for kind in SERVED_KINDS if kind.group == group))
+def _versions(kinds: KindRegistry, group: str) -> list[str]:
+    return list(dict.fromkeys(kind.version for kind in kinds.served if kind.group == group))
 
 
-def _group(group: str) -> dict[str, Any]:
+def _group(kinds: KindRegistry, group: str) -> dict[str, Any]:
     versions = [
-        {"groupVersion": f"{group}/{version}", "version": version} for version in _versions(group)
+        {"groupVersion": f"{group}/{version}", "version": version}
+        for version in _versions(kinds, group)
     ]
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
@@ -96,7 +98,7 @@ def _legacy_subresource(kind: Kind, sub: Subresource) -> dict[str, Any]:
     return {**resource, "kind": sub.kind or kind.kind, "verbs": list(sub.verbs)}
 
 
-def _aggregated_group(group: str) -> dict[str, Any]:
+def _aggregated_group(kinds: KindRegistry, group: str) -> dict[str, Any]:
     return {
         "metadata": {"name": group, "creationTimestamp": None}
         if group
@@ -105,9 +107,9 @@ def _aggregated_group(group: str) -> dict[str, Any]:
             {
                 "version": version,
                 "freshness": "Current",
-                "resources": [_aggregated_resource(kind) for kind in _kinds(group, version)],
+                "resources": [_aggregated_resource(kind) for kind in _kinds(kinds, group, version)],
             }
-            for version in _versions(group)
+            for version in _versions(kinds, group)
         ],
     }
 

@@ -10,7 +10,8 @@ from urllib.parse import unquote
 
 from onejob.api.short_cache import short_cache
 from onejob.wire.errors import MethodNotAllowed, NotFound
-from onejob.wire.kinds import BY_PATH, GROUPS, SERVED_KINDS, Kind, Subresource
+from onejob.wire.kinds import BY_RESOURCE, Kind, Subresource
+from onejob.wire.registry import KindRegistry
 
 
 class PageNotFound(Exception):
@@ -56,8 +57,7 @@ class ServerPath:
 Place: TypeAlias = Target | GroupPath | ServerPath
 
 _SERVER_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz", "metrics", "openapi"))
-_VERSIONS: Final = frozenset((kind.group, kind.version) for kind in SERVED_KINDS)
-_NAMESPACES: Final = BY_PATH["", "v1", "namespaces"]
+_NAMESPACES: Final = BY_RESOURCE["namespaces"]
 
 _COLLECTION_VERBS: Final = {
     "GET": "list",
@@ -75,22 +75,58 @@ _OBJECT_VERBS: Final = {
 _SUBRESOURCE_VERBS: Final = {**_OBJECT_VERBS, "POST": "create"}
 
 
-@short_cache(4096)
-def locate(raw_path: str) -> Place:
-    """What a path stands for. Raises PageNotFound, or NotFound within a known group."""
-    segments = tuple(unquote(segment) for segment in raw_path.strip("/").split("/"))
-    root, rest = segments[0], segments[1:]
-    if root == "api":
-        return _in_group("", rest) if rest else GroupPath(None, legacy_root=True)
-    if root == "apis":
+class Router:
+    """Paths as one server has them."""
+
+    def __init__(self, kinds: KindRegistry) -> None:
+        self._kinds = kinds
+        kinds.subscribe(lambda change: self._forget())
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was worked out for a path holds until the kinds change."""
+        self.locate = short_cache(4096)(self._locate)
+
+    def _locate(self, raw_path: str) -> Place:
+        """What a path stands for. Raises PageNotFound, or NotFound within a known group."""
+        segments = tuple(unquote(segment) for segment in raw_path.strip("/").split("/"))
+        root, rest = segments[0], segments[1:]
+        if root == "api":
+            return self._in_group("", rest) if rest else GroupPath(None, legacy_root=True)
+        if root == "apis":
+            if not rest:
+                return GroupPath(None)
+            if rest[0] not in self._kinds.groups or not rest[0]:
+                raise PageNotFound(raw_path)
+            return self._in_group(rest[0], rest[1:]) if rest[1:] else GroupPath(rest[0])
+        if root in _SERVER_PAGES:
+            return ServerPath(root, rest)  # type: ignore[arg-type]
+        raise PageNotFound(raw_path)
+
+    def _in_group(self, group: str, rest: tuple[str, ...]) -> Place:
+        version, rest = rest[0], rest[1:]
+        if (group, version) not in self._kinds.group_versions:
+            raise PageNotFound(version)
         if not rest:
-            return GroupPath(None)
-        if rest[0] not in GROUPS or not rest[0]:
-            raise PageNotFound(raw_path)
-        return _in_group(rest[0], rest[1:]) if rest[1:] else GroupPath(rest[0])
-    if root in _SERVER_PAGES:
-        return ServerPath(root, rest)  # type: ignore[arg-type]
-    raise PageNotFound(raw_path)
+            return GroupPath(group, version)
+        if rest[0] == "watch":
+            return _watched(self._resource_path(group, version, rest[1:]))
+        return self._resource_path(group, version, rest)
+
+    def _resource_path(self, group: str, version: str, rest: tuple[str, ...]) -> Target:
+        if not rest:
+            raise _no_such_resource()
+        if rest[0] == "namespaces" and not group and _is_about_namespaces(rest[1:]):
+            return _target(_NAMESPACES, "", rest[1:])
+        if rest[0] == "namespaces" and len(rest) > 2:
+            kind = self._kinds.by_path.get((group, version, rest[2]))
+            if kind is None or not kind.namespaced or not rest[1]:
+                raise _no_such_resource()
+            return _target(kind, rest[1], rest[3:])
+        kind = self._kinds.by_path.get((group, version, rest[0]))
+        if kind is None or (kind.namespaced and len(rest) > 1):
+            raise _no_such_resource()
+        return _target(kind, "", rest[1:])
 
 
 def verb_for(method: str, target: Target) -> str:
@@ -115,37 +151,10 @@ def verb_for(method: str, target: Target) -> str:
     return verb
 
 
-def _in_group(group: str, rest: tuple[str, ...]) -> Place:
-    version, rest = rest[0], rest[1:]
-    if (group, version) not in _VERSIONS:
-        raise PageNotFound(version)
-    if not rest:
-        return GroupPath(group, version)
-    if rest[0] == "watch":
-        return _watched(_resource_path(group, version, rest[1:]))
-    return _resource_path(group, version, rest)
-
-
 def _watched(target: Target) -> Target:
     if target.subresource or "watch" not in target.kind.verbs:
         raise _no_such_resource()
     return replace(target, watch=True)
-
-
-def _resource_path(group: str, version: str, rest: tuple[str, ...]) -> Target:
-    if not rest:
-        raise _no_such_resource()
-    if rest[0] == "namespaces" and not group and _is_about_namespaces(rest[1:]):
-        return _target(_NAMESPACES, "", rest[1:])
-    if rest[0] == "namespaces" and len(rest) > 2:
-        kind = BY_PATH.get((group, version, rest[2]))
-        if kind is None or not kind.namespaced or not rest[1]:
-            raise _no_such_resource()
-        return _target(kind, rest[1], rest[3:])
-    kind = BY_PATH.get((group, version, rest[0]))
-    if kind is None or (kind.namespaced and len(rest) > 1):
-        raise _no_such_resource()
-    return _target(kind, "", rest[1:])
 
 
 def _is_about_namespaces(rest: tuple[str, ...]) -> bool:

@@ -3,7 +3,6 @@
 import hashlib
 import platform
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -25,6 +24,7 @@ from onejob.api.http.negotiation import (
 from onejob.api.http.routing import GroupPath, PageNotFound
 from onejob.api.input.query import first
 from onejob.wire.errors import NotAcceptable
+from onejob.wire.registry import KindRegistry
 
 #: A named condition of being healthy or ready: "" when it holds, else why it does not.
 Check = Callable[[], str]
@@ -86,22 +86,41 @@ def health_answer(page: str, name: str, checks: Mapping[str, Check], request: Re
     return text_answer("\n".join(lines) + "\n", 200 if healthy else 500)
 
 
-def discovery_answer(place: GroupPath, request: Request, address: str) -> Answer:
-    accept = request.header(b"accept")
-    if place.group is None:
-        version = aggregated_discovery_version(accept)
-        if version:
-            body, tag = _aggregated_bytes(version, place.legacy_root)
-            content_type = (
-                f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-            )
-            return _cacheable(request, body, tag, content_type.encode())
-    _require_json(accept)
-    if place.group is None:
-        return json_answer(api_versions(address) if place.legacy_root else api_group_list())
-    if not place.version:
-        return json_answer(api_group(place.group))
-    return json_answer(api_resource_list(place.group, place.version))
+class DiscoveryPages:
+    """The discovery documents of one server."""
+
+    def __init__(self, kinds: KindRegistry) -> None:
+        self._kinds = kinds
+        #: Body and tag by version and place, until the kinds change.
+        self._aggregated: dict[tuple[str, bool], tuple[bytes, str]] = {}
+        kinds.subscribe(lambda change: self._aggregated.clear())
+
+    def answer(self, place: GroupPath, request: Request, address: str) -> Answer:
+        accept = request.header(b"accept")
+        if place.group is None:
+            version = aggregated_discovery_version(accept)
+            if version:
+                body, tag = self._aggregated_bytes(version, place.legacy_root)
+                content_type = (
+                    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+                )
+                return _cacheable(request, body, tag, content_type.encode())
+        _require_json(accept)
+        kinds = self._kinds
+        if place.group is None and place.legacy_root:
+            return json_answer(api_versions(kinds, address))
+        if place.group is None:
+            return json_answer(api_group_list(kinds))
+        if not place.version:
+            return json_answer(api_group(kinds, place.group))
+        return json_answer(api_resource_list(kinds, place.group, place.version))
+
+    def _aggregated_bytes(self, version: str, core: bool) -> tuple[bytes, str]:
+        made = self._aggregated.get((version, core))
+        if made is None:
+            body = msgspec.json.encode(aggregated(self._kinds, version, core=core))
+            made = self._aggregated[version, core] = (body, _tag(body))
+        return made
 
 
 async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenApi) -> Answer:
@@ -144,12 +163,6 @@ def _cacheable(
 def _require_json(accept: str) -> None:
     if negotiate(accept).media != "json":
         raise NotAcceptable("only the following media types are accepted: application/json")
-
-
-@lru_cache(maxsize=4)
-def _aggregated_bytes(version: str, core: bool) -> tuple[bytes, str]:
-    body = msgspec.json.encode(aggregated(version, core=core))
-    return body, _tag(body)
 
 
 def _tag(body: bytes) -> str:

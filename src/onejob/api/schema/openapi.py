@@ -7,12 +7,13 @@ computes a patch; releases before 1.27 read v2 only.
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 
+from onejob.api.schema.added_kinds import added_definitions
 from onejob.api.schema.describing import described_definition
 from onejob.api.schema.openapi_paths import (
     PATCH,
@@ -23,7 +24,8 @@ from onejob.api.schema.openapi_paths import (
     paths_of,
 )
 from onejob.api.schema.schema import Schema, load_definitions
-from onejob.wire.kinds import KINDS, Kind
+from onejob.wire.kinds import Kind
+from onejob.wire.registry import KindRegistry, KindsChanged
 
 #: Beyond what the generated data says of these: how the wire writes them.
 _SPECIAL: Final[dict[str, dict[str, Any]]] = {
@@ -54,22 +56,35 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
 
 
 class OpenApiDocuments:
-    """Every document is made once; nothing is made before somebody asks."""
+    """Every document is made once, until the kinds that it tells of change; nothing is made
+    before somebody asks."""
 
-    def __init__(self, schema: Schema) -> None:
-        self._release = schema.release
+    def __init__(self, schema: Schema, kinds: KindRegistry) -> None:
+        self._schema = schema
+        self._kinds = kinds
         self._made: dict[str, tuple[bytes, str]] = {}
         #: Groups share most definitions (Pods are everywhere), so each is encoded once.
         self._encoded: dict[str, msgspec.Raw] = {}
-        self._made_v2: dict[bool, tuple[bytes, str]] = {}
+        self._made_v2: dict[bool, tuple[int, tuple[bytes, str]]] = {}
         self._making = asyncio.Lock()
+        self._kinds_by_path = _by_path(kinds)
+        kinds.subscribe(self._kinds_changed)
+
+    def _kinds_changed(self, change: KindsChanged) -> None:
+        self._kinds_by_path = _by_path(self._kinds)
+        for kind in (*change.added, *change.removed):
+            self._made.pop(group_path(kind), None)
 
     async def prepare(self) -> None:
         """Make all v3 documents, on another thread: others would wait for a tenth of a second.
         After this, `root` and `document` have nothing left to make."""
         async with self._making:
-            if len(self._made) < len(self._kinds_by_path):
-                await asyncio.to_thread(self.root)
+            while not self._made.keys() >= self._kinds_by_path.keys():
+                generation = self._kinds.generation
+                made = await asyncio.to_thread(self._make_missing)
+                if generation == self._kinds.generation:
+                    self._made |= made
+            self._release()
 
     def root(self) -> bytes:
         """`/openapi/v3`: where each group version's document is, with its hash."""
@@ -85,60 +100,80 @@ class OpenApiDocuments:
         if path not in self._kinds_by_path:
             return None
         if path not in self._made:
-            body = msgspec.json.encode(self._group_document(path))
-            self._made[path] = (body, hashlib.sha256(body).hexdigest().upper())
+            self._made[path] = self._make(path, self._kinds_by_path[path])
             if len(self._made) == len(self._kinds_by_path):
-                # Nothing is left to be made of these.
-                del self._sources
-                self._encoded.clear()
+                self._release()
         return self._made[path]
 
     async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
         """The v2 document of everything and its hash. Made on another thread: it takes a tenth
         of a second, and few clients ask for it."""
         async with self._making:
-            if protobuf not in self._made_v2:
+            made = self._made_v2.get(protobuf)
+            if made is None or made[0] != self._kinds.generation:
                 from onejob.api.schema.openapi_v2 import version_2_document
 
-                self._made_v2[protobuf] = await asyncio.to_thread(
-                    version_2_document, self._release, protobuf=protobuf
+                # Taken here: the registry may change while the other thread works.
+                generation, kinds = self._kinds.generation, self._kinds.kinds
+                document = await asyncio.to_thread(
+                    version_2_document, self._schema, kinds, protobuf=protobuf
                 )
-            return self._made_v2[protobuf]
+                made = self._made_v2[protobuf] = generation, document
+            return made[1]
 
-    @cached_property
-    def _kinds_by_path(self) -> dict[str, list[Kind]]:
-        found: dict[str, list[Kind]] = {}
-        for kind in KINDS:
-            found.setdefault(group_path(kind), []).append(kind)
-        return found
+    def _make_missing(self) -> dict[str, tuple[bytes, str]]:
+        return {
+            path: self._make(path, kinds)
+            for path, kinds in self._kinds_by_path.items()
+            if path not in self._made
+        }
+
+    def _make(self, path: str, kinds: Sequence[Kind]) -> tuple[bytes, str]:
+        body = msgspec.json.encode(self._group_document(kinds))
+        return body, hashlib.sha256(body).hexdigest().upper()
+
+    def _release(self) -> None:
+        """Nothing is left to be made of these for now."""
+        self.__dict__.pop("_sources", None)
+        self._encoded = {}
 
     @cached_property
     def _sources(self) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
         return load_definitions()
 
-    def _group_document(self, path: str) -> dict[str, Any]:
-        definitions, _ = self._sources
+    def _group_document(self, kinds: Sequence[Kind]) -> dict[str, Any]:
+        own = added_definitions(kinds, self._schema)
+        definitions = self._sources[0] | own
         names = names_by_kind(definitions)
         paths: dict[str, Any] = {}
-        for kind in self._kinds_by_path[path]:
+        for kind in kinds:
             paths |= paths_of(kind, names)
         needed = _closure((name for name in _names_in(paths) if name in definitions), definitions)
-        schemas: dict[str, Any] = {name: self._schema(name) for name in sorted(needed)}
+        schemas: dict[str, Any] = {
+            name: own[name] if name in own else self._definition(name) for name in sorted(needed)
+        }
         schemas |= {name: _SPECIAL[name] for name in (PATCH, WATCH_EVENT)}
         return {
             "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": self._release},
+            "info": {"title": "Kubernetes", "version": self._schema.release},
             "paths": paths,
             "components": {"schemas": schemas},
         }
 
-    def _schema(self, name: str) -> msgspec.Raw:
+    def _definition(self, name: str) -> msgspec.Raw:
         if name not in self._encoded:
             definitions, documentation = self._sources
             described = described_definition(definitions[name], documentation[name], _wrapped)
             described |= _SPECIAL.get(name, {})
             self._encoded[name] = msgspec.Raw(msgspec.json.encode(described))
         return self._encoded[name]
+
+
+def _by_path(kinds: KindRegistry) -> dict[str, list[Kind]]:
+    found: dict[str, list[Kind]] = {}
+    for kind in kinds.kinds:
+        found.setdefault(group_path(kind), []).append(kind)
+    return found
 
 
 def _wrapped(name: str) -> dict[str, Any]:

@@ -5,15 +5,17 @@ same operations and definitions as the v3 documents, in the older form.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from onejob.api.schema.added_kinds import added_definitions
 from onejob.api.schema.describing import described, described_definition
 from onejob.api.schema.gnostic import encode_document
 from onejob.api.schema.openapi_paths import PATCH, REFERENCE, WATCH_EVENT, names_by_kind, paths_of
-from onejob.api.schema.schema import load_definitions
-from onejob.wire.kinds import KINDS
+from onejob.api.schema.schema import Schema, load_definitions
+from onejob.wire.kinds import Kind
 
 _REFERENCE: Final = "#/definitions/"
 _METHODS: Final = ("get", "put", "post", "delete", "patch")
@@ -36,18 +38,21 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def version_2_document(release: str, *, protobuf: bool) -> tuple[bytes, str]:
+def version_2_document(
+    schema: Schema, kinds: Sequence[Kind], *, protobuf: bool
+) -> tuple[bytes, str]:
     """The document as JSON or as gnostic's protobuf, and its hash."""
-    document = build_document(release)
+    document = build_document(schema, kinds)
     body = encode_document(document) if protobuf else msgspec.json.encode(document)
     return body, hashlib.sha256(body).hexdigest().upper()
 
 
-def build_document(release: str) -> dict[str, Any]:
+def build_document(schema: Schema, kinds: Sequence[Kind]) -> dict[str, Any]:
     definitions, documentation = load_definitions()
-    names = names_by_kind(definitions)
+    own = added_definitions(kinds, schema)
+    names = names_by_kind(definitions | own)
     paths: dict[str, Any] = {}
-    for kind in KINDS:
+    for kind in kinds:
         for path, item in paths_of(kind, names).items():
             paths[path] = _path_item(item)
     described = {
@@ -57,9 +62,9 @@ def build_document(release: str) -> dict[str, Any]:
     }
     return {
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": release},
+        "info": {"title": "Kubernetes", "version": schema.release},
         "paths": dict(sorted(paths.items())),
-        "definitions": dict(sorted((described | _SPECIAL).items())),
+        "definitions": dict(sorted((described | _SPECIAL | _in_version_2(own)).items())),
         "securityDefinitions": {
             "BearerToken": {
                 "description": "Bearer Token authentication",
@@ -119,3 +124,18 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
 
 def _refer(name: str) -> dict[str, Any]:
     return {"$ref": _REFERENCE + name.removeprefix(REFERENCE)}
+
+
+def _in_version_2(value: Any) -> Any:
+    """A definition in v3's form: there, references are wrapped and stand in another place."""
+    if isinstance(value, list):
+        return [_in_version_2(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match value.get("allOf"):
+        case [{"$ref": str(reference)}]:
+            rest = {key: member for key, member in value.items() if key != "allOf"}
+            return {**rest, **_refer(reference)}
+        case _:
+            pass
+    return {key: _in_version_2(member) for key, member in value.items()}

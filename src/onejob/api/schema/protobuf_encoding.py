@@ -36,7 +36,10 @@ _STATUS_TYPE: Final = ("v1", "Status")
 
 
 def has_message(kind: Kind) -> bool:
-    return message_name(load_schema().kind(kind.api_version, kind.kind)) in field_table()
+    schema = load_schema()
+    return schema.knows(kind.api_version, kind.kind) and (
+        message_name(schema.kind(kind.api_version, kind.kind)) in field_table()
+    )
 
 
 def encode_object(document: bytes) -> bytes:

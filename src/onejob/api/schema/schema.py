@@ -5,6 +5,7 @@ Read once, when first needed; a kind's shapes are put together when it is first 
 
 import gzip
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 from importlib import resources
 from threading import Lock
@@ -114,6 +115,8 @@ class Schema:
     def __init__(self, data: _Data) -> None:
         #: The Kubernetes release that the shapes were taken from: `v1.37.0`.
         self.release: Final = data.release
+        #: Definitions of kinds that were added, as OpenAPI v3 has them, by name.
+        self.added: dict[str, dict[str, Any]] = {}
         self._definitions = data.types
         self._shapes: dict[str, Shape] = dict(_SPECIAL)
         self._complete: dict[str, Shape] = {}
@@ -123,6 +126,30 @@ class Schema:
             for name, definition in data.types.items()
             for kind in definition.kinds
         }
+
+    def for_server(self) -> "Schema":
+        """One that kinds can be added to. It shares with this one all that is put together for
+        the kinds that every server has."""
+        own = copy(self)
+        own.added = {}
+        own._names = dict(self._names)
+        own._complete = dict(self._complete)
+        return own
+
+    def add(self, api_version: str, kind: str, shape: Type, definition: dict[str, Any]) -> None:
+        """The shape of a kind that is served from now on, in place of an earlier one;
+        `definition` is what OpenAPI says about it."""
+        shape.api_version, shape.kind = api_version, kind
+        self._names[api_version, kind] = shape.name
+        self._complete[shape.name] = shape
+        self.added = {**self.added, shape.name: definition}
+
+    def drop(self, api_version: str, kind: str) -> None:
+        """Forget a kind that was added."""
+        name = self._names.get((api_version, kind), "")
+        if name in self.added:
+            del self._names[api_version, kind], self._complete[name]
+            self.added = {key: value for key, value in self.added.items() if key != name}
 
     def kind(self, api_version: str, kind: str) -> Type:
         """Raises KeyError for a kind that is not served."""

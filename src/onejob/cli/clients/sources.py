@@ -4,7 +4,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from onejob.cli.clients.base import Api, get
+from onejob.cli.clients.known_kinds import KnownKinds, discovered
 from onejob.cli.clients.nouns import Noun
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.places import DataDir
@@ -19,6 +20,7 @@ from onejob.cli.places import data_dir as find_data_dir
 from onejob.cli.run.runs import Run, kept_runs
 from onejob.objects.meta import JOBS, PODS
 from onejob.wire.errors import NotFound
+from onejob.wire.kinds import Kind
 
 if TYPE_CHECKING:
     from onejob.cli.clients.stored_api import StoredApi
@@ -80,6 +82,18 @@ class Sources(msgspec.Struct, frozen=True):
             return self.server()
         except ServerDown as down:
             raise ServerDown(down.message, f"{down.next_step}; --runs lists kept runs") from None
+
+    def kinds(self) -> KnownKinds:
+        """What commands can name; a server is asked only for words that nobody knows."""
+        return KnownKinds(self._discovered)
+
+    def _discovered(self) -> Sequence[Kind]:
+        try:
+            api = self.server()
+        except ServerDown:
+            # Whoever needs the server says so.
+            return ()
+        return () if api is None else discovered(api)
 
     def is_local(self, api: Api) -> bool:
         """Whether that server sees the folders that we see."""

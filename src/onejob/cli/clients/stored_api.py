@@ -20,7 +20,7 @@ from onejob.api.damage import is_readable
 from onejob.api.http.answers import Answer
 from onejob.api.http.endpoints import Endpoints
 from onejob.api.http.incoming import Request
-from onejob.api.http.routing import Target, locate, verb_for
+from onejob.api.http.routing import Router, Target, verb_for
 from onejob.api.input.query import parse_query
 from onejob.api.service import Service
 from onejob.cli.clients.base import Ask, Reply
@@ -103,6 +103,7 @@ class StoredApi:
 
     def _serve(self) -> Endpoints:
         service = Service(self._store, clock=SystemClock(), rng=Random(0), gates=FeatureGates())
+        self._router = Router(service.kinds)
         return Endpoints(
             service,
             authorizer=AllowAuthenticated(),
@@ -112,7 +113,7 @@ class StoredApi:
 
     def _answer(self, ask: Ask) -> Answer:
         path, _, query = ask.target.partition("?")
-        target = locate(path)
+        target = self._router.locate(path)
         assert isinstance(target, Target), path
         if ask.method != "GET":
             raise CommandError(

@@ -38,7 +38,7 @@ def command(
     from onejob.cli.run.manifests import read_manifests
     from onejob.wire.errors import NotFound
 
-    manifests = read_manifests(filename)
+    manifests = read_manifests(filename, where.kinds())
     api = where.require_server()
     for manifest in manifests:
         namespace = manifest_namespace(manifest, where.namespace, api.namespace)

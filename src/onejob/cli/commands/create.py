@@ -62,7 +62,7 @@ def command(
         raise CommandError("give files or what to create", "see onejob create --help")
     api: Api | None = None
     if filename:
-        manifests = read_manifests(filename)
+        manifests = read_manifests(filename, where.kinds())
     else:
         if options["origin"] or dry_run != "client":
             api = where.require_server()
@@ -98,9 +98,9 @@ def _described(
     schedule: str,
     workdir: str | None,
 ) -> "Manifest":
+    from onejob.cli.clients.known_kinds import BUILT_IN
     from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
     from onejob.cli.run.manifests import Manifest, yaml_of
-    from onejob.wire.kinds import BY_KIND
 
     if len(what) != 2:
         raise CommandError("give a kind and a name", "for instance: onejob create job pi -- date")
@@ -130,7 +130,8 @@ def _described(
             f"onejob create knows no {kind}",
             "it makes job, cronjob and namespace; for others use -f",
         )
-    found = BY_KIND[document["apiVersion"], document["kind"]]
+    found = BUILT_IN.find(document["apiVersion"], document["kind"])
+    assert found is not None, f"{document['kind']} is not served"
     return Manifest("command", 1, found, document, yaml_of(document))
 
 

@@ -101,9 +101,9 @@ def _chosen(
 
         return [
             (Noun(manifest.kind, manifest.name), manifest_namespace(manifest, where.namespace))
-            for manifest in read_manifests(files)
+            for manifest in read_manifests(files, where.kinds())
         ]
-    nouns = parse_nouns(what)
+    nouns = parse_nouns(what, known=where.kinds())
     if all(noun.name for noun in nouns):
         return [(noun, namespace if noun.kind.namespaced else "") for noun in nouns]
     if not selector and not everything:

@@ -30,7 +30,7 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
     from onejob.objects.meta import EVENTS
     from onejob.wire.kinds import BY_RESOURCE
 
-    nouns = parse_nouns(what)
+    nouns = parse_nouns(what, known=where.kinds())
     if not all(noun.name for noun in nouns):
         raise CommandError("name what to describe", "for instance: job/NAME")
     for number, noun in enumerate(nouns):

@@ -55,7 +55,7 @@ def command(
     )
     from onejob.cli.display.output import print_documents
 
-    nouns = parse_nouns(what)
+    nouns = parse_nouns(what, known=where.kinds())
     query = Query(selector, field_selector, all_namespaces)
     if output in ("json", "yaml", "name"):
         if watch:

@@ -38,7 +38,7 @@ def command(what: tuple[str, ...], condition: str, timeout: float | None, where:
     from onejob.cli.clients.nouns import parse_nouns
     from onejob.clock import SystemClock
 
-    nouns = parse_nouns(what)
+    nouns = parse_nouns(what, known=where.kinds())
     if any(not noun.name for noun in nouns):
         raise CommandError("name what to wait for", "for instance: job/NAME")
     wanted = Condition.parse(condition)

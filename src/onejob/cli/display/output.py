@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.cli.clients.known_kinds import BUILT_IN
 from onejob.cli.clients.nouns import Noun
-from onejob.wire.kinds import BY_KIND
+from onejob.wire.kinds import Kind
 
 _ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
@@ -34,7 +35,11 @@ def rendered(document: Any, output: str) -> str:
 
 
 def noun_of(document: dict[str, Any]) -> Noun:
-    kind = BY_KIND[document["apiVersion"], document["kind"]]
+    api_version, name = document["apiVersion"], document["kind"]
+    kind = BUILT_IN.find(api_version, name)
+    if kind is None:
+        group, _, version = api_version.rpartition("/")
+        kind = Kind(group, version, name, "", name.lower())
     return Noun(kind, document["metadata"]["name"])
 
 

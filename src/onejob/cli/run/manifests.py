@@ -16,9 +16,10 @@ import yaml
 
 from onejob.api.input.decoding import MAX_DEPTH
 from onejob.api.input.yaml_reading import read_yaml
+from onejob.cli.clients.known_kinds import BUILT_IN, KnownKinds
 from onejob.cli.errors import CommandError
 from onejob.wire.errors import BadRequest
-from onejob.wire.kinds import BY_KIND, KINDS, Kind
+from onejob.wire.kinds import KINDS, Kind
 
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -97,9 +98,9 @@ def where(source: str, number: int, line: int = 0) -> str:
     return f"{place}, line {line}" if line else place
 
 
-def read_manifests(sources: Sequence[str]) -> list[Manifest]:
+def read_manifests(sources: Sequence[str], known: KnownKinds = BUILT_IN) -> list[Manifest]:
     """All objects of all sources, in order. Raises CommandError."""
-    found, problems = scan_manifests(sources)
+    found, problems = scan_manifests(sources, known)
     if problems:
         raise BadManifests(problems)
     if not found:
@@ -107,7 +108,9 @@ def read_manifests(sources: Sequence[str]) -> list[Manifest]:
     return found
 
 
-def scan_manifests(sources: Sequence[str]) -> tuple[list[Manifest], list[Problem]]:
+def scan_manifests(
+    sources: Sequence[str], known: KnownKinds = BUILT_IN
+) -> tuple[list[Manifest], list[Problem]]:
     """The objects that can be read, and what is wrong with the other documents. Raises
     CommandError for a source that cannot be read at all."""
     found: list[Manifest] = []
@@ -115,7 +118,7 @@ def scan_manifests(sources: Sequence[str]) -> tuple[list[Manifest], list[Problem
     for source in _files(sources):
         for number, text in _documents(_read(source)):
             try:
-                found.extend(_manifests(source, number, text))
+                found.extend(_manifests(source, number, text, known))
             except BadManifests as error:
                 problems.extend(error.problems)
     return found, problems
@@ -184,7 +187,7 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
         start = boundary.end() if boundary else start
 
 
-def _manifests(source: str, number: int, text: str) -> Iterator[Manifest]:
+def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterator[Manifest]:
     try:
         value, duplicates = read_yaml(text.encode(), MAX_DEPTH)
     except BadRequest as error:
@@ -199,7 +202,7 @@ def _manifests(source: str, number: int, text: str) -> Iterator[Manifest]:
     for index, document in enumerate(documents):
         place = prefix.format(index)
         try:
-            kind = _kind(document)
+            kind = _kind(document, known)
         except _NoSuchKind as error:
             line = _line_in(text, place + error.field)
             raise BadManifests(
@@ -235,7 +238,7 @@ class _NoSuchKind(Exception):
         self.problem = problem
 
 
-def _kind(document: Any) -> Kind:
+def _kind(document: Any, known: KnownKinds) -> Kind:
     if not isinstance(document, dict):
         raise _NoSuchKind("", "expected an object with apiVersion and kind")
     for field, like in _LIKE.items():
@@ -243,10 +246,10 @@ def _kind(document: Any) -> Kind:
         if not isinstance(value, str) or not value:
             raise _NoSuchKind(field, f"expected a text such as {like}")
     api_version, kind = document["apiVersion"], document["kind"]
-    known = BY_KIND.get((api_version, kind))
-    if known is not None:
-        return known
-    served = sorted(version for version, name in BY_KIND if name == kind)
+    found = known.find(api_version, kind)
+    if found is not None:
+        return found
+    served = known.versions_of(kind)
     if served:
         text = f"{kind} is served as {' or '.join(served)}, not {api_version}"
         raise _NoSuchKind("apiVersion", text)

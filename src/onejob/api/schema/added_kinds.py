@@ -1,0 +1,93 @@
+"""What the schema says of kinds that are added while a server runs."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from onejob.api.schema.openapi_paths import META, REFERENCE
+from onejob.api.schema.schema import Schema
+from onejob.api.schema.shapes import Mismatch, ObjectShape, Path, json_type
+from onejob.wire.kinds import Kind
+
+OBJECT_META: Final = META + "ObjectMeta"
+LIST_META: Final = META + "ListMeta"
+
+
+class OpenObjectShape(ObjectShape):
+    """An object of which only some fields are known; the others are kept as they are."""
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not dict:
+            raise Mismatch(json_type(value), self.go_name)
+        known = {name: value[name] for name in self.fields if name in value}
+        super().check(known, path, problems)
+        for name in self.fields:
+            if name in known:
+                value[name] = known[name]
+            else:
+                value.pop(name, None)
+        return value
+
+
+def definition_name(kind: Kind) -> str:
+    """`io.x-k8s.jobset.v1alpha2.JobSet`: the group from the end, as upstream names them."""
+    return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
+
+
+def type_fields(schema: Schema) -> dict[str, Any]:
+    """The shapes of apiVersion, kind and metadata, which all kinds have in common."""
+    common = schema.kind("v1", "ConfigMap").fields
+    return {name: common[name] for name in ("apiVersion", "kind", "metadata")}
+
+
+def open_shape(kind: Kind, schema: Schema) -> ObjectShape:
+    """For a kind of which nothing else is known."""
+    shape = OpenObjectShape(definition_name(kind))
+    shape.define(type_fields(schema), {})
+    return shape
+
+
+def open_definition(kind: Kind) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"allOf": [{"$ref": REFERENCE + OBJECT_META}]},
+        },
+        "x-kubernetes-preserve-unknown-fields": True,
+        **group_version_kind(kind, kind.kind),
+    }
+
+
+def added_definitions(kinds: Iterable[Kind], schema: Schema) -> dict[str, dict[str, Any]]:
+    """By name, those of the kinds that were added, and of their lists."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind in kinds:
+        name = definition_name(kind)
+        if name in schema.added:
+            found |= {name: schema.added[name], f"{name}List": list_definition(kind)}
+    return found
+
+
+def list_definition(kind: Kind) -> dict[str, Any]:
+    """Of the lists of a kind that was added."""
+    return {
+        "description": f"{kind.kind}List is a list of {kind.kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "items": {
+                "type": "array",
+                "items": {"allOf": [{"$ref": REFERENCE + definition_name(kind)}]},
+            },
+            "kind": {"type": "string"},
+            "metadata": {"allOf": [{"$ref": REFERENCE + LIST_META}]},
+        },
+        **group_version_kind(kind, f"{kind.kind}List"),
+    }
+
+
+def group_version_kind(kind: Kind, name: str) -> dict[str, Any]:
+    gvk = {"group": kind.group, "version": kind.version, "kind": name}
+    return {"x-kubernetes-group-version-kind": [gvk]}

@@ -1,0 +1,116 @@
+"""The kinds that commands can name: those of every server, and those that this one has besides.
+
+Others are asked for only when a word is not known, so that most commands need no discovery.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Final
+
+from onejob.cli.clients.base import Api, Ask
+from onejob.cli.errors import CommandError
+from onejob.wire.kinds import BY_KIND, KINDS, Kind, Subresource
+
+_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+class KnownKinds:
+    def __init__(self, discover: Callable[[], Sequence[Kind]] = lambda: ()) -> None:
+        """`discover` finds what a server has; it is called once at most."""
+        self._discover = discover
+
+    @cached_property
+    def _discovered(self) -> Sequence[Kind]:
+        found = self._discover()
+        return [kind for kind in found if (kind.api_version, kind.kind) not in BY_KIND]
+
+    @cached_property
+    def _discovered_words(self) -> Mapping[str, Kind]:
+        return _by_word(self._discovered)
+
+    def find(self, api_version: str, kind: str) -> Kind | None:
+        found = BY_KIND.get((api_version, kind))
+        if found is not None:
+            return found
+        names = (other for other in self._discovered if other.kind == kind)
+        return next((other for other in names if other.api_version == api_version), None)
+
+    def versions_of(self, kind: str) -> list[str]:
+        """The apiVersions under which a kind is served."""
+        known = (*KINDS, *self._discovered)
+        return sorted(other.api_version for other in known if other.kind == kind)
+
+    def named(self, word: str) -> Kind:
+        """By plural, singular, short name or kind, with or without the group; raises
+        CommandError."""
+        lower = word.lower()
+        kind = _BUILT_IN_WORDS.get(lower) or self._discovered_words.get(lower)
+        if kind is None:
+            close = get_close_matches(lower, (*_BUILT_IN_WORDS, *self._discovered_words), 1)
+            known = (*_READABLE, *self._discovered)
+            listed = ", ".join(dict.fromkeys(kind.plural for kind in known))
+            hint = f"did you mean {close[0]}?" if close else f"there are {listed}"
+            raise CommandError(f"onejob serves no {word!r}", hint)
+        return kind
+
+    def in_category(self, category: str) -> list[Kind]:
+        return [kind for kind in _READABLE if category in kind.categories]
+
+
+def discovered(api: Api) -> Sequence[Kind]:
+    """What a server says it serves beside the core group."""
+    reply = api.send(Ask("GET", "/apis", accept=f"{_AGGREGATED},application/json"))
+    return list(_kinds_in(reply.document))
+
+
+def _kinds_in(document: Mapping[str, Any]) -> Iterator[Kind]:
+    for group in document.get("items", ()):
+        # The preferred version comes first: names without one mean that.
+        for version in group.get("versions", ()):
+            for resource in version.get("resources", ()):
+                yield _kind_of(group["metadata"]["name"], version["version"], resource)
+
+
+def _kind_of(group: str, version: str, resource: Mapping[str, Any]) -> Kind:
+    return Kind(
+        group,
+        version,
+        resource["responseKind"]["kind"],
+        resource["resource"],
+        resource.get("singularResource", ""),
+        namespaced=resource["scope"] == "Namespaced",
+        short_names=tuple(resource.get("shortNames", ())),
+        categories=tuple(resource.get("categories", ())),
+        verbs=tuple(resource.get("verbs", ())),
+        subresources=tuple(
+            Subresource(sub["subresource"], tuple(sub.get("verbs", ())))
+            for sub in resource.get("subresources", ())
+        ),
+    )
+
+
+def _by_word(kinds: Sequence[Kind]) -> dict[str, Kind]:
+    """The first kind that has a word keeps it."""
+    words: dict[str, Kind] = {}
+    for kind in kinds:
+        if "list" in kind.verbs:
+            for word in (*_words(kind), kind.kind.lower()):
+                words.setdefault(word, kind)
+    return words
+
+
+def _words(kind: Kind) -> tuple[str, ...]:
+    names = tuple(filter(None, (kind.plural, kind.singular, *kind.short_names)))
+    if not kind.group:
+        return names
+    ends = (kind.group, f"{kind.version}.{kind.group}")
+    return (*names, *(f"{name}.{end}" for name in names for end in ends))
+
+
+_READABLE: Final = tuple(kind for kind in KINDS if "list" in kind.verbs)
+#: The core kinds come first in the table, so that `events` means those.
+_BUILT_IN_WORDS: Final = _by_word(KINDS)
+
+#: For commands that ask no server.
+BUILT_IN: Final = KnownKinds()

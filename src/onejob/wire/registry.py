@@ -1,0 +1,103 @@
+"""The kinds that one server serves: those it is built with, and those added while it runs.
+
+Everything that treats all kinds alike (routing, discovery, OpenAPI, garbage collection, ...) asks
+the registry of its server and follows its changes. The tables are changed in place, so a lookup
+costs no more than in a constant; the tuples are replaced, so whoever iterates sees one state.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from onejob.wire.errors import NotFound
+from onejob.wire.kinds import KINDS, MEASURED_KINDS, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class KindsChanged:
+    """A kind that changed is both removed and added."""
+
+    added: tuple[Kind, ...]
+    removed: tuple[Kind, ...]
+
+
+Listener: TypeAlias = Callable[[KindsChanged], None]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _ByResource(dict[str, Kind]):
+    def __missing__(self, resource: str) -> Kind:
+        # What a request over HTTP would be answered: callers handle both alike.
+        raise NotFound(f"the server could not find the requested resource ({resource})")
+
+
+class KindRegistry:
+    def __init__(self, kinds: Iterable[Kind] = KINDS) -> None:
+        #: One more with every change.
+        self.generation = 0
+        #: Kinds whose objects are stored, in the order of discovery.
+        self.kinds: tuple[Kind, ...] = ()
+        #: These and the ones that are measured when somebody asks.
+        self.served: tuple[Kind, ...] = ()
+        self.groups: tuple[str, ...] = ()
+        self.group_versions: frozenset[tuple[str, str]] = frozenset()
+        #: `jobs.batch` -> the kind under which its objects are stored. Raises NotFound for others.
+        self.by_resource: dict[str, Kind] = _ByResource()
+        #: (group, version, plural)
+        self.by_path: dict[tuple[str, str, str], Kind] = {}
+        #: (apiVersion, kind)
+        self.by_kind: dict[tuple[str, str], Kind] = {}
+        self._listeners: list[Listener] = []
+        self._install(tuple(kinds))
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` after every change, in the order of subscription; the returned function
+        ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def add(self, *kinds: Kind) -> None:
+        self.change(added=kinds)
+
+    def remove(self, *kinds: Kind) -> None:
+        self.change(removed=kinds)
+
+    def change(self, added: Iterable[Kind] = (), removed: Iterable[Kind] = ()) -> None:
+        """Take kinds away and put others in, as one change. Raises ValueError, and changes
+        nothing, if a path or a name would stand for two kinds."""
+        change = KindsChanged(tuple(added), tuple(removed))
+        gone = {_path(kind) for kind in change.removed}
+        kept = tuple(kind for kind in self.kinds if _path(kind) not in gone)
+        self._install((*kept, *change.added))
+        for listener in tuple(self._listeners):
+            listener(change)
+
+    def _install(self, kinds: tuple[Kind, ...]) -> None:
+        served = (*kinds, *MEASURED_KINDS)
+        by_path = {_path(kind): kind for kind in served}
+        by_kind = {(kind.api_version, kind.kind): kind for kind in kinds}
+        if len(by_path) != len(served) or len(by_kind) != len(kinds):
+            raise ValueError("two kinds of the same name")
+        by_resource: dict[str, Kind] = {}
+        for kind in kinds:
+            if kind.is_storage_version:
+                by_resource.setdefault(kind.resource, kind)
+        self.kinds, self.served = kinds, served
+        self.groups = tuple(dict.fromkeys(kind.group for kind in served))
+        self.group_versions = frozenset((kind.group, kind.version) for kind in served)
+        _become(self.by_resource, by_resource)
+        _become(self.by_path, by_path)
+        _become(self.by_kind, by_kind)
+        self.generation += 1
+
+
+def _path(kind: Kind) -> tuple[str, str, str]:
+    return kind.group, kind.version, kind.plural
+
+
+def _become(table: dict[K, V], content: dict[K, V]) -> None:
+    for key in [key for key in table if key not in content]:
+        del table[key]
+    table.update(content)

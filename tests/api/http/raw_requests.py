@@ -1,0 +1,98 @@
+"""Plain requests to a whole server of the test, whatever kinds it serves."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from onejob.client.kubeconfig import load_kubeconfig
+from onejob.clock import SystemClock
+from onejob.https_server import HttpsServer
+from onejob.node.options import NodeOptions
+from onejob.server import Settings
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+class Requests:
+    def __init__(self, server: HttpsServer, session: aiohttp.ClientSession) -> None:
+        self.server = server
+        self._session = session
+        self.warnings: list[str] = []
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, *, accept: str = "application/json",
+        content_type: str = "application/json",
+    ) -> tuple[int, Any]:  # fmt: skip
+        """Code and decoded answer."""
+        headers = {"Accept": accept, "Content-Type": content_type}
+        data = None if body is None else msgspec.json.encode(body)
+        async with self._session.request(method, path, data=data, headers=headers) as answer:
+            self.warnings = answer.headers.getall("Warning", [])
+            content = await answer.read()
+            if answer.content_type == "text/plain":
+                return answer.status, content.decode()
+            return answer.status, json.loads(content)
+
+    async def get(self, path: str, **options: Any) -> Any:
+        return (await self("GET", path, **options))[1]
+
+    async def ok(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        code, answer = await self(method, path, body, **options)
+        assert code < 300, answer
+        return answer
+
+    async def events(self, path: str, count: int) -> list[dict[str, Any]]:
+        """The first events of a watch."""
+        found = []
+        async with self._session.get(path, params={"watch": "true"}) as answer:
+            async for line in answer.content:
+                found.append(json.loads(line))
+                if len(found) == count:
+                    break
+        return found
+
+
+@asynccontextmanager
+async def a_server(folder: Path) -> AsyncIterator[Requests]:
+    """Whole, with all controllers; its Pods end at once."""
+    server = await HttpsServer.start(
+        Settings(folder / "data", NodeOptions(runtime="simulated", name="node")),
+        host="127.0.0.1",
+        port=0,
+        kubeconfig=folder / "kubeconfig",
+    )
+    try:
+        connection = load_kubeconfig(server.kubeconfig, SystemClock())
+        credential = await connection.credentials.current()
+        async with aiohttp.ClientSession(
+            server.url,
+            headers={"Authorization": credential.authorization},
+            connector=aiohttp.TCPConnector(ssl=False),
+        ) as session:
+            yield Requests(server, session)
+    finally:
+        await server.stop()
+
+
+def with_requests(folder: Path, test: Callable[[Requests], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with a_server(folder) as requests, asyncio.timeout(60):
+            await test(requests)
+
+    asyncio.run(main())
+
+
+async def eventually(look: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Controllers need a moment."""
+    for _ in range(200):
+        if await look():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{what}: not so after 10 s")
