@@ -1,1 +1,7 @@
-"""One seed, one world: the real control plane in virtual time, with faults from a seeded dice."""
+"""The simulator: the production control plane in virtual time, with faults drawn from a seed.
+
+What is simulated is only what lies outside of the process: the disk (`disk.py`), the machine that
+runs containers (`machine.py`), the wall clock, the distance between the API and those who use it
+(`api.py`) and people (`people.py`, `workloads.py`). Everything else is what `onejob serve` runs.
+`history.py` records every stored version, `checks/` judges it, `mutants.py` shows that it can.
+"""

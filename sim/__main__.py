@@ -1,31 +1,76 @@
-"""`make sim`: many seeds, one line each that fails. `make sim SIM='--seeds 1000 --first 7'`."""
+"""`make sim`: many seeds. `make sim SIM='--seeds 1000 --first 7'`; one of them, with all that
+happened in it: `make sim SIM='--replay 7'`."""
 
 import argparse
 import logging
+import os
 import sys
+import time
+from collections import Counter
 
-from sim.world import simulate
+from sim.faults import RATES
+from sim.story import story
+from sim.world import Verdict, simulate
+
+_HASHING = "PYTHONHASHSEED"
 
 
 def main() -> int:
+    options = _options()
+    if _HASHING not in os.environ:
+        # Sets of strings are walked through in another order in each process otherwise.
+        arguments = [sys.executable, "-m", "sim", *sys.argv[1:]]
+        os.execve(sys.executable, arguments, {**os.environ, _HASHING: "0"})
+    logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
+    if options.replay is not None:
+        return _replay(options.replay)
+    return _run(range(options.first, options.first + options.seeds))
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--replay", type=int, help="one seed, with all that happened in it")
     parser.add_argument("--verbose", action="store_true", help="log what the controllers say")
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
-    failed = 0
-    for number, seed in enumerate(range(options.first, options.first + options.seeds), 1):
+    return parser.parse_args()
+
+
+def _replay(seed: int) -> int:
+    verdict = simulate(seed)
+    for at, text in story(verdict):
+        print(f"{at:9.3f}  {text}")
+    _print_problems(verdict)
+    return 1 if verdict.problems else 0
+
+
+def _run(seeds: range) -> int:
+    failed = versions = processes = lives = 0
+    faults: Counter[str] = Counter()
+    began = time.monotonic()
+    for number, seed in enumerate(seeds, 1):
         verdict = simulate(seed)
-        for problem in verdict.problems:
-            print(f"seed {seed}: {problem}")
-        if verdict.problems:
-            failed += 1
-            print(f"seed {seed}: {verdict.story}")
+        _print_problems(verdict)
+        failed += bool(verdict.problems)
+        faults += verdict.faults
+        versions += len(verdict.versions)
+        processes += verdict.processes
+        lives += verdict.lives
         if sys.stderr.isatty():
-            print(f"\r{number}/{options.seeds} seeds", end="", file=sys.stderr)
-    print(f"{options.seeds - failed} passed, {failed} failed")
+            print(f"\r{number}/{len(seeds)} seeds", end="", file=sys.stderr)
+    minutes = (time.monotonic() - began) / 60
+    print(
+        f"{len(seeds) - failed} passed, {failed} failed; {len(seeds) / minutes:.0f} worlds/minute"
+    )
+    print(f"{lives} lives, {processes} containers, {versions} versions of objects judged")
+    for kind in (*RATES, *sorted(set(faults) - set(RATES))):
+        print(f"{faults[kind]:8}  {kind}")
     return 1 if failed else 0
+
+
+def _print_problems(verdict: Verdict) -> None:
+    for problem in verdict.problems:
+        print(f"seed {verdict.seed}: {problem}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,90 +1,85 @@
-"""A client that does to a controller what networks, restarts and caches do to it."""
+"""Which faults a world has, how often, and how often each one happened."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from random import Random
 
-from onejob.client.base import Client, Listing, Op, Result, Selection, WatchEvent, Written
-from onejob.objects.meta import Key
-from onejob.wire.errors import Expired, InternalError
+#: For each kind of fault, how likely it is each time that it could happen.
+RATES = {
+    # The disk.
+    "slow commit": 0.3,
+    "failed commit": 0.02,
+    "full disk": 0.004,
+    "crash before a commit": 0.004,
+    "crash after a commit": 0.004,
+    # Between the API and those who use it.
+    "lost answer": 0.02,
+    "late watch": 0.15,
+    "split watch": 0.1,
+    "broken watch": 0.02,
+    "expired watch": 0.02,
+    # The machine that runs containers.
+    "slow start": 0.2,
+    "failed start": 0.03,
+    "hindered start": 0.03,
+    "lost end": 0.02,
+    "late report": 0.2,
+    "ignored SIGTERM": 0.2,
+    "lost request": 0.5,
+    "reboot": 0.3,
+}
+
+#: A world has each kind with this probability: worlds with few kinds reach what is hidden by
+#: too many at once.
+_PRESENT = 0.6
 
 
-@dataclass(frozen=True)
-class Faults:
-    """How often things go wrong, each as a probability."""
+@dataclass
+class Trace:
+    """What happened, for people who look into one seed."""
 
-    #: A write is refused and does not happen.
-    refused_write: float = 0.03
-    #: A write happens, but its answer is lost.
-    lost_answer: float = 0.03
-    #: A batch of watch events comes late, so that caches are stale.
-    late_batch: float = 0.3
-    longest_delay_seconds: float = 2.0
-    #: A watch ends, or its history is gone.
-    broken_watch: float = 0.02
-    forgotten_history: float = 0.02
+    lines: list[tuple[float, str]] = field(default_factory=list)
+    now: Callable[[], float] = lambda: asyncio.get_running_loop().time()
+
+    def note(self, text: str) -> None:
+        self.lines.append((self.now(), text))
 
 
-class FaultyClient:
-    """Implements `Client` on another one. `heal` ends all faults, so that liveness can be
-    checked: whatever happened before, the system must converge now."""
+class Dice:
+    """Decides about faults. `calm` ends them all, so that it can be seen whether the system
+    converges, whatever happened before."""
 
-    def __init__(self, inner: Client, faults: Faults, rng: Random) -> None:
-        self._inner = inner
-        self._faults = faults
-        self._rng = rng
-        self._healthy = False
+    def __init__(self, seed: int, trace: Trace) -> None:
+        self._seed = seed
+        self._trace = trace
+        chosen = Random(f"{seed} kinds")
+        self._rates = {
+            kind: rate * chosen.choice((0.3, 1.0, 2.0))
+            for kind, rate in RATES.items()
+            if chosen.random() < _PRESENT
+        }
+        # Each kind has a sequence of its own: a change in one place shifts the others less.
+        self._sequences = {kind: Random(f"{seed} {kind}") for kind in RATES}
+        self.happened: Counter[str] = Counter()
+        self.calm = False
 
-    def heal(self) -> None:
-        self._healthy = True
+    def happens(self, kind: str) -> bool:
+        rate = self._rates.get(kind, 0.0)
+        if self.calm or not rate or self._sequences[kind].random() >= rate:
+            return False
+        self.count(kind)
+        return True
 
-    async def get(self, key: Key) -> bytes:
-        self._maybe_refuse()
-        return await self._inner.get(key)
+    def count(self, kind: str) -> None:
+        self.happened[kind] += 1
+        if kind not in _TOO_MANY_TO_NOTE:
+            self._trace.note(f"fault: {kind}")
 
-    async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
-        self._maybe_refuse()
-        return await self._inner.list(what, limit=limit, token=token)
+    def up_to(self, kind: str, most: float) -> float:
+        """How long, or how much."""
+        return self._sequences[kind].random() * most
 
-    async def watch(
-        self, what: Selection, *, after: int
-    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        async with aclosing(self._inner.watch(what, after=after)) as batches:
-            async for batch in batches:
-                if self._happens(self._faults.late_batch):
-                    await asyncio.sleep(self._rng.random() * self._faults.longest_delay_seconds)
-                if self._happens(self._faults.forgotten_history):
-                    raise Expired("the simulation forgot its history")
-                yield batch
-                if self._happens(self._faults.broken_watch):
-                    return
 
-    async def write(self, op: Op) -> Written:
-        (result,) = await self.write_many([op])
-        if isinstance(result, Written):
-            return result
-        raise result
-
-    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
-        results: list[Result] = []
-        for op in ops:
-            if self._happens(self._faults.refused_write):
-                results.append(InternalError("the simulation refused the write"))
-                continue
-            (result,) = await self._inner.write_many([op])
-            if self._happens(self._faults.lost_answer):
-                result = InternalError("the simulation lost the answer")
-            results.append(result)
-        return results
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-    def _happens(self, probability: float) -> bool:
-        return not self._healthy and self._rng.random() < probability
-
-    def _maybe_refuse(self) -> None:
-        if self._happens(self._faults.refused_write):
-            raise InternalError("the simulation refused the read")
+_TOO_MANY_TO_NOTE = ("slow commit", "late watch", "split watch")

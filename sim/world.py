@@ -1,186 +1,270 @@
-"""A Job, a node, a user who edits, a controller that is restarted, and faults in between."""
+"""One seed, one world: the control plane lives, dies and lives again, until all is at rest."""
 
 import asyncio
+import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
+from onejob.api.service import Service
+from onejob.clock import LoopClock
+from onejob.node.options import NodeOptions
+from onejob.node.setup.environment import NodeContext
+from onejob.server import ControlPlane, Settings, World
+from onejob.store.base import StoreError
+from onejob.store.log import LogStore
+from onejob.virtual_time import NOON, VirtualTimeLoop
+from sim.api import FaultyClient
+from sim.checks.judge import Judge
+from sim.checks.problems import Problem
+from sim.checks.rest import left_over
+from sim.disk import Disk, DiskCommitter
+from sim.faults import Dice, Trace
+from sim.history import History, Version
+from sim.machine import Machine, MachineRuntime
+from sim.people import People
 
-from onejob.client.base import Delete, Patch
-from onejob.objects.meta import JOBS, PODS, Key
-from onejob.objects.pod import Pod
-from onejob.virtual_time import run_virtual
-from onejob.wire.errors import ApiError
-from sim.checks import History
-from sim.cluster import Cluster, RunningController, Script, ScriptedNode, a_cluster
-from sim.faults import Faults, FaultyClient
+T = TypeVar("T")
 
-#: Faults, edits and restarts end after this; then everything must converge.
-CALM_AFTER_SECONDS = 120.0
-CONVERGE_WITHIN_SECONDS = 6 * 3600.0
-
-#: Exit codes for which a Job may have a rule.
-IGNORED_EXIT, FATAL_EXIT = 42, 43
-_FAILURE_POLICY = {
-    "rules": [
-        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [IGNORED_EXIT]}},
-        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_EXIT]}},
-    ]
-}
-
-DEEDS = ("restart", "suspend", "resume", "scale", "kill a Pod", "nothing")
-#: A Pod that leaves its Job and comes back may find its index taken, and that is nobody's fault.
-DEEDS_WITHOUT_INDEXES = ("disown a Pod", "relabel a Pod")
-DEEDS_WITH_INDEXES = ("resize",)
-_SELECTED_BY = "batch.kubernetes.io/controller-uid"
+#: Faults, edits and restarts end after at most this; then everything must come to rest.
+_CALM_AFTER_SECONDS = 150.0
+_REST_WITHIN_SECONDS = 4 * 3600
+_LOOK_EVERY_SECONDS = 20.0
+_LONGEST_OUTAGE_SECONDS = 20.0
+_CLOSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Verdict:
     seed: int
-    problems: tuple[str, ...]
-    story: str
+    problems: tuple[Problem, ...]
+    faults: Counter[str]
+    #: What happened, in order, with the time of each.
+    trace: tuple[tuple[float, str], ...]
+    versions: tuple[Version, ...]
+    processes: int
+    lives: int
 
 
 def simulate(seed: int) -> Verdict:
-    """One whole life of one Job. The same seed always lives the same life."""
+    """The same seed always lives the same life (within processes that hash alike)."""
     # Memory, not disk: a simulation dies with its process, and syncing is most of its time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="onejob-sim-", dir=place) as folder:
-        return run_virtual(_live(seed, Path(folder)))
-
-
-async def _live(seed: int, folder: Path) -> Verdict:
-    rng = Random(seed)
-    async with a_cluster(folder, seed=seed) as cluster:
-        history = History()
-        watching = [
-            asyncio.create_task(history.follow(cluster.client, kind)) for kind in (JOBS, PODS)
-        ]
-        node = cluster.start_node(_script(rng))
-        node.runs_seconds = rng.choice((0.1, 1.0, 5.0))
-        spec = _random_spec(rng)
-        indexed = "completionMode" in spec
-        world = _World(cluster, node, rng, await cluster.create_job(**spec), indexed=indexed)
-        with suppress(TimeoutError):  # The history tells that the Job did not finish.
-            await world.run()
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
-        return Verdict(seed, history.problems(), f"{spec} {world.deeds}")
+    folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
+    try:
+        return _World(seed, folder).run()
+    finally:
+        shutil.rmtree(folder)
 
 
 class _World:
-    def __init__(
-        self, cluster: Cluster, node: ScriptedNode, rng: Random, job: Key, *, indexed: bool
-    ) -> None:
-        self.deeds: list[str] = []
-        self._cluster = cluster
-        self._node = node
-        self._rng = rng
-        self._job = job
-        self._client = FaultyClient(cluster.client, Faults(), rng)
-        self._controller: RunningController | None = None
-        self._possible = DEEDS + (DEEDS_WITH_INDEXES if indexed else DEEDS_WITHOUT_INDEXES)
+    """What outlives the processes of the control plane."""
 
-    async def run(self) -> None:
-        await self._restart_controller()
-        loop = asyncio.get_running_loop()
-        calm_at = loop.time() + CALM_AFTER_SECONDS
-        while loop.time() < calm_at:
-            await asyncio.sleep(self._rng.random() * 6)
-            await self._disturb()
-        self._client.heal()
-        await self._edit({"suspend": False, "parallelism": 3})
-        await self._cluster.until_finished(self._job, within=CONVERGE_WITHIN_SECONDS)
-        # Finalizers of the last Pods may still be on their way off.
-        await asyncio.sleep(120)
-        assert self._controller is not None
-        await self._controller.stop()
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seed = seed
+        self.folder = folder
+        self.rng = Random(f"{seed} world")
+        self.trace = Trace()
+        self.dice = Dice(seed, self.trace)
+        self.disk = Disk(self.dice)
+        self.machine = Machine(seed, self.dice)
+        self.history = History()
+        self.people = People(seed, self.history, self.trace)
+        self.judge = Judge()
+        #: What the wall clock said at time 0; changes when the clock is set.
+        self.epoch = NOON
+        self.calm_at = self.rng.uniform(0.3, 1.0) * _CALM_AFTER_SECONDS
+        self.cpus = self.rng.choice(("1", "4", "1000"))
+        #: Whether people have created what they begin with.
+        self.begun = False
 
-    async def _disturb(self) -> None:
-        deed = self._rng.choice(self._possible)
-        self.deeds.append(deed)
-        match deed:
-            case "restart":
-                await self._restart_controller()
-            case "suspend":
-                await self._edit({"suspend": True})
-            case "resume":
-                await self._edit({"suspend": False})
-            case "scale":
-                await self._edit({"parallelism": self._rng.randint(0, 6)})
-            case "resize":
-                size = self._rng.randint(1, 12)
-                await self._edit({"completions": size, "parallelism": size})
-            case "kill a Pod":
-                await self._kill_a_pod()
-            case "disown a Pod":
-                await self._change_a_pod({"ownerReferences": None})
-            case "relabel a Pod":
-                await self._change_a_pod({"labels": {_SELECTED_BY: None}})
-            case _:
-                pass
-
-    async def _restart_controller(self) -> None:
-        """As after a crash: whatever it was doing, it is not heard of again."""
-        if self._controller is not None:
-            await self._controller.stop()
-        self._controller = await self._cluster.start_job_controller(self._client)
-
-    async def _edit(self, spec: dict[str, Any]) -> None:
-        body = msgspec.json.encode({"spec": spec})
-        await self._cluster.client.write_many([Patch(self._job, body, "merge")])
-
-    async def _change_a_pod(self, metadata: dict[str, Any]) -> None:
-        pods = [pod for pod in await self._cluster.pods() if pod.active]
-        if pods:
-            body = msgspec.json.encode({"metadata": metadata})
-            patch = Patch(self._rng.choice(pods).key, body, "merge")
-            await self._cluster.client.write_many([patch])
-
-    async def _kill_a_pod(self) -> None:
-        pods = [pod for pod in await self._cluster.pods() if pod.active]
-        if pods:
-            victim = self._rng.choice(pods)
-            for result in await self._cluster.client.write_many([Delete(victim.key)]):
-                if isinstance(result, ApiError):
-                    self.deeds.append(str(result))
+    def run(self) -> Verdict:
+        now, lives, at_rest = 0.0, 0, False
+        while not at_rest:
+            lives += 1
+            with asyncio.Runner(loop_factory=partial(_loop_at, now)) as runner:
+                at_rest = runner.run(_live(self))
+                now = runner.get_loop().time()
+            now += self.rng.random() * _LONGEST_OUTAGE_SECONDS
+        self.judge.judge(self.history, self.machine)
+        return Verdict(
+            self.seed,
+            tuple(self.judge.problems.found),
+            self.dice.happened,
+            tuple(self.trace.lines),
+            tuple(self.history.in_order()),
+            len(self.machine.ran),
+            lives,
+        )
 
 
-def _script(rng: Random) -> Script:
-    failing = rng.choice((0.0, 0.1, 0.4))
-    codes: dict[str, int] = {}
-
-    def script(pod: Pod) -> int:
-        code = rng.choice((1, IGNORED_EXIT, FATAL_EXIT)) if rng.random() < failing else 0
-        return codes.setdefault(pod.metadata.uid, code)
-
-    return script
+def _loop_at(now: float) -> VirtualTimeLoop:
+    loop = VirtualTimeLoop()
+    loop.advance(now)
+    return loop
 
 
-def _random_spec(rng: Random) -> dict[str, Any]:
-    completions = rng.randint(1, 12)
-    spec: dict[str, Any] = {
-        "completions": completions,
-        "parallelism": rng.randint(1, 5),
-        "backoffLimit": rng.choice((0, 3, 1000)),
-        "annotations": {"onejob.dev/backoff-seconds": rng.choice(("0", "1", "10"))},
-    }
-    if rng.random() < 0.5:
-        spec["completionMode"] = "Indexed"
-        if rng.random() < 0.5:
-            spec |= {"backoffLimitPerIndex": rng.randint(0, 2), "backoffLimit": 1000}
-        if rng.random() < 0.3:
-            spec["successPolicy"] = {"rules": [{"succeededCount": rng.randint(1, completions)}]}
-    if rng.random() < 0.3:
-        spec["podReplacementPolicy"] = "Failed"
-    if rng.random() < 0.3:
-        spec |= {"podFailurePolicy": _FAILURE_POLICY, "podReplacementPolicy": "Failed"}
-    if rng.random() < 0.1:
-        spec["activeDeadlineSeconds"] = rng.randint(1, 200)
-    return spec
+async def _live(world: _World) -> bool:
+    return await _Life(world).run()
+
+
+class _Life:
+    """One process of the control plane, from its start to its end by whatever cause."""
+
+    def __init__(self, world: _World) -> None:
+        self._world = world
+        self._loop = asyncio.get_running_loop()
+        self._clock = LoopClock(self._loop, world.epoch)
+        self._committer = DiskCommitter(world.disk, self._crash)
+        self._died: asyncio.Future[str] = self._loop.create_future()
+        self._store: LogStore
+        self._client: FaultyClient
+        self._runtime: MachineRuntime
+
+    async def run(self) -> bool:
+        """Whether all has come to rest."""
+        plane = await self._or_death(self._start())
+        if plane is None:
+            return False
+        world = self._world
+        plane.failed.add_done_callback(lambda failed: self._fail(failed.result()))
+        self._committer.reliable = self._client.reliable = False
+        world.people.meet(plane)
+        world.history.follow(plane)
+        stopped = await self._or_death(self._disturb())
+        if stopped is None:
+            return False
+        if not stopped:
+            await self._or_death(self._come_to_rest(plane))
+        await self._or_death(self._stop(plane))
+        return not stopped or world.dice.calm
+
+    async def _start(self) -> ControlPlane:
+        world = self._world
+        settings = Settings(
+            world.folder,
+            NodeOptions("simulated", "node", {"cpu": world.cpus, "pods": "20"}),
+        )
+        outside = World(
+            clock=self._clock,
+            rng=Random(f"{world.seed} plane {self._loop.time()}"),
+            committer=self._committer,
+            client=self._make_client,
+            runtime=self._make_runtime,
+        )
+        world.trace.note("start")
+        return await ControlPlane.start(settings, outside)
+
+    def _make_client(self, service: Service) -> FaultyClient:
+        assert isinstance(service.store, LogStore)
+        self._store = service.store
+        self._world.history.check_restart(self._store.revision)
+        self._client = FaultyClient(service, self._world.dice, self._world.history.acknowledge)
+        return self._client
+
+    def _make_runtime(self, node: NodeContext) -> MachineRuntime:
+        self._runtime = MachineRuntime(
+            self._world.machine,
+            self._world.dice,
+            self._clock,
+            revision=lambda: self._store.revision,
+            deletion_known=self._deletion_known,
+        )
+        return self._runtime
+
+    def _deletion_known(self, uid: str) -> bool:
+        """Whether the node had time to take it in: what is shown in this moment may be still on
+        its way through callbacks."""
+        return self._client.deletions_shown.get(uid, self._loop.time()) < self._loop.time()
+
+    # --- what happens to it
+
+    async def _disturb(self) -> bool:
+        """Until it is asked to stop (True), or the time of faults is over."""
+        world, rng = self._world, self._world.rng
+        if not world.begun:
+            world.begun = True
+            await world.people.begin()
+        while self._loop.time() < world.calm_at:
+            await asyncio.sleep(rng.random() * 4)
+            match rng.choices(("people", "crash", "restart", "set the clock"), (90, 3, 3, 2))[0]:
+                case "people":
+                    await world.people.act()
+                case "crash":
+                    self._crash("at any moment")
+                case "restart":
+                    world.dice.count("restart")
+                    return True
+                case _:
+                    self._set_clock(timedelta(seconds=rng.choice((-600, -30, 30, 600, 7200))))
+        world.trace.note("calm")
+        world.dice.calm = True
+        return False
+
+    def _set_clock(self, by: timedelta) -> None:
+        self._world.dice.count("clock set")
+        self._world.trace.note(f"the clock is set by {by.total_seconds()} s")
+        self._world.epoch += by
+        self._clock.epoch = self._world.epoch
+
+    async def _come_to_rest(self, plane: ControlPlane) -> None:
+        world = self._world
+        give_up_at = self._loop.time() + _REST_WITHIN_SECONDS
+        while True:
+            await world.people.make_room()
+            await asyncio.sleep(_LOOK_EVERY_SECONDS)
+            left = left_over(plane, world.machine, self._loop.time())
+            if not left or self._loop.time() > give_up_at:
+                break
+        for text in left:
+            world.judge.problems.add("convergence", text)
+
+    async def _stop(self, plane: ControlPlane) -> bool:
+        await plane.stop()
+        return True
+
+    # --- how it ends
+
+    def _crash(self, when: str) -> None:
+        """The process is gone: nothing that it does from now on has an effect."""
+        if self._died.done():
+            return
+        self._world.dice.count("crash")
+        self._world.trace.note(f"crash {when}")
+        self._died.set_result(when)
+        self._committer.cut()
+        self._runtime.disconnect()
+        self._world.machine.crash()
+
+    def _fail(self, why: str) -> None:
+        """It ended by itself, which it never should."""
+        if not self._died.done():
+            self._world.judge.problems.add("keeps running", f"the control plane failed: {why}")
+            self._crash(why)
+
+    async def _or_death(self, part: Coroutine[Any, Any, T]) -> T | None:
+        """What a part of this life results in; None if it died meanwhile."""
+        task = asyncio.create_task(part)
+        waiting: set[asyncio.Future[Any]] = {task, self._died}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not self._died.done():
+            return task.result()
+        await self._clean_up()
+        return None
+
+    async def _clean_up(self) -> None:
+        """Of a dead process nothing is left but what is on disk."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=_CLOSE_SECONDS)
+        with suppress(TimeoutError, StoreError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._store.close()

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol, Self
@@ -44,7 +45,7 @@ from onejob.metrics import Metrics
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.agent.capacity import read_amounts
 from onejob.node.options import NodeOptions
-from onejob.node.runtime import RuntimeUnavailable
+from onejob.node.runtime import Runtime, RuntimeUnavailable
 from onejob.node.runtimes import RUNTIMES
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, NodeContext
 from onejob.planning.job.settings import Settings as JobSettings
@@ -84,6 +85,10 @@ class World:
     rng: Random = field(default_factory=lambda: Random(os.urandom(16)))
     #: Where commits run; None means in a thread of their own.
     committer: Committer | None = None
+    #: What the controllers and the node agent use the API through.
+    client: Callable[[Service], LocalClient] = LocalClient
+    #: What runs containers; None means what the settings name.
+    runtime: Callable[[NodeContext], Runtime] | None = None
 
 
 class _Controller(Protocol):
@@ -108,7 +113,7 @@ class ControlPlane:
             means=Means(engine=traits.uses_images, root=os.geteuid() == 0),
         )
         #: The trusted in-process client.
-        self.client = LocalClient(self.service)
+        self.client = world.client(self.service)
         #: A client whose documents are checked strictly: for manifests that people wrote.
         self.checked_client = LocalClient(
             self.service, WriteOptions(field_manager="onejob", field_validation="Strict")
@@ -143,10 +148,11 @@ class ControlPlane:
         context = NodeContext(
             node_name, "127.0.0.1", capacity, lambda name: tuple(services.find("namespace", name))
         )
+        make = partial(kind.make, options, settings.data_dir, world.clock)
         node = NodeAgent(
             self.client,
             self.informers.pods,
-            kind.make(options, settings.data_dir, world.clock, context),
+            (world.runtime or make)(context),
             node_name=node_name,
             clock=world.clock,
             rng=world.rng,

@@ -13,7 +13,7 @@ from onejob.store.base import CommitFailed
 from onejob.store.writer import Done, Job, LoopCommitter
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import Conflict, InternalError
-from sim.cluster import Cluster, a_cluster
+from tests.scripted_cluster import Cluster, a_cluster
 
 CONFIGMAPS = "configmaps"
 

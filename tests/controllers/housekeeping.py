@@ -30,7 +30,7 @@ from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.virtual_time import NOON
 from onejob.wire.errors import ApiError, NotFound
-from sim.cluster import Cluster, Script, a_cluster
+from tests.scripted_cluster import Cluster, Script, a_cluster
 
 ROOT_CA = "-----BEGIN CERTIFICATE-----\nof this server\n-----END CERTIFICATE-----\n"
 

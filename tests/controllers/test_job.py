@@ -7,7 +7,7 @@ from onejob.client.base import Selection
 from onejob.objects.meta import EVENTS
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
-from sim.cluster import a_cluster
+from tests.scripted_cluster import a_cluster
 
 
 def succeed(pod: Pod) -> int:

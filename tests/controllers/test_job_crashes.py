@@ -6,7 +6,7 @@ import pytest
 
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
-from sim.cluster import CountingClient, Script, a_cluster
+from tests.scripted_cluster import CountingClient, Script, a_cluster
 
 POD_COUNT = 20
 

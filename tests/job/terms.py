@@ -18,7 +18,7 @@ from onejob.objects.pod import Pod
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
-from sim.cluster import Cluster, RunningController, Script, ScriptedNode, a_cluster
+from tests.scripted_cluster import Cluster, RunningController, Script, ScriptedNode, a_cluster
 
 
 @dataclass

@@ -18,7 +18,7 @@ from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.pod_facts import completion_index
 from onejob.virtual_time import run_virtual
-from sim.cluster import Cluster, CountingClient, Script, a_cluster
+from tests.scripted_cluster import Cluster, CountingClient, Script, a_cluster
 
 Deed = Callable[[Cluster, Key], Awaitable[None]]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from onejob.virtual_time import run_virtual
-from sim.cluster import a_cluster
 from tests.client.test_ahead import FailingCommitter
+from tests.scripted_cluster import a_cluster
 
 
 async def live(folder: Path, mode: str, failing: range) -> tuple[int, int, int]:

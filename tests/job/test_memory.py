@@ -14,7 +14,7 @@ from onejob.controllers.garbage import GarbageCollector
 from onejob.informers.shared import SharedInformers
 from onejob.objects.meta import PODS
 from onejob.virtual_time import run_virtual
-from sim.cluster import Cluster, RunningController, a_cluster
+from tests.scripted_cluster import Cluster, RunningController, a_cluster
 
 
 async def start_with_collector(cluster: Cluster, client: Client | None = None) -> RunningController:

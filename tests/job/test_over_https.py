@@ -19,9 +19,9 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job.settings import Settings
-from sim.cluster import ScriptedNode
 from tests.harness import HttpPlane, running_http
 from tests.job.terms import template
+from tests.scripted_cluster import ScriptedNode
 
 
 async def create(plane: HttpPlane, resource: str, document: dict[str, Any]) -> Key:

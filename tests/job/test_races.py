@@ -15,8 +15,8 @@ from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
 from onejob.planning.names import TRACKING
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, Conflict, Forbidden, InternalError, TooManyRequests
-from sim.cluster import Cluster, a_cluster
 from tests.job.clients import Interceptor
+from tests.scripted_cluster import Cluster, a_cluster
 
 BY_HAND: dict[str, Any] = {"manualSelector": True, "selector": {"matchLabels": {"app": "x"}}}
 LABELLED: dict[str, Any] = {

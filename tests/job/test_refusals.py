@@ -21,9 +21,9 @@ from onejob.wire.errors import (
     Timeout,
     TooManyRequests,
 )
-from sim.cluster import Script, a_cluster
 from tests.job.clients import Interceptor
 from tests.job.test_memory import start_with_collector
+from tests.scripted_cluster import Script, a_cluster
 
 IS: dict[str, Callable[[Op], bool]] = {
     "creation": lambda op: isinstance(op, Create) and op.resource == PODS,

@@ -52,11 +52,6 @@ from onejob.wire.errors import ApiError, Conflict, InsufficientStorage, Internal
 Script = Callable[[Pod], int | None]
 
 
-class Crashed(BaseException):
-    """The process is gone: nothing after this line happens. Not an Exception, so that no
-    handler of the code under test can catch it."""
-
-
 class CountingClient:
     """Counts writes, and dies after a given one: the write happens, its answer is lost."""
 

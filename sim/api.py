@@ -1,0 +1,112 @@
+"""The in-process client with the weaknesses that the interface `Client` allows.
+
+Answers get lost after the write has happened, watches are late, end, or expire. Events are never
+reordered, dropped or shown twice within one watch: no server does that.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from onejob.api.service import Service
+from onejob.client.base import Create, Listing, Op, Result, Selection, WatchEvent, Written
+from onejob.client.local import LocalClient
+from onejob.objects.meta import PODS, Meta, View
+from onejob.wire.errors import Expired, InternalError
+from sim.faults import Dice
+
+_LATEST_SECONDS = 2.0
+
+
+class _Named(View, frozen=True):
+    metadata: Meta = Meta()
+
+
+_read = msgspec.json.Decoder(_Named).decode
+
+
+def _resource(op: Op) -> str:
+    return op.resource if isinstance(op, Create) else op.key.resource
+
+
+class FaultyClient(LocalClient):
+    """`acknowledge` is told the resource and the revision of each write that was reported as
+    safe."""
+
+    def __init__(
+        self, service: Service, dice: Dice, acknowledge: Callable[[str, int], None]
+    ) -> None:
+        super().__init__(service)
+        self._dice = dice
+        self._acknowledge = acknowledge
+        #: When it was shown here that a Pod is being deleted or gone, by uid.
+        self.deletions_shown: dict[str, float] = {}
+        #: Before the process is up, nothing goes wrong: it would only be started again.
+        self.reliable = True
+
+    async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
+        listing = await super().list(what, limit=limit, token=token)
+        if what.resource == PODS:
+            for document in listing.documents:
+                self._note_deletion(document)
+        return listing
+
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        async with aclosing(super().watch(what, after=after)) as batches:
+            async for batch in batches:
+                for part in self._parts(batch):
+                    if self._happens("late watch"):
+                        await asyncio.sleep(self._dice.up_to("late watch", _LATEST_SECONDS))
+                    if self._happens("expired watch"):
+                        raise Expired("the simulated server forgot its history")
+                    if what.resource == PODS:
+                        for event in part:
+                            self._note_deletion(event.document, gone=event.type == "DELETED")
+                    yield part
+                    if self._happens("broken watch"):
+                        return
+
+    async def write(self, op: Op) -> Written:
+        written = await super().write(op)
+        self._answer([(_resource(op), written.revision)])
+        return written
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        results = await super().write_many(ops)
+        self._answer(
+            [
+                (_resource(op), result.revision)
+                for op, result in zip(ops, results, strict=True)
+                if isinstance(result, Written)
+            ]
+        )
+        return results
+
+    async def durable(self, revision: int) -> None:
+        await super().durable(revision)
+        # Only the Job controller writes ahead, and only Jobs and Pods.
+        self._answer([(PODS, revision)] if revision else [])
+
+    def _answer(self, written: Sequence[tuple[str, int]]) -> None:
+        if self._happens("lost answer"):
+            raise InternalError("the simulation lost the answer")
+        for resource, revision in written:
+            self._acknowledge(resource, revision)
+
+    def _parts(self, batch: Sequence[WatchEvent]) -> Sequence[Sequence[WatchEvent]]:
+        if len(batch) < 2 or not self._happens("split watch"):
+            return [batch]
+        middle = len(batch) // 2
+        return [batch[:middle], batch[middle:]]
+
+    def _note_deletion(self, document: bytes, *, gone: bool = False) -> None:
+        if gone or b'"deletionTimestamp"' in document:
+            uid = _read(document).metadata.uid
+            self.deletions_shown.setdefault(uid, asyncio.get_running_loop().time())
+
+    def _happens(self, kind: str) -> bool:
+        return not self.reliable and self._dice.happens(kind)

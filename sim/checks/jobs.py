@@ -1,0 +1,190 @@
+"""One Job and its Pods: exact counts, and who may live beside whom."""
+
+import sys
+from dataclasses import dataclass, field
+
+from onejob.objects.job import Job, UncountedPods
+from onejob.objects.pod import Pod
+from onejob.planning.job.failure_policy import judge_failed_pod
+from onejob.planning.job.indexes import parse_indexes
+from onejob.planning.job.pod_facts import completion_index, is_tracked
+from sim.checks.problems import Problems
+
+COUNTS, TERMINAL, FREED = "exact counts", "terminal status", "freed after counted"
+COMPANY, FINISHED = "one Pod per index", "finished after its Pods"
+
+
+@dataclass
+class _Life:
+    """What a Pod has been through."""
+
+    now: Pod
+    gone: bool = False
+    succeeded: bool = False
+    #: Failed, or deleted before it had ended: a Job may count it as failed, even if its program
+    #: still made it to its end.
+    failed: bool = False
+    #: Not the Job's own, or not selected by it, at some moment.
+    strayed: bool = False
+
+
+@dataclass
+class JobCheck:
+    problems: Problems
+    job: Job
+    gone: bool = False
+    _lives: dict[str, _Life] = field(default_factory=dict)
+    #: UIDs that were ever in the status' lists.
+    _listed_succeeded: set[str] = field(default_factory=set)
+    _listed_failed: set[str] = field(default_factory=set)
+    #: The most that was ever asked for at once, and the least that was ever enough to complete.
+    _most_parallel: int = 0
+    _fewest_enough: int = sys.maxsize
+    _fewest_completions: int = sys.maxsize
+
+    def see_pod(self, pod: Pod, *, gone: bool) -> None:
+        uid = pod.metadata.uid
+        life = self._lives.setdefault(uid, _Life(pod))
+        if is_tracked(life.now) and (gone or not is_tracked(pod)):
+            self._see_freed(life)
+        life.now, life.gone = pod, gone
+        life.succeeded |= pod.phase == "Succeeded"
+        life.failed |= pod.phase == "Failed" or (pod.metadata.deleting and not life.succeeded)
+        owner = pod.metadata.controller_ref
+        life.strayed |= owner is None or owner.uid != self.job.metadata.uid
+        life.strayed |= "batch.kubernetes.io/controller-uid" not in pod.metadata.labels
+        self._check_company()
+
+    def see_job(self, job: Job, *, gone: bool) -> None:
+        before, self.job, self.gone = self.job, job, gone
+        if gone:
+            return
+        self._fewest_completions = min(self._fewest_completions, job.spec.completions or 0)
+        self._fewest_enough = min(self._fewest_enough, _enough(job))
+        self._most_parallel = max(self._most_parallel, job.spec.parallelism or 0)
+        if before.finished and job.status != before.status:
+            self._complain(TERMINAL, f"a finished status changed: {before.status} -> {job.status}")
+        if job.finished and not before.finished:
+            self._see_finished(job)
+        old, new = _lists(before), _lists(job)
+        self._see_listed(job, set(new.succeeded) - set(old.succeeded), self._listed_succeeded)
+        self._see_listed(job, set(new.failed) - set(old.failed), self._listed_failed)
+        for uid in set(new.succeeded) & set(new.failed):
+            self._complain(COUNTS, f"{self._name(uid)} is listed as succeeded and as failed")
+        self._see_counters(before, job)
+
+    def see_the_end(self) -> None:
+        if self.gone:
+            return
+        job = self.job
+        if not job.finished:
+            self._complain("convergence", f"did not finish after the faults: {job.status}")
+            return
+        for life in self._lives.values():
+            if not (life.gone or life.strayed or life.now.terminal):
+                self._complain("convergence", f"{life.now.metadata.name} still runs")
+
+    def _see_finished(self, job: Job) -> None:
+        status = job.status
+        if _lists(job) != UncountedPods():
+            self._complain(COUNTS, f"finished with uncounted Pods: {_lists(job)}")
+        succeeded = len(self._listed_succeeded)
+        if job.indexed:
+            completed = parse_indexes(status.completed_indexes, job.spec.completions or 0)
+            succeeded = len(completed)
+        if (status.succeeded, status.failed) != (succeeded, len(self._listed_failed)):
+            self._complain(COUNTS, f"{status} is not the sum of what was listed")
+        if job.condition_is_true("Complete") and status.succeeded < self._fewest_enough:
+            self._complain(COUNTS, f"Complete with {status.succeeded} of {self._fewest_enough}")
+        for life in self._lives.values():
+            if not (life.gone or life.strayed or life.now.terminal):
+                name = life.now.metadata.name
+                self._complain(FINISHED, f"is finished while {name} is {life.now.phase}")
+
+    def _see_counters(self, before: Job, job: Job) -> None:
+        old, new = _lists(before), _lists(job)
+        if not job.indexed:
+            left = set(old.succeeded) - set(new.succeeded)
+            self._check_counted("succeeded", before.status.succeeded, job.status.succeeded, left)
+        left = set(old.failed) - set(new.failed)
+        self._check_counted("failed", before.status.failed, job.status.failed, left)
+
+    def _see_freed(self, life: _Life) -> None:
+        """A Pod that has ended may go only once it is accounted for."""
+        pod, job = life.now, self.job
+        if not pod.terminal or life.strayed or self.gone or job.finished or job.metadata.deleting:
+            return
+        index = completion_index(pod)
+        if job.indexed and (index is None or index >= self._fewest_completions):
+            return  # An index that the Job has no more is forgotten.
+        if index is not None and pod.phase == "Succeeded":
+            recorded = parse_indexes(job.status.completed_indexes, job.spec.completions or 0)
+            if index in recorded:
+                return
+        if pod.phase == "Failed" and (
+            not _counts(job, pod) or job.condition_is_true("SuccessCriteriaMet")
+        ):
+            return
+        if pod.metadata.uid not in self._listed_succeeded | self._listed_failed:
+            name = pod.metadata.name
+            self._complain(FREED, f"{name} ended ({pod.phase}), was freed and never counted")
+
+    def _see_listed(self, job: Job, added: set[str], ever: set[str]) -> None:
+        for uid in sorted(added):
+            life = self._lives.get(uid)
+            if uid in ever:
+                self._complain(COUNTS, f"{self._name(uid)} is listed a second time")
+            if life is None:
+                self._complain(COUNTS, f"{uid} is listed and was never seen")
+            elif ever is self._listed_succeeded and not life.succeeded:
+                self._complain(COUNTS, f"{self._name(uid)} is listed as succeeded and has not")
+            elif ever is self._listed_failed and not life.failed:
+                self._complain(COUNTS, f"{self._name(uid)} is listed as failed and has not")
+            elif life.now.phase == "Failed" and not _counts(job, life.now):
+                self._complain(COUNTS, f"{self._name(uid)} is counted though a rule ignores it")
+        ever |= added
+
+    def _check_counted(self, what: str, before: int, after: int, left: set[str]) -> None:
+        if after - before != len(left):
+            self._complain(COUNTS, f"{what} went from {before} to {after} for {len(left)} Pods")
+
+    def _check_company(self) -> None:
+        """Which Pods may live side by side."""
+        if self.gone:
+            return
+        alone = self.job.spec.pod_replacement_policy == "Failed"
+        live = [
+            life.now for life in self._lives.values() if not life.gone and not life.now.terminal
+        ]
+        counted = [pod for pod in live if alone or not pod.metadata.deleting]
+        if self.job.indexed:
+            indexes = [completion_index(pod) for pod in counted]
+            if len(indexes) != len(set(indexes)):
+                names = [pod.metadata.name for pod in counted]
+                self._complain(COMPANY, f"two of these have one index: {names}")
+        strayed = any(life.strayed for life in self._lives.values())
+        if len(counted) > self._most_parallel and not strayed:
+            most = self._most_parallel
+            self._complain("parallelism", f"{len(counted)} Pods at once, at most {most} asked")
+
+    def _complain(self, check: str, text: str) -> None:
+        metadata = self.job.metadata
+        self.problems.add(check, f"Job {metadata.namespace}/{metadata.name}: {text}")
+
+    def _name(self, uid: str) -> str:
+        return self._lives[uid].now.metadata.name if uid in self._lives else uid
+
+
+def _counts(job: Job, failed: Pod) -> bool:
+    return judge_failed_pod(job.spec.pod_failure_policy, failed).counts
+
+
+def _enough(job: Job) -> int:
+    """How many successes complete a Job."""
+    policy = job.spec.success_policy
+    counts = [rule.succeeded_count for rule in policy.rules] if policy is not None else []
+    return min((count for count in counts if count is not None), default=job.spec.completions or 0)
+
+
+def _lists(job: Job) -> UncountedPods:
+    return job.status.uncounted_terminated_pods or UncountedPods()

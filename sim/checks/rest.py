@@ -1,0 +1,99 @@
+"""What may be left when all has come to rest."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from onejob.objects.cronjob import read_cronjob
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Meta, View
+from onejob.objects.pod import read_pod
+from onejob.server import ControlPlane
+from sim.machine import Machine
+
+
+class _Any(View, frozen=True):
+    kind: str = ""
+    metadata: Meta = Meta()
+
+
+_read = msgspec.json.Decoder(_Any).decode
+
+
+def left_over(plane: ControlPlane, machine: Machine, now: float) -> Sequence[str]:
+    """What is not at rest: nothing is in progress, deleted, or without its owner."""
+    return [
+        *_objects(plane),
+        *_jobs(plane),
+        *_pods(plane),
+        *_cronjobs(plane),
+        *_processes(plane, machine, now),
+    ]
+
+
+def _documents(plane: ControlPlane, resource: str) -> Iterable[bytes]:
+    return (item.value for item in plane.store.list(resource).items)
+
+
+def _objects(plane: ControlPlane) -> Iterable[str]:
+    everything = [
+        _read(document)
+        for resource in (NAMESPACES, CRONJOBS, JOBS, PODS)
+        for document in _documents(plane, resource)
+    ]
+    uids = {found.metadata.uid for found in everything}
+    namespaces = {found.metadata.name for found in everything if found.kind == "Namespace"}
+    for found in everything:
+        metadata = found.metadata
+        name = f"{found.kind} {metadata.namespace}/{metadata.name}"
+        if metadata.deleting:
+            yield f"{name} is deleted and still there, held by {metadata.finalizers}"
+        if metadata.namespace and metadata.namespace not in namespaces:
+            yield f"{name} is in a namespace that is gone"
+        if metadata.owner_references and not any(
+            owner.uid in uids for owner in metadata.owner_references
+        ):
+            yield f"{name} has no owner any more"
+
+
+def _jobs(plane: ControlPlane) -> Iterable[str]:
+    for job in map(read_job, _documents(plane, JOBS)):
+        name = f"Job {job.metadata.namespace}/{job.metadata.name}"
+        if not job.finished:
+            yield f"{name} did not finish after the faults: {job.status}"
+        elif job.spec.ttl_seconds_after_finished is not None:
+            yield f"{name} is finished and its time to live is over"
+
+
+def _pods(plane: ControlPlane) -> Iterable[str]:
+    for pod in map(read_pod, _documents(plane, PODS)):
+        name = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
+        if not pod.terminal:
+            yield f"{name} has not ended: {pod.phase}"
+        if pod.metadata.finalizers:
+            yield f"{name} holds {pod.metadata.finalizers}"
+
+
+def _cronjobs(plane: ControlPlane) -> Iterable[str]:
+    jobs = [read_job(document) for document in _documents(plane, JOBS)]
+    for cronjob in map(read_cronjob, _documents(plane, CRONJOBS)):
+        name = f"CronJob {cronjob.metadata.namespace}/{cronjob.metadata.name}"
+        own = [job for job in jobs if _owner(job) == cronjob.metadata.uid]
+        failed = sum(job.condition_is_true("Failed") for job in own)
+        if len(own) - failed > (cronjob.spec.successful_jobs_history_limit or 0):
+            yield f"{name} keeps {len(own) - failed} successful Jobs"
+        if failed > (cronjob.spec.failed_jobs_history_limit or 0):
+            yield f"{name} keeps {failed} failed Jobs"
+        if cronjob.status.active:
+            yield f"{name} calls Jobs active that are over"
+
+
+def _owner(job: Job) -> str:
+    owner = job.metadata.controller_ref
+    return "" if owner is None else owner.uid
+
+
+def _processes(plane: ControlPlane, machine: Machine, now: float) -> Iterable[str]:
+    for ref, process in machine.ran.items():
+        if process.state(now) != "ended":
+            yield f"{ref} still runs"

@@ -1,0 +1,96 @@
+"""A disk that is slow, full, fails, and loses what was not written when the process dies.
+
+It stands where the store's commits run. A commit is one SQLite transaction, so it happens wholly
+or not at all; one that happened but was not answered is found after the restart.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from onejob.store.base import CommitFailed, StoreError
+from onejob.store.writer import Done, Job
+from sim.faults import Dice
+
+_SLOWEST_SECONDS = 0.5
+_FULL_SECONDS = 15.0
+
+
+class Disk:
+    """Outlives processes: it may be full for the next one, too."""
+
+    def __init__(self, dice: Dice) -> None:
+        self.dice = dice
+        self._full_until = 0.0
+
+    @property
+    def full(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self.dice.happens("full disk"):
+            self._full_until = now + self.dice.up_to("full disk", _FULL_SECONDS)
+        return now < self._full_until and not self.dice.calm
+
+
+class DiskCommitter:
+    """Implements `onejob.store.writer.Committer` for one process, which `crash` kills."""
+
+    def __init__(self, disk: Disk, crash: Callable[[str], None]) -> None:
+        self._disk = disk
+        self._dice = disk.dice
+        self._crash = crash
+        self._jobs: deque[tuple[Job, Done]] = deque()
+        self._busy = False
+        self._cut = False
+        #: Before the process is up, nothing goes wrong: it would only be started again.
+        self.reliable = True
+
+    def submit(self, job: Job, done: Done) -> None:
+        self._jobs.append((job, done))
+        if not self._busy:
+            self._begin()
+
+    def stop(self) -> None:
+        """Nothing is under way between callbacks."""
+
+    def cut(self) -> None:
+        """The process is dead: nothing more is written, nobody is answered."""
+        self._cut = True
+        self._jobs.clear()
+
+    def _happens(self, kind: str) -> bool:
+        return not self.reliable and self._dice.happens(kind)
+
+    def _begin(self) -> None:
+        self._busy = True
+        loop = asyncio.get_running_loop()
+        if self._happens("slow commit"):
+            loop.call_later(self._dice.up_to("slow commit", _SLOWEST_SECONDS), self._work)
+        else:
+            loop.call_soon(self._work)
+
+    def _work(self) -> None:
+        if self._cut:
+            return
+        job, done = self._jobs.popleft()
+        if self._happens("crash before a commit"):
+            self._crash("before a commit")
+            return
+        error = self._attempt(job)
+        if self._happens("crash after a commit"):
+            self._crash("after a commit")
+            return
+        self._busy = False
+        done(error)
+        if self._jobs and not self._busy:
+            self._begin()
+
+    def _attempt(self, job: Job) -> StoreError | None:
+        if self._happens("failed commit"):
+            return CommitFailed("the simulated disk failed once")
+        if not self.reliable and self._disk.full:
+            return CommitFailed("the simulated disk is full")
+        try:
+            job()
+        except StoreError as error:
+            return error
+        return None

@@ -1,0 +1,280 @@
+"""The machine that runs containers: its processes go on when the control plane dies.
+
+`Machine` is what outlives the control plane, `MachineRuntime` how one process of it sees the
+machine. Every process that ever began is recorded, so that what the API says can be compared with
+what really ran.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+from typing import Literal
+
+from onejob.clock import Clock
+from onejob.node.runtime import (
+    AttemptRef,
+    CommandResult,
+    Deliver,
+    Ended,
+    Fetch,
+    Hindered,
+    Inheritance,
+    Lost,
+    RuntimeEvent,
+    RuntimeTraits,
+    Started,
+)
+from onejob.objects.meta import Key
+from onejob.objects.pod_spec import Container, NodePod
+from onejob.planning.pod.lifecycle import Exit
+from onejob.wire.requests import LogOptions
+from sim.faults import Dice
+
+_SLOWEST_START_SECONDS = 3.0
+_LATEST_REPORT_SECONDS = 2.0
+_SIGTERM, _SIGKILL = 15, 9
+
+#: Exit codes for which a Job may have a rule.
+IGNORED_EXIT, FATAL_EXIT = 42, 43
+
+
+@dataclass
+class Process:
+    """One attempt. Times are the loop's."""
+
+    ref: AttemptRef
+    begins_at: float
+    ends_at: float
+    code: int
+    #: The program could not be started.
+    failed_start: bool = False
+    #: Nobody will be able to say how it ended.
+    lost: bool = False
+
+    def state(self, now: float) -> Literal["asked", "running", "ended"]:
+        if now < self.begins_at:
+            return "asked"
+        return "running" if now < self.ends_at else "ended"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A request to start a container, judged when the whole history is known."""
+
+    ref: AttemptRef
+    key: Key
+    at: float
+    #: The newest revision that was safe then.
+    revision: int
+    #: The Pod's deletion had been shown to the node before.
+    deletion_known: bool
+
+
+class Machine:
+    def __init__(self, seed: int, dice: Dice) -> None:
+        self._dice = dice
+        self._rng = Random(f"{seed} machine")
+        self._failing = self._rng.choice((0.0, 0.1, 0.4))
+        self._longest = self._rng.choice((0.5, 4.0, 20.0))
+        #: What the machine knows, until it is told to forget it.
+        self.processes: dict[AttemptRef, Process] = {}
+        #: Everything that ever ran.
+        self.ran: dict[AttemptRef, Process] = {}
+        self.launches: list[Launch] = []
+        self.problems: list[str] = []
+        self.rebooted = False
+
+    def crash(self) -> None:
+        """The control plane died. Requests that were under way may be lost, and the machine may
+        go down with it."""
+        now = asyncio.get_running_loop().time()
+        for process in list(self.processes.values()):
+            if process.state(now) == "asked" and self._dice.happens("lost request"):
+                del self.processes[process.ref]
+                del self.ran[process.ref]
+        if self._dice.happens("reboot"):
+            self.rebooted = True
+            for process in self.processes.values():
+                process.ends_at = min(process.ends_at, now)
+            self.processes.clear()
+
+    def begin(self, ref: AttemptRef, now: float) -> Process:
+        if ref in self.ran:
+            self.problems.append(f"{ref} was started a second time")
+        for other in self.processes.values():
+            same = (other.ref.uid, other.ref.container) == (ref.uid, ref.container)
+            if same and other.state(now) != "ended":
+                self.problems.append(f"{ref} was started while {other.ref} runs")
+        begins_at = now
+        if self._dice.happens("slow start"):
+            begins_at += self._dice.up_to("slow start", _SLOWEST_START_SECONDS)
+        process = Process(ref, begins_at, begins_at + self._duration(), self._exit_code())
+        if self._dice.happens("failed start"):
+            process.failed_start, process.code, process.ends_at = True, 128, begins_at
+        process.lost = self._dice.happens("lost end")
+        self.processes[ref] = self.ran[ref] = process
+        return process
+
+    def stop(self, process: Process, grace_seconds: float, now: float) -> None:
+        if process.state(now) == "ended" or process.code in (128 + _SIGTERM, 128 + _SIGKILL):
+            return
+        code, ends_at = 128 + _SIGTERM, now + self._rng.choice((0.0, 0.1))
+        if self._dice.happens("ignored SIGTERM"):
+            code, ends_at = 128 + _SIGKILL, now + grace_seconds
+        if ends_at < process.ends_at:
+            process.code, process.ends_at = code, ends_at
+
+    def forget(self, uid: str, now: float) -> None:
+        for ref in [ref for ref in self.processes if ref.uid == uid]:
+            process = self.processes.pop(ref)
+            process.ends_at = min(process.ends_at, now)
+
+    def _duration(self) -> float:
+        return self._rng.choice((0.0, self._rng.random() * self._longest))
+
+    def _exit_code(self) -> int:
+        if self._dice.calm or self._rng.random() >= self._failing:
+            return 0
+        return self._rng.choice((1, IGNORED_EXIT, FATAL_EXIT))
+
+
+class MachineRuntime:
+    """Implements `onejob.node.runtime.Runtime` for one process of the control plane."""
+
+    name = "machine"
+    traits = RuntimeTraits()
+
+    def __init__(
+        self,
+        machine: Machine,
+        dice: Dice,
+        clock: Clock,
+        revision: Callable[[], int],
+        deletion_known: Callable[[str], bool],
+    ) -> None:
+        self._machine = machine
+        self._dice = dice
+        self._clock = clock
+        self._revision = revision
+        self._deletion_known = deletion_known
+        self._deliver: Deliver
+        self._disconnected = False
+        self._reported: set[AttemptRef] = set()
+
+    def disconnect(self) -> None:
+        """The control plane is dead: it asks for nothing more and hears nothing more."""
+        self._disconnected = True
+
+    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+        self._deliver = deliver
+        rebooted, self._machine.rebooted = self._machine.rebooted, False
+        events: list[RuntimeEvent] = []
+        for process in self._machine.processes.values():
+            state = process.state(self._now())
+            if state == "ended":
+                events.append(self._end(process))
+                self._reported.add(process.ref)
+            else:
+                if state == "running":
+                    events.append(self._start(process))
+                self._follow(process)
+        return Inheritance(events, rebooted)
+
+    def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
+        if self._disconnected:
+            return
+        ref = AttemptRef(pod.uid, container.name, attempt)
+        known = self._machine.processes.get(ref)
+        if known is not None:
+            return
+        self._machine.launches.append(
+            Launch(ref, pod.key, self._now(), self._revision(), self._deletion_known(pod.uid))
+        )
+        if self._dice.happens("hindered start"):
+            event = Hindered(ref, "ContainerCreating", "the simulation hinders it")
+            asyncio.get_running_loop().call_soon(self._tell, event)
+            return
+        self._follow(self._machine.begin(ref, self._now()))
+
+    def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
+        process = self._machine.processes.get(ref)
+        if process is not None and not self._disconnected:
+            self._machine.stop(process, grace_seconds, self._now())
+            self._follow(process)
+
+    def release(self, uid: str) -> None:
+        if not self._disconnected:
+            self._machine.forget(uid, self._now())
+
+    def discard(self, uid: str) -> None:
+        if not self._disconnected:
+            self._machine.forget(uid, self._now())
+
+    async def run_command(
+        self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
+    ) -> CommandResult:
+        return CommandResult(0, "")
+
+    async def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
+        return
+        yield b""
+
+    def is_silent(self, ref: AttemptRef) -> bool:
+        return True
+
+    def running(self, ref: AttemptRef) -> bool:
+        process = self._machine.processes.get(ref)
+        return process is not None and process.state(self._now()) == "running"
+
+    async def close(self, *, end_pods: bool) -> None:
+        self._disconnected = True
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _follow(self, process: Process) -> None:
+        """Tell of its start, and of its end, when it is time. May be called again after a change
+        of plan: each is told once."""
+        loop = asyncio.get_running_loop()
+        delay = 0.0
+        if self._dice.happens("late report"):
+            delay = self._dice.up_to("late report", _LATEST_REPORT_SECONDS)
+        if not process.failed_start and process.begins_at >= loop.time():
+            loop.call_at(process.begins_at + delay, self._report_start, process)
+        loop.call_at(process.ends_at + delay, self._report_end, process)
+
+    def _report_start(self, process: Process) -> None:
+        if process.ref not in self._reported:
+            self._tell(self._start(process))
+
+    def _report_end(self, process: Process) -> None:
+        if process.ref in self._reported or process.state(self._now()) != "ended":
+            return
+        if process.ref in self._machine.processes:
+            self._reported.add(process.ref)
+            self._tell(self._end(process))
+
+    def _tell(self, event: RuntimeEvent) -> None:
+        if not self._disconnected:
+            self._deliver([event])
+
+    def _start(self, process: Process) -> RuntimeEvent:
+        return Started(process.ref, self._moment(process.begins_at))
+
+    def _end(self, process: Process) -> RuntimeEvent:
+        ended_at = self._moment(process.ends_at)
+        if process.failed_start:
+            return Ended(
+                process.ref,
+                Exit(128, ended_at, reason="ContainerCannotRun", message="the simulation says so"),
+            )
+        if process.lost:
+            return Lost(process.ref, ended_at)
+        signal = process.code - 128 if process.code > 128 else 0
+        began_at = self._moment(process.begins_at)
+        return Ended(process.ref, Exit(process.code, ended_at, began_at, signal))
+
+    def _moment(self, at: float) -> datetime:
+        return self._clock.now() + timedelta(seconds=at - self._now())

@@ -1,0 +1,166 @@
+"""People: they create, edit, suspend, scale and delete, and now and then change Pods by hand."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from onejob.client.base import Create, Delete, Op, Patch, Propagation, Selection
+from onejob.client.local import LocalClient
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Key
+from onejob.objects.pod import Pod, read_pod
+from onejob.server import ControlPlane
+from onejob.wire.errors import ApiError
+from onejob.wire.requests import User, WriteOptions
+from sim import workloads
+from sim.faults import Trace
+from sim.history import History
+
+_SELECTED_BY = "batch.kubernetes.io/controller-uid"
+_TEAM = "team"
+
+
+class People:
+    """They outlive the control plane, and know only what it answered."""
+
+    def __init__(self, seed: int, history: History, trace: Trace) -> None:
+        self._rng = Random(f"{seed} people")
+        self._history = history
+        self._trace = trace
+        self._client: LocalClient
+        self._names = 0
+        self._uses_team = self._rng.random() < 0.3
+        self._uses_cron = self._rng.random() < 0.3
+        self._deeds: Sequence[Callable[[], Awaitable[None]]] = (
+            *[self._create_job] * 4, *[self._edit_job] * 4, self._delete_job,
+            *[self._delete_pod] * 3, self._edit_pod, self._create_pod,
+        )  # fmt: skip
+
+    def meet(self, plane: ControlPlane) -> None:
+        """Talk to this process from now on, as anybody would."""
+        self._client = LocalClient(plane.service, WriteOptions(User("somebody")))
+
+    async def begin(self) -> None:
+        if self._uses_team:
+            await self._create(NAMESPACES, "", workloads.namespace(_TEAM))
+        if self._uses_cron:
+            await self._create(CRONJOBS, self._place(), workloads.cronjob(self._rng, "cron"))
+        for _ in range(self._rng.randint(1, 3)):
+            await self._create_job()
+
+    async def act(self) -> None:
+        if self._uses_team and self._rng.random() < 0.05:
+            await self._write(Delete(Key(NAMESPACES, "", _TEAM)))
+        else:
+            await self._rng.choice(self._deeds)()
+
+    async def make_room(self) -> None:
+        """Let everything come to its end."""
+        for cronjob in await self._found(CRONJOBS):
+            await self._patch(cronjob, {"spec": {"suspend": True}})
+        for job in await self._jobs():
+            if not job.finished:
+                await self._patch(job.key, {"spec": {"suspend": False, "parallelism": 3}})
+        for resource in (JOBS, PODS):
+            for key in await self._found(resource):
+                await self._drop_foreign_finalizers(key)
+
+    async def _create_job(self) -> None:
+        await self._create(JOBS, self._place(), workloads.job(self._rng, self._name("job")))
+
+    async def _create_pod(self) -> None:
+        await self._create(PODS, self._place(), workloads.pod(self._rng, self._name("pod")))
+
+    async def _edit_job(self) -> None:
+        job = self._one_of([job for job in await self._jobs() if not job.finished])
+        if job is None:
+            return
+        edits: list[dict[str, Any]] = [
+            {"suspend": True},
+            {"suspend": False},
+            {"parallelism": self._rng.randint(0, 6)},
+        ]
+        if job.indexed:
+            size = self._rng.randint(1, 8)
+            edits.append({"completions": size, "parallelism": size})
+        await self._patch(job.key, {"spec": self._rng.choice(edits)})
+
+    async def _delete_job(self) -> None:
+        job = self._one_of(await self._jobs())
+        if job is not None:
+            how: Propagation = self._rng.choice(("Background", "Foreground", "Orphan"))
+            await self._write(Delete(job.key, how))
+
+    async def _delete_pod(self) -> None:
+        pod = self._one_of(await self._pods())
+        if pod is not None:
+            grace = self._rng.choice((None, None, 0, 5))
+            await self._write(Delete(pod.key, grace_seconds=grace))
+
+    async def _edit_pod(self) -> None:
+        pod = self._one_of([pod for pod in await self._pods() if pod.active])
+        if pod is None:
+            return
+        edits: list[dict[str, Any]] = [{"annotations": {"example.com/note": "x"}}]
+        if "batch.kubernetes.io/job-completion-index" not in pod.metadata.annotations:
+            # A Pod that leaves its Job and comes back may find its index taken, and that is
+            # nobody's fault: so only Pods without one do.
+            edits += [{"ownerReferences": None}, {"labels": {_SELECTED_BY: None}}]
+        if not pod.metadata.deleting:
+            held = [*pod.metadata.finalizers, workloads.FOREIGN_FINALIZER]
+            edits.append({"finalizers": held, "resourceVersion": pod.metadata.resource_version})
+        await self._patch(pod.key, {"metadata": self._rng.choice(edits)})
+
+    async def _drop_foreign_finalizers(self, key: Key) -> None:
+        try:
+            metadata = msgspec.json.decode(await self._client.get(key))["metadata"]
+        except ApiError:
+            return
+        finalizers = metadata.get("finalizers", [])
+        if workloads.FOREIGN_FINALIZER in finalizers:
+            kept = [name for name in finalizers if name != workloads.FOREIGN_FINALIZER]
+            version = metadata["resourceVersion"]
+            await self._patch(key, {"metadata": {"finalizers": kept, "resourceVersion": version}})
+
+    async def _jobs(self) -> list[Job]:
+        listing = await self._client.list(Selection(JOBS))
+        return [read_job(document) for document in listing.documents]
+
+    async def _pods(self) -> list[Pod]:
+        listing = await self._client.list(Selection(PODS))
+        return [read_pod(document) for document in listing.documents]
+
+    async def _found(self, resource: str) -> list[Key]:
+        listing = await self._client.list(Selection(resource))
+        found = (msgspec.json.decode(document)["metadata"] for document in listing.documents)
+        return [Key(resource, one.get("namespace", ""), one["name"]) for one in found]
+
+    async def _create(self, resource: str, namespace: str, document: dict[str, Any]) -> None:
+        await self._write(Create(resource, namespace, msgspec.json.encode(document)))
+
+    async def _patch(self, key: Key, body: dict[str, Any]) -> None:
+        await self._write(Patch(key, msgspec.json.encode(body), "merge"))
+
+    async def _write(self, op: Op) -> None:
+        what = f"{op.resource} {op.document!r}" if isinstance(op, Create) else repr(op)
+        try:
+            written = await self._client.write(op)
+        except ApiError as error:
+            self._trace.note(f"people: {what}: {error}")
+            return
+        self._trace.note(f"people: {what}: revision {written.revision}")
+        resource = op.resource if isinstance(op, Create) else op.key.resource
+        self._history.acknowledge(resource, written.revision)
+
+    def _place(self) -> str:
+        return _TEAM if self._uses_team and self._rng.random() < 0.5 else "default"
+
+    def _name(self, kind: str) -> str:
+        self._names += 1
+        # Now and then a name is used again.
+        return f"{kind}-{self._names if self._rng.random() < 0.8 else 1}"
+
+    def _one_of(self, candidates: Sequence[Any]) -> Any:
+        return self._rng.choice(candidates) if candidates else None
