@@ -5,6 +5,7 @@ Nothing here has to survive a restart: it is rebuilt from the caches.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
@@ -13,6 +14,9 @@ from onejob.planning.job.backoff import BackoffRecord, PastEnds
 from onejob.planning.job.counting import Census
 from onejob.planning.job.pod_facts import finish_time, is_tracked
 from onejob.planning.job.pod_template import PodStamp
+
+#: How soon a change calls for a sync of its Job.
+Urgency: TypeAlias = Literal["at once", "soon", "not at all"]
 
 
 @dataclass(slots=True)
@@ -112,7 +116,7 @@ class JobStates:
     def forget(self, uid: str) -> None:
         self._by_uid.pop(uid, None)
 
-    def job_appeared(self, job: Job, *, keep_accounted: bool) -> None:
+    def job_added(self, job: Job, *, keep_accounted: bool) -> None:
         """The cache of Jobs shows a new Job. Its Pods may have been seen before it; until now all
         ended ones were kept, as nothing was known of the Job."""
         state = self._by_uid.get(job.metadata.uid)
@@ -124,16 +128,19 @@ class JobStates:
             if not keep_accounted:
                 state.drop(uid)
 
-    def pod_changed(self, uid: str, pod: Pod, *, keep_accounted: bool) -> None:
+    def pod_changed(self, uid: str, pod: Pod, *, keep_accounted: bool) -> Urgency:
         """Update a Pod of the Job with this UID. One that has ended and is counted is kept only if
-        the Job may still act on it."""
-        accounted = is_accounted(pod)
-        if accounted:
-            self.of(uid).record_end(pod)
-        if keep_accounted or not accounted:
-            self.of(uid).put(pod)
-        else:
-            self.pod_gone(uid, pod, job_known=True)
+        the Job may still act on it. Returns how soon the Job is to be synced."""
+        state = self.of(uid)
+        if is_accounted(pod):
+            state.record_end(pod)
+            if not keep_accounted:
+                state.drop(pod.metadata.uid)
+                return "soon"
+        if not state.put(pod):
+            return "not at all"
+        # An active Pod makes no difference but in the numbers of the status.
+        return "soon" if pod.active else "at once"
 
     def pod_gone(self, uid: str, pod: Pod, *, job_known: bool) -> None:
         state = self._by_uid.get(uid)

@@ -78,6 +78,11 @@ class Informer(Generic[V]):
         self._waiters.append((revision, waiter))
         await waiter
 
+    @property
+    def has_deferred(self) -> bool:
+        """Whether some changes are not in the cache yet because they are deferred."""
+        return bool(self._deferred)
+
     async def flush_deferred(self) -> None:
         """Apply all deferred changes: for a caller that needs the newest version of each object."""
         while self._deferred:

@@ -16,6 +16,14 @@ def is_tracked(pod: Pod) -> bool:
     return TRACKING in finalizers or TRACKING_AS_PROPOSED in finalizers
 
 
+def controlling_job_uid(pod: Pod | None) -> str | None:
+    """The UID of the Job that controls the Pod; None if no Job does."""
+    owner = pod.metadata.controller_ref if pod is not None else None
+    if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1":
+        return None
+    return owner.uid
+
+
 def completion_index(pod: Pod) -> int | None:
     """None if there is no index, or not a valid one."""
     return read_index(pod.metadata.annotations.get(INDEX_ANNOTATION))

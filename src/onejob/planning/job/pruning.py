@@ -24,6 +24,12 @@ def failed_pods_limit(job: Job, settings: Settings) -> int | None:
     return None if limit is None or restart_policy_of(job) == "OnFailure" else limit
 
 
+def keeps_accounted_pods(job: Job, settings: Settings) -> bool:
+    """Whether a sync may still act on Pods that have ended and hold no finalizer: to prune them,
+    or because they are counted by existence."""
+    return failed_pods_limit(job, settings) is not None or not tracks_with_finalizers(job, settings)
+
+
 def prune_failed_pods(job: Job, census: Census, settings: Settings) -> tuple[PodRef, ...]:
     """The failed Pods to delete, oldest first. Those that hold the finalizer are not yet
     accounted for, or carry an index's failure count, and stay."""

@@ -1,0 +1,178 @@
+"""Turns changes of Jobs and Pods into work for the Job controller.
+
+Every change takes the same steps: update the state that is kept of the Job, ask
+`planning.job.routing` which Jobs the change concerns, and queue these, at once or a little later.
+"""
+
+from collections.abc import Sequence
+
+from onejob.controllers.context import ControllerContext
+from onejob.controllers.job_orphans import OrphanPods
+from onejob.controllers.job_state import JobStates, Urgency, is_accounted
+from onejob.informers.cache import Delta
+from onejob.informers.workqueue import WorkQueue
+from onejob.objects.job import Job
+from onejob.objects.meta import JOBS, Key
+from onejob.objects.pod import Pod
+from onejob.planning.job.managing import is_ours
+from onejob.planning.job.pod_facts import controlling_job_uid, is_tracked
+from onejob.planning.job.pruning import keeps_accounted_pods
+from onejob.planning.job.routing import (
+    has_ended,
+    route_job_update,
+    route_pod_change,
+    was_started_by,
+)
+from onejob.planning.job.settings import Settings
+from onejob.planning.names import BUILT_IN_MANAGER
+
+#: How long a change that only alters numbers in the status (a Pod is bound, or ready) waits for
+#: others, so that one sync serves them all.
+_SOON_SECONDS = 0.1
+
+
+class JobEvents:
+    def __init__(
+        self,
+        context: ControllerContext,
+        *,
+        settings: Settings,
+        states: JobStates,
+        queue: WorkQueue[Key],
+        orphans: OrphanPods,
+    ) -> None:
+        self._jobs = context.informers.jobs
+        self._clock = context.clock
+        self._metrics = context.metrics
+        self._settings = settings
+        self._states = states
+        self._queue = queue
+        self._orphans = orphans
+        self._jobs.on_change(self._jobs_changed)
+        context.informers.pods.on_change(self._pods_changed)
+
+    # --- Jobs -----------------------------------------------------------------------------
+
+    def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        for delta in deltas:
+            old, new = delta.old, delta.new
+            if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+                self._job_updated(old, new)
+                continue
+            # After a gap in the watch, a list may show another Job of the same name.
+            if old is not None:
+                self._states.forget(old.metadata.uid)
+                self._orphans.job_gone(old)
+            if new is None:
+                self._queue.drop(delta.key)
+            else:
+                self._job_added(new)
+
+    def _job_added(self, job: Job) -> None:
+        keep_accounted = keeps_accounted_pods(job, self._settings)
+        self._states.job_added(job, keep_accounted=keep_accounted)
+        manager = job.spec.managed_by
+        if manager not in (None, BUILT_IN_MANAGER) and not is_ours(job, self._settings):
+            self._metrics.count("job_controller_jobs_by_external_controller_total", manager or "")
+        self._queue.add(job.key)
+
+    def _job_updated(self, old: Job, new: Job) -> None:
+        if not new.finished and self._is_own_write(new):
+            return
+        settings = self._settings
+        if keeps_accounted_pods(new, settings) and not keeps_accounted_pods(old, settings):
+            self._states.of(new.metadata.uid).needs_relist = True
+        route = route_job_update(old, new)
+        if route.at_once or route.finished:
+            self._queue.add(new.key)
+        else:
+            self._queue.add_after(new.key, _SOON_SECONDS)
+        if route.deadline is not None:
+            seconds = (route.deadline - self._clock.now()).total_seconds()
+            self._queue.add_after(new.key, seconds)
+
+    def _is_own_write(self, job: Job) -> bool:
+        """Whether this version is known: each of our writes names the version before it, so up to
+        our last one there is no version that is neither ours nor was seen."""
+        return job.metadata.revision <= self._states.of(job.metadata.uid).job_revision
+
+    # --- Pods -----------------------------------------------------------------------------
+
+    def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        at_once: set[Key] = set()
+        soon: set[Key] = set()
+        for delta in deltas:
+            pod, gone = delta.new, delta.new is None
+            if pod is None:
+                pod = delta.old
+            if pod is None:
+                continue
+            self._count_tracked(delta)
+            urgency = self._update_state(delta)
+            neighbours = self._jobs.cache.find("namespace", delta.key.namespace)
+            route = route_pod_change(delta.old, pod, self._jobs.cache.get, neighbours, gone=gone)
+            if urgency == "at once":
+                at_once.update(route.jobs)
+            elif urgency == "soon":
+                soon.update(route.jobs)
+            if route.orphan or (
+                not gone and was_started_by(self._settings.manager, pod) and has_ended(pod)
+            ):
+                self._orphans.add(delta.key)
+        for key in at_once:
+            self._queue.add(key)
+        for key in soon - at_once:
+            self._queue.add_after(key, _SOON_SECONDS)
+
+    def _update_state(self, delta: Delta[Pod]) -> Urgency:
+        """Update what is kept of the Jobs that controlled and control the Pod."""
+        old, new = delta.old, delta.new
+        before, after = controlling_job_uid(old), controlling_job_uid(new)
+        urgency: Urgency = "at once"
+        if old is not None and before is not None and before != after:
+            urgency = self._remove_pod(before, old)
+        if new is not None and after is not None:
+            put = self._put_pod(after, new)
+            # A Pod that was adopted or released concerns two Jobs.
+            urgency = put if old is None or before == after else "at once"
+        return urgency
+
+    def _remove_pod(self, uid: str, pod: Pod) -> Urgency:
+        job = self._job_of(pod)
+        if job is None:
+            self._states.pod_gone(uid, pod, job_known=False)
+            return "at once"
+        accounted = is_accounted(pod)
+        if accounted and not job.finished and is_ours(job, self._settings):
+            self._states.of(uid).record_end(pod)
+        self._states.pod_gone(uid, pod, job_known=True)
+        return "soon" if accounted and not keeps_accounted_pods(job, self._settings) else "at once"
+
+    def _put_pod(self, uid: str, pod: Pod) -> Urgency:
+        job = self._job_of(pod)
+        if job is None:
+            # Whether ended Pods matter is not known before the Job is.
+            self._states.pod_changed(uid, pod, keep_accounted=True)
+            return "at once"
+        keep_accounted = keeps_accounted_pods(job, self._settings)
+        ours = is_ours(job, self._settings)
+        if not ours or (job.finished and (pod.metadata.deleting or not keep_accounted)):
+            self._states.pod_gone(uid, pod, job_known=True)
+            return "at once"
+        urgency = self._states.pod_changed(uid, pod, keep_accounted=keep_accounted)
+        return "at once" if job.finished else urgency
+
+    def _job_of(self, pod: Pod) -> Job | None:
+        owner = pod.metadata.controller_ref
+        if owner is None:
+            return None
+        job = self._jobs.cache.get(Key(JOBS, pod.metadata.namespace, owner.name))
+        return job if job is not None and job.metadata.uid == owner.uid else None
+
+    def _count_tracked(self, delta: Delta[Pod]) -> None:
+        had = delta.old is not None and delta.old.terminal and is_tracked(delta.old)
+        has = delta.new is not None and delta.new.terminal and is_tracked(delta.new)
+        if had != has:
+            name = "job_controller_terminated_pods_tracking_finalizer_total"
+            self._metrics.count(name, "add" if has else "delete")
+            self._metrics.count("job_terminated_pod_tracking_finalizer", by=1 if has else -1)
