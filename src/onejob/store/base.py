@@ -1,9 +1,9 @@
-"""What the store promises; `onejob.store.log` keeps the promise on SQLite.
+"""The interface of the store, which `onejob.store.log` implements on SQLite.
 
 All methods are called on the event loop's thread. Writes are two steps so that a caller can
 read, decide and write without anything coming between: `stage` is synchronous and sees the
-newest staged state; `durable` is awaited before anybody is told of the write. Reads, lists
-and watches see only what is durable.
+newest staged state; `durable` is awaited before the write is acknowledged. Reads, lists and
+watches see only what is durable.
 
     StoreError
     ├── RevisionMismatch   compare-and-swap failed
@@ -42,7 +42,7 @@ class Change(msgspec.Struct, gc=False):
     """One entry of the log, as watchers see it. One instance is shared by all watchers.
 
     `value` None means deleted; then `previous` is the last document. `previous` is None for a
-    creation, which is how a watcher tells ADDED from MODIFIED.
+    creation, so that a watcher can distinguish ADDED from MODIFIED.
     """
 
     key: Key
@@ -53,7 +53,7 @@ class Change(msgspec.Struct, gc=False):
     previous_revision: int = 0
     #: Whether the value may leave memory once it is durable.
     cold: bool = False
-    #: Whether it calls for nothing: watchers who keep caches may take it with the next change.
+    #: Whether no controller has to act on it: caches may defer it until the object's next change.
     quiet: bool = False
 
 
@@ -104,8 +104,8 @@ class CommitFailed(StoreError):
 
 
 class StoreFailed(StoreError):
-    """Whether a write reached the disk is unknown. Only a restart, which reads the disk, can
-    tell; until then nothing more is written."""
+    """It is unknown whether a write reached the disk. Only a restart, which reads the disk, can
+    find out; until then nothing more is written."""
 
 
 class StoreClosed(StoreError):
@@ -113,7 +113,7 @@ class StoreClosed(StoreError):
 
 
 class CannotOpen(StoreError):
-    """The message is one line for people, naming the file and the way out."""
+    """The message is one line that names the file and says what to do."""
 
 
 class StoreLocked(CannotOpen):
@@ -140,15 +140,15 @@ class Watch(Protocol):
     async def __anext__(self) -> Sequence[Change]: ...
 
     def nudge(self) -> None:
-        """Yield an empty batch once everything that is durable by then was yielded: for
-        whoever has something to do at a certain time, whether or not there are changes."""
+        """Yield an empty batch once everything that is durable by then was yielded: for a
+        consumer that has something to do at a certain time, whether or not there are changes."""
 
     def close(self) -> None:
         """Stop; idempotent. A pending `__anext__` raises StopAsyncIteration."""
 
 
 class StagingStore(Protocol):
-    """What deciding a write needs."""
+    """The part of the store that deciding a write needs."""
 
     @property
     def revision(self) -> int:
@@ -156,15 +156,15 @@ class StagingStore(Protocol):
 
     @property
     def damaged(self) -> Mapping[Key, int]:
-        """Objects whose documents cannot be read, with their revisions: in no list."""
+        """Objects whose documents cannot be read, with their revisions. They are in no list."""
 
     def newest(self, key: Key) -> Stored | None:
         """The newest staged version: what a write will be checked against. Raises
         DamagedDocument."""
 
     def discard(self, key: Key) -> int:
-        """Stage the deletion of a damaged object; returns the revision of that. Watchers hear
-        nothing of it, as they heard nothing of the object."""
+        """Stage the deletion of a damaged object; returns its revision. Watchers get no event for
+        it, as they got none for the object."""
 
     def stage(
         self,
@@ -204,8 +204,8 @@ class Store(StagingStore, Protocol):
         """The newest durable version. Raises DamagedDocument."""
 
     def warm(self, keys: Sequence[Key]) -> None:
-        """Read those of these objects that are cold with one statement. For whoever writes
-        them next, before anybody else gets a turn; nothing but time depends on it."""
+        """Read those of these objects that are cold with one statement, ahead of writing them in
+        the same turn of the loop. Only saves time."""
 
     async def durable(self, revision: int) -> None:
         """Wait until everything up to `revision` is on disk and visible to readers.

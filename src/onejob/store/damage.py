@@ -1,7 +1,7 @@
-"""Documents that are on disk but make no sense: a flipped bit, or the hand of a person.
+"""Documents that are on disk but cannot be decoded: a flipped bit, or an edit by hand.
 
 They are kept apart from the contents: lists and counts are without them, reading or writing one
-raises DamagedDocument, and `LogStore.discard` takes one away. The rest is served as ever.
+raises DamagedDocument, and `LogStore.discard` deletes one. All other objects are served.
 """
 
 import logging
@@ -14,22 +14,22 @@ from onejob.store.contents import Contents
 
 log = logging.getLogger(__name__)
 
-#: Whether a document that comes from disk can be read by those who will use it.
+#: Whether a document that comes from disk can be decoded by all its readers.
 IsReadable: TypeAlias = Callable[[Key, bytes], bool]
 
 
-def anything(_: Key, __: bytes) -> bool:
+def all_readable(_: Key, __: bytes) -> bool:
     return True
 
 
 class Damage:
-    def __init__(self, is_readable: IsReadable = anything) -> None:
+    def __init__(self, is_readable: IsReadable = all_readable) -> None:
         self.is_readable = is_readable
         #: The revision of each, by key.
         self.found: dict[Key, int] = {}
 
     def check_all(self, contents: Contents) -> None:
-        """Take out of the contents what is in memory and cannot be read."""
+        """Remove from the contents what is in memory and cannot be read."""
         damaged = [
             (stored.key, stored.revision)
             for stored in contents.hot()

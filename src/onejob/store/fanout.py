@@ -1,4 +1,5 @@
-"""Durable changes to watchers: grouped once per commit, shared by all, waited for by none."""
+"""Delivers durable changes to watchers: batches are built once per commit and shared by all
+watchers, and a slow watcher is dropped rather than waited for."""
 
 import asyncio
 from collections import deque
@@ -15,8 +16,8 @@ CATCH_UP_BYTES = 4 * MIB
 _ENTRY_BYTES = 160
 
 
-class Past(Protocol):
-    """The log on disk."""
+class ChangeLog(Protocol):
+    """The log on disk, for watchers that are behind."""
 
     def changes(
         self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
@@ -26,14 +27,14 @@ class Past(Protocol):
 class Fanout:
     def __init__(
         self,
-        past: Past,
+        log: ChangeLog,
         *,
         revision: int,
         compacted: int,
         limits: Limits,
         damaged: Mapping[Key, int],
     ) -> None:
-        self._past = past
+        self._log = log
         self._damaged = damaged
         self._limits = limits
         self.compacted = compacted
@@ -45,10 +46,10 @@ class Fanout:
         #: Resource -> namespace ("" for all) -> watchers.
         self._live: dict[str, dict[str, set[LogWatch]]] = {}
         self._behind: set[LogWatch] = set()
-        #: All that was ever delivered, in bytes of documents. Watchers share these, so that what
-        #: waits for all of them together is what was delivered since the slowest took something.
+        #: All that was ever delivered, in bytes of documents. Watchers share the documents, so
+        #: all that is queued is what was delivered since the slowest watcher read something.
         self.delivered_bytes = 0
-        #: What queues cost besides.
+        #: What the queues themselves take, besides the documents.
         self.queue_bytes = 0
         self._slowest_at = 0
 
@@ -98,7 +99,7 @@ class Fanout:
         """The next piece of history from disk for a watcher that is behind; may be empty."""
         if watch.after < self.compacted:
             raise TooFarBehind(f"history up to {self.compacted} went while {watch} caught up")
-        changes, watch.after = self._past.changes(
+        changes, watch.after = self._log.changes(
             watch.resource,
             watch.namespace,
             after=watch.after,
@@ -126,7 +127,7 @@ class Fanout:
             watch.end(error)
 
     def _waiting_bytes(self) -> int:
-        """At most so much waits: where the slowest is was found out some time ago."""
+        """An upper bound: `_slowest_at` is from the last time the watchers were compared."""
         return self.queue_bytes + self.delivered_bytes - self._slowest_at
 
     def _drop_slowest(self) -> None:
@@ -139,7 +140,7 @@ class Fanout:
             self._slowest_at = watch.waits_since or 0
             if self._waiting_bytes() <= self._limits.all_watches_bytes:
                 return
-            watch.end(TooFarBehind(f"{watch} is the slowest of all, and too much waits for it"))
+            watch.end(TooFarBehind(f"{watch} is the slowest, and too much is queued for it"))
         self._slowest_at = self.delivered_bytes
 
     def _deliver(self, watchers: "dict[str, set[LogWatch]]", batch: list[Change]) -> None:
@@ -210,7 +211,7 @@ class LogWatch:
                     return ()
                 await self._sleep()
             elif not self._fanout.advance(self):
-                # A long way to catch up must not keep the loop from everybody else.
+                # Reading a long history must not hold up the event loop.
                 await asyncio.sleep(0)
                 if not self._ended and (batch := self._read_past()):
                     return batch
@@ -228,7 +229,7 @@ class LogWatch:
             if not batch:
                 return
         limits = self._limits
-        # One batch is always taken, however big: a watcher that kept up is not slow.
+        # The first batch is always queued, however big: the watcher had kept up.
         if self._batches and (
             self._waiting_changes + len(batch) > limits.watch_changes
             or self._waiting_bytes + size > limits.watch_bytes
@@ -239,7 +240,7 @@ class LogWatch:
         self._fanout.queue_bytes += _queue_bytes(batch)
         self._waiting_changes += len(batch)
         self._waiting_bytes += size
-        self._rouse()
+        self._wake_up()
 
     def end(self, error: StoreError | None) -> None:
         if self._ended:
@@ -249,16 +250,16 @@ class LogWatch:
         self._fanout.queue_bytes -= sum(_queue_bytes(batch) for batch, _, _ in self._batches)
         self._batches.clear()
         self._fanout.leave(self)
-        self._rouse()
+        self._wake_up()
 
     @property
     def waits_since(self) -> int | None:
-        """What had been delivered when the oldest of what waits came; None if nothing waits."""
+        """`delivered_bytes` when the oldest queued batch came; None if nothing is queued."""
         return self._batches[0][2] if self._batches else None
 
     def nudge(self) -> None:
         self._nudged = True
-        self._rouse()
+        self._wake_up()
 
     def close(self) -> None:
         self.end(None)
@@ -278,19 +279,19 @@ class LogWatch:
         finally:
             self._wake = None
 
-    def _rouse(self) -> None:
+    def _wake_up(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
 
 def weight(change: Change) -> int:
-    """The memory that keeping a change costs, roughly: its document."""
+    """Roughly the memory that a change takes: its document."""
     document = change.value if change.value is not None else change.previous
     return len(document) if document is not None else 0
 
 
 def _queue_bytes(batch: Sequence[Change]) -> int:
-    """What a batch costs in one watcher's queue, its documents aside."""
+    """The memory of a batch in one watcher's queue, without its documents."""
     return _ENTRY_BYTES + 8 * len(batch)
 
 

@@ -1,18 +1,18 @@
-"""Which part of the history may be forgotten. Pure bookkeeping: it is told of changes and time."""
+"""Which part of the history may be compacted. Pure: changes and the time are passed in."""
 
 from collections import deque
 from dataclasses import dataclass
 
 from onejob.store.limits import Limits
 
-#: How finely age and size are known. Coarser marks cost less and forget a little later.
+#: How finely age and size are known. Coarser marks cost less and compact a little later.
 MARK_SECONDS = 1.0
 MARKS_PER_LIMIT = 32
 
 
 @dataclass(slots=True)
 class _Mark:
-    """A stretch of history: the last revision in it and the dead versions it left behind."""
+    """A stretch of history: its last revision and how many versions in it are superseded."""
 
     begun_at: float
     at: float
@@ -43,8 +43,8 @@ class History:
         mark.dead_bytes += dead_bytes
 
     def forget(self, now: float, room: int) -> int:
-        """Drop what is too old or too much, or more than there is `room` for in bytes; the
-        revision up to which it goes, 0 for nothing."""
+        """Drop what is too old or too much, or more than fits into `room` bytes; returns the
+        revision up to which history may be compacted, 0 for none."""
         target = 0
         while self._marks and (self._is_over(self._marks[0], now) or self._dead_bytes > room):
             mark = self._marks.popleft()
@@ -54,7 +54,7 @@ class History:
         return target
 
     def next_forgetting_at(self) -> float | None:
-        """When age alone makes the oldest part forgettable; None if there is no history."""
+        """When the oldest part is old enough to be compacted; None if there is no history."""
         return self._marks[0].at + self._limits.history_seconds if self._marks else None
 
     def _is_full(self, mark: _Mark, now: float) -> bool:

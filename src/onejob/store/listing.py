@@ -1,4 +1,4 @@
-"""Lists in key order, whole or page by page, each page of the same moment."""
+"""Lists in key order, whole or page by page; all pages are of one revision."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -75,7 +75,7 @@ class Listing:
             [self._held(key, revision) for key, revision in found],
             (key for key, _ in found),
         )
-        # How many follow would have to be counted.
+        # How many follow is not known without counting them.
         return Page(items, snapshot.at, found[-1][0] if more else None, None if more else 0)
 
     def _held(self, key: Key, revision: int) -> Held:
@@ -83,8 +83,8 @@ class Listing:
         return held if isinstance(held, Stored) and held.revision == revision else revision
 
     def _warmed(self, held: Sequence[Held], keys: Iterable[Key]) -> Sequence[Stored]:
-        """The versions themselves, those that are not in memory read with one statement. Without
-        those that turn out to be damaged."""
+        """The versions themselves; cold ones are read with one statement. Damaged ones are left
+        out."""
         hot = [one for one in held if isinstance(one, Stored)]
         if len(hot) == len(held):
             return hot

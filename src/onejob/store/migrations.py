@@ -4,7 +4,7 @@ import apsw
 
 from onejob.store.base import CorruptStore, NewerStore
 
-#: "1job" in ASCII; tells a onejob store from any other SQLite file.
+#: "1job" in ASCII; distinguishes a onejob store from any other SQLite file.
 APPLICATION_ID = 0x316A6F62
 
 #: One table is the log: each row is one version of one object, NULL means deleted.

@@ -1,4 +1,4 @@
-"""From the log on disk to the state in memory, checking the log's own rules on the way."""
+"""Reads the log on disk into memory and checks that it is consistent."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ class Recovered:
 def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable) -> Recovered:
     """The newest version of everything, and the history that is still kept.
 
-    When versions were written is not in the log; they are kept as if it had been `now`. Raises
+    The log does not say when versions were written: their age counts from `now`. Raises
     CorruptStore if the versions of an object do not follow each other.
     """
     contents, history = Contents(), History(limits)

@@ -29,8 +29,8 @@ class Snapshot:
         self.differences = 0
 
     def note(self, namespace: str, name: str, replaced: int) -> None:
-        """An object changed; `replaced` is the revision before the change, 0 for none. Must be
-        told of every change after `at`, in order."""
+        """Record a change; `replaced` is the revision before it, 0 for none. Must be called for
+        every change after `at`, in order."""
         then = self._then.setdefault(namespace, {})
         if name in then:
             return
@@ -89,7 +89,7 @@ class Snapshots:
         return snapshot
 
     def follow(self, snapshot: Snapshot) -> None:
-        """From now on it is told of every change; it must know all of them until now."""
+        """Keep the snapshot up to date from now on; it must have all changes until now."""
         self._followed[snapshot.resource, snapshot.at] = snapshot
         if len(self._followed) > FOLLOWED:
             self._followed.popitem(last=False)

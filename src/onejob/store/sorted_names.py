@@ -1,4 +1,4 @@
-"""Names in order, of which some come and go all the time and all are rarely looked at."""
+"""A sorted set of names for many small changes and few reads of the whole."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
@@ -9,8 +9,9 @@ _CHUNK = 512
 
 
 class SortedNames:
-    """Kept in chunks: a name that comes or goes moves its neighbours in one of them, so that it
-    takes the same short time however many names there are."""
+    """Kept in chunks: adding or removing a name moves its neighbours in one chunk only, so it takes
+    the same short time however many names there are; in one sorted list it would move half of all
+    names."""
 
     __slots__ = ("_chunks", "_firsts")
 

@@ -1,4 +1,4 @@
-"""Forgetting history and tidying the file, in slices small enough for writers not to notice."""
+"""Compacts history, checkpoints and vacuums, in slices small enough not to delay writers."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from onejob.store.base import StoreError, StoreFailed
 from onejob.store.history import History
 from onejob.store.writer import Committer, Writer
 
-#: History is forgotten in slices of this many revisions, or of twice the commit that a slice
-#: goes along with: so the forgetting keeps up with any writers.
+#: History is compacted in slices of this many revisions, or of twice the commit that a slice
+#: follows, so that compaction keeps up with the writers.
 SLICE_REVISIONS = 512
 
 
 class Upkeep:
-    """`on_compacting` is called before a revision's history starts to go, `on_failure` when the
-    file can no longer be trusted."""
+    """`on_compacting` is called before history up to a revision is removed, `on_failure` when the
+    outcome of a write is unknown."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Upkeep:
         self._plan()
 
     def committing(self, changes: int) -> None:
-        """A commit was submitted; a slice of what is due goes right behind it."""
+        """A commit was submitted; a slice of what is due is submitted right after it."""
         self._writers_busy = True
         self._compact_a_slice(2 * changes)
 
     def committed(self, revision: int, dead: int, dead_bytes: int) -> None:
-        """The commit is durable and killed this many older versions."""
+        """The commit is durable and superseded `dead` older versions."""
         self._writers_busy = False
         self._history.record(revision, dead, dead_bytes, self._clock.monotonic())
         self._plan()
@@ -58,7 +58,7 @@ class Upkeep:
             self._committer.submit(self._writer.checkpoint, self._on_done)
 
     def not_committed(self) -> None:
-        """If there is no room, some may be found in history."""
+        """If the disk was full, compacting history may free some room."""
         self._writers_busy = False
         self._plan()
         self._compact_a_slice(0)
@@ -69,7 +69,7 @@ class Upkeep:
             self._timer.cancel()
 
     def _plan(self) -> None:
-        """Decide how far to forget, and look again when age alone will change the answer."""
+        """Decide how far to compact, and set a timer for when age alone changes the answer."""
         now = self._clock.monotonic()
         self._forget_upto = max(self._forget_upto, self._history.forget(now, self._writer.room))
         due_at = self._history.next_forgetting_at()
@@ -87,7 +87,7 @@ class Upkeep:
             return
         self._compacting = True
         upto = min(self._forget_upto, start + max(revisions, SLICE_REVISIONS))
-        # First in memory, then on disk: nobody may start to read what is about to go.
+        # First in memory, then on disk: no reader may start on history that is being removed.
         self.compacted = upto
         self._on_compacting(upto)
         self._committer.submit(lambda: self._writer.compact(upto, upto - start), self._on_compacted)
@@ -97,7 +97,7 @@ class Upkeep:
         if not self._on_done(error):
             return
         if self.compacted < self._forget_upto:
-            # While writers are busy, the next slice goes along with the next commit.
+            # While writers are busy, the next slice follows the next commit.
             if not self._writers_busy:
                 self._compact_a_slice(0)
         elif self._writer.vacuum_due and not self._vacuuming:
@@ -113,8 +113,8 @@ class Upkeep:
             self._vacuum_a_slice()
 
     def _on_done(self, error: StoreError | None) -> bool:
-        """Whether to go on. Upkeep that found the disk full has changed nothing; it is tried
-        again with later writes."""
+        """Whether to go on. A step that found the disk full has changed nothing; it is tried again
+        after later writes."""
         if isinstance(error, StoreFailed):
             self.stop()
             self._on_failure(error)

@@ -1,4 +1,4 @@
-"""What is written, and on which thread.
+"""The connection that writes, and the thread on which it runs.
 
 Every write is a single statement that commits by itself. Python's lock is released and taken
 again around each step of a statement; a thread that takes it back while the loop is busy waits
@@ -19,14 +19,14 @@ from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
 from onejob.store.database import PAGE_BYTES, FreeBytes, room_for_log, shorten_log
 from onejob.store.limits import Limits
 
-#: How often room is asked for while the log grows.
-_ASKED_PER_CHECKPOINT = 8
+#: How often the free space is read while the log grows.
+_SPACE_CHECKS_PER_CHECKPOINT = 8
 
 #: Free pages are given back this many at a time.
 VACUUM_PAGES = 128
 
-#: About as many documents share a page; one by one they would have it written as often. Where
-#: what is forgotten lies apart, the log grows to more than its limit before it begins anew.
+#: About this many documents share a page, so compacting them together writes it once. Where the
+#: removed rows are scattered, the log grows beyond its limit before it is restarted.
 _ROWS_PER_PAGE = 4
 _COLUMNS = 7
 _Value: TypeAlias = str | int | bytes | None
@@ -44,13 +44,13 @@ class Writer:
         self._free_bytes = free_bytes
         self._since_checkpoint = 0
         self._checkpoint_bytes = limits.checkpoint_bytes
-        #: How much may be written before it is asked again how much room there is: asking gives
-        #: up Python's lock as often as a commit does.
-        self._written_unasked = 0
-        self._ask_after = 0
+        #: How much may be written before the free space is read again: reading it releases
+        #: Python's lock as often as a commit does.
+        self._written_since_check = 0
+        self._check_after = 0
         #: How much the log may take, and history as well. May be read from any thread.
         self.room = 0
-        self._ask_for_room()
+        self._read_free_space()
         self._since_vacuum = 0
 
     def append(self, changes: Sequence[Change], size: int) -> None:
@@ -70,38 +70,38 @@ class Writer:
         self._run(_insertion(rows), values)
         written = size + 4 * PAGE_BYTES
         self._since_checkpoint += written
-        self._written_unasked += written
-        if self._written_unasked >= self._ask_after:
-            self._ask_for_room()
+        self._written_since_check += written
+        if self._written_since_check >= self._check_after:
+            self._read_free_space()
 
-    def _ask_for_room(self) -> None:
-        self._written_unasked = 0
+    def _read_free_space(self) -> None:
+        self._written_since_check = 0
         self.room = room_for_log(self._free_bytes())
         self._checkpoint_bytes = min(self._limits.checkpoint_bytes, self.room)
-        self._ask_after = self._checkpoint_bytes // _ASKED_PER_CHECKPOINT
+        self._check_after = self._checkpoint_bytes // _SPACE_CHECKS_PER_CHECKPOINT
 
     def compact(self, revision: int, rows: int) -> None:
-        """Forget what was superseded up to `revision`, which is at most `rows` further on."""
+        """Remove what was superseded up to `revision`, which is at most `rows` after the last."""
         self._run("UPDATE state SET compacted = ?", (revision,))
         self._since_checkpoint += rows * PAGE_BYTES // _ROWS_PER_PAGE
         self._since_vacuum += rows
 
     @property
     def checkpoint_due(self) -> bool:
-        """May be asked from any thread, like `vacuum_due`: it is about when to look, no more."""
+        """May be read from any thread, like `vacuum_due`: nothing but timing depends on it."""
         return self._since_checkpoint >= self._checkpoint_bytes
 
     def checkpoint(self) -> None:
-        """Copy the write-ahead log into the database, so that the log can begin anew."""
+        """Copy the write-ahead log into the database, so that the log can be restarted."""
         if self._checkpoint_bytes < self._limits.checkpoint_bytes:
-            # What the log was allowed when there was more room, it gives back.
+            # The disk has less room than before: shrink the log.
             if shorten_log(self._connection):
                 self._since_checkpoint = 0
             return
         try:
             frames, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.FullError, apsw.BusyError):
-            # Nothing is lost: the log in front still has it all, and the next commit tries again.
+            # Nothing is lost: the log still has everything, and the next commit tries again.
             return
         except apsw.Error as error:
             raise StoreFailed(f"checkpoint: {error}") from error
@@ -113,8 +113,8 @@ class Writer:
         return self._since_vacuum >= self._limits.spare_pages
 
     def vacuum(self) -> None:
-        """Give a slice of free pages back, if they are many. The file shrinks at the next
-        checkpoint. Stays due until there are few."""
+        """Return a slice of free pages to the file system, if there are many. The file shrinks at
+        the next checkpoint. Stays due until there are few."""
         free = self._pragma("freelist_count")
         if free <= self._limits.spare_pages or free * 3 <= self._pragma("page_count"):
             self._since_vacuum = 0
@@ -129,9 +129,9 @@ class Writer:
         try:
             self._connection.execute(statement, values).fetchall()
         except apsw.FullError as error:
-            # What others left of the disk may do once the log has given back what it took.
+            # The disk may have enough room once the log is shortened.
             shortened = shorten_log(self._connection)
-            self._ask_for_room()
+            self._read_free_space()
             if not shortened:
                 raise CommitFailed(f"not written: {error}") from error
             self._since_checkpoint = 0
@@ -154,8 +154,8 @@ _insertions: dict[int, str] = {}
 
 
 def _insertion(rows: int) -> str:
-    """Few different texts, for SQLite to keep prepared: sizes are powers of two, and the rows
-    that are too many are NULL."""
+    """The number of rows is a power of two, and surplus rows are NULL, so that SQLite has few
+    different statements to keep prepared."""
     text = _insertions.get(rows)
     if text is None:
         row = "(" + ",".join("?" * _COLUMNS) + ")"
@@ -171,7 +171,7 @@ Done: TypeAlias = Callable[[StoreError | None], object]
 
 
 class Committer(Protocol):
-    """Runs jobs on the writer, one after the other, and tells the loop how each went."""
+    """Runs jobs on the writer, one after the other, and calls `done` on the loop after each."""
 
     def submit(self, job: Job, done: Done) -> None: ...
 

@@ -1,0 +1,197 @@
+"""Staged changes on their way to disk, in groups of one commit each.
+
+Everything staged while a commit is under way goes into the next one, so a commit costs one sync
+however many writers wait for it.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
+from onejob.store.fanout import weight
+from onejob.store.limits import Limits
+from onejob.store.upkeep import Upkeep
+from onejob.store.writer import Committer, Writer
+
+if TYPE_CHECKING:
+    from onejob.objects.meta import Key
+
+#: Turns of the event loop from a write to its commit: the way from a watcher that is woken to the
+#: next write of its reader. Halves the commits of Jobs with little parallelism.
+_GATHERING_TURNS = 3
+
+
+class CommitGroup:
+    """Changes that share one commit, and the callers that wait for it."""
+
+    __slots__ = ("changes", "size", "waiters")
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.size = 0
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def settle(self, error: StoreError | None) -> None:
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+
+class CommitQueue:
+    """`on_committed` is called with each group that is on disk, before its waiters are woken;
+    `on_failure` when the outcome of a commit is unknown."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        committer: Committer,
+        upkeep: Upkeep,
+        limits: Limits,
+        *,
+        revision: int,
+        on_committed: Callable[[CommitGroup], None],
+        on_failure: Callable[[StoreFailed], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._writer = writer
+        self._committer = committer
+        self._upkeep = upkeep
+        self._limits = limits
+        self._on_committed = on_committed
+        self._on_failure = on_failure
+        #: The newest revision that was handed out.
+        self.revision = revision
+        #: The newest change per key that is not on disk yet.
+        self.staged: dict[Key, Change] = {}
+        #: Not on disk yet, oldest first. The first is under way if `_committing`.
+        self._groups: deque[CommitGroup] = deque()
+        self._committing = False
+        self._flush_scheduled = False
+        self._failed = False
+        self._stopped = False
+        #: Revisions that were rolled back: (first, last), ascending.
+        self._rolled_back: list[tuple[int, int]] = []
+        self.rollbacks = 0
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def add(self, change: Change) -> None:
+        """Line up a change whose revision is `revision`, the newest."""
+        self.staged[change.key] = change
+        groups = self._groups
+        size = weight(change)
+        group = groups[-1] if groups else None
+        if (
+            group is None
+            or (self._committing and len(groups) == 1)
+            or len(group.changes) >= self._limits.commit_changes
+            or group.size + size > self._limits.commit_bytes
+        ):
+            group = CommitGroup()
+            groups.append(group)
+        group.changes.append(change)
+        group.size += size
+        if not self._committing:
+            self._flush_soon()
+
+    def require_kept(self, revision: int) -> None:
+        """Raise CommitFailed if the write with this revision was rolled back."""
+        if not self._rolled_back:
+            return
+        place = bisect_right(self._rolled_back, (revision, self.revision)) - 1
+        if place >= 0 and revision <= self._rolled_back[place][1]:
+            raise CommitFailed(f"revision {revision} was rolled back")
+
+    async def committed(self, revision: int) -> None:
+        """Wait for the commit of a revision that is not on disk yet."""
+        for group in self._groups:
+            if group.changes[-1].revision >= revision:
+                waiter = self._loop.create_future()
+                group.waiters.append(waiter)
+                await waiter
+                return
+        raise ValueError(f"revision {revision} was never staged")
+
+    def fail(self, error: StoreFailed) -> None:
+        """Submit nothing more. A commit that is under way has its own outcome."""
+        self._failed = True
+        self._drop(error)
+
+    def _drop(self, error: StoreError) -> None:
+        """Fail everything staged, except a commit that is under way."""
+        kept = [self._groups.popleft()] if self._committing else []
+        dropped, self._groups = self._groups, deque(kept)
+        self.staged = {change.key: change for group in kept for change in group.changes}
+        for group in dropped:
+            group.settle(error)
+
+    def stop(self) -> None:
+        """Ignore the outcome of a commit that is under way: nothing waits for commits any more.
+        There is one only if `close` was cancelled."""
+        self._stopped = True
+
+    def settle_all(self, error: StoreError) -> None:
+        """Wake all that still wait, after `stop`."""
+        for group in self._groups:
+            group.settle(error)
+
+    def _flush_soon(self) -> None:
+        """Not at once: callers woken by the last commit stage their next writes within a few
+        turns of the loop, and all of these share the commit."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._wait_turns(_GATHERING_TURNS)
+
+    def _wait_turns(self, turns: int) -> None:
+        if turns:
+            self._loop.call_soon(self._wait_turns, turns - 1)
+        else:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._committing or not self._groups or self._failed:
+            return
+        self._committing = True
+        group = self._groups[0]
+        self._committer.submit(
+            lambda: self._writer.append(group.changes, group.size), self._on_commit
+        )
+        self._upkeep.committing(len(group.changes))
+
+    def _on_commit(self, error: StoreError | None) -> None:
+        if self._stopped:
+            return
+        self._committing = False
+        if error is not None:
+            self._roll_back(error)
+            return
+        group = self._groups.popleft()
+        for change in group.changes:
+            if self.staged[change.key] is change:
+                del self.staged[change.key]
+        self._on_committed(group)
+        group.settle(None)
+        if self._groups:
+            self._flush_soon()
+
+    def _roll_back(self, error: StoreError) -> None:
+        """All later writes were decided on what was not written: all of them fail."""
+        if isinstance(error, StoreFailed):
+            self._on_failure(error)
+            return
+        self._upkeep.not_committed()
+        first = self._groups[0].changes[0].revision
+        if self._rolled_back and self._rolled_back[-1][1] == first - 1:
+            first, _ = self._rolled_back.pop()
+        self._rolled_back.append((first, self.revision))
+        self.rollbacks += 1
+        self._drop(error)
