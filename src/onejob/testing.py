@@ -19,7 +19,7 @@ from onejob.cli.clients.base import Ask, get, list_all, path_of
 from onejob.cli.clients.http_api import open_http_api
 from onejob.cli.clients.known_kinds import KnownKinds, discovered
 from onejob.cli.clients.log_reading import LogQuery, containers_of
-from onejob.cli.clients.nouns import Noun
+from onejob.cli.clients.resource_args import ResourceArg
 from onejob.clock import SystemClock
 from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions
@@ -100,8 +100,8 @@ class OnejobNamespace:
         """`Complete` or `Failed`. Raises TimeoutError."""
         clock = SystemClock()
         deadline = clock.monotonic() + timeout
-        noun = Noun(BY_RESOURCE[JOBS], name)
-        verdict = await_on_server(self._api, noun, self.name, Condition(), clock, deadline)
+        arg = ResourceArg(BY_RESOURCE[JOBS], name)
+        verdict = await_on_server(self._api, arg, self.name, Condition(), clock, deadline)
         if verdict is None:
             raise TimeoutError(f"job/{name} is not finished after {timeout:g} s")
         return verdict.text.partition(":")[0]

@@ -10,7 +10,7 @@ import pytest
 
 from onejob.benchmarks.plot import cost_plot
 from onejob.benchmarks.recording import append, as_line, this_occasion
-from onejob.benchmarks.results import Measurement, Outcome, Peer, Target
+from onejob.benchmarks.results import Goal, Measurement, Outcome, Peer
 from onejob.cli.display.bench_report import render_outcome, render_targets
 from onejob.cli.display.terminal import Terminal
 from onejob.cli.main import run_command
@@ -27,7 +27,7 @@ OUTCOME = Outcome(
         Peer("xargs", Measurement({"seconds": 1.5})),
         Peer("GNU parallel", Measurement(skipped="not installed")),
     ),
-    targets={"seconds": Target("at most", 2, "xargs"), "peak RSS, MB": Target("at most", 300)},
+    targets={"seconds": Goal("at most", 2, "xargs"), "peak RSS, MB": Goal("at most", 300)},
 )
 
 

@@ -2,10 +2,10 @@ import pytest
 
 from onejob.benchmarks.results import (
     Cost,
+    Goal,
     Measurement,
     Outcome,
     Peer,
-    Target,
     number,
     percentile,
 )
@@ -15,17 +15,17 @@ from onejob.benchmarks.running import with_cost
 @pytest.mark.parametrize(
     ("target", "figure", "peer", "met"),
     [
-        (Target("at least", 1_500), 1_500, None, True),
-        (Target("at least", 1_500), 1_499, None, False),
-        (Target("at most", 30), 30, None, True),
-        (Target("at most", 30), 31, None, False),
-        (Target("at most", 2, "xargs"), 2.9, 1.5, True),
-        (Target("at most", 2, "xargs"), 3.1, 1.5, False),
-        (Target("at most", 2, "xargs"), 3.1, None, None),
+        (Goal("at least", 1_500), 1_500, None, True),
+        (Goal("at least", 1_500), 1_499, None, False),
+        (Goal("at most", 30), 30, None, True),
+        (Goal("at most", 30), 31, None, False),
+        (Goal("at most", 2, "xargs"), 2.9, 1.5, True),
+        (Goal("at most", 2, "xargs"), 3.1, 1.5, False),
+        (Goal("at most", 2, "xargs"), 3.1, None, None),
     ],
 )
 def test_a_target_is_met_or_not(
-    target: Target, figure: float, peer: float | None, met: bool | None
+    target: Goal, figure: float, peer: float | None, met: bool | None
 ) -> None:
     assert target.met_by(figure, peer) is met
 
@@ -37,7 +37,7 @@ def _outcome(*, quick: bool = False, peers: tuple[Peer, ...] = ()) -> Outcome:
         sizes={"processes": 10},
         measured=Measurement({"seconds": 3.0, "other": 1.0}),
         peers=peers,
-        targets={"seconds": Target("at most", 2, "xargs"), "missing": Target("at most", 1)},
+        targets={"seconds": Goal("at most", 2, "xargs"), "missing": Goal("at most", 1)},
         quick=quick,
     )
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from onejob.cli.display.live import LiveDisplay, draw_jobs
-from onejob.cli.display.plain import LogLine, PlainDisplay, what_is_asked
+from onejob.cli.display.plain import LogLine, PlainDisplay, job_size_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import Terminal
 from onejob.cli.run.progress import RunProgress
@@ -100,7 +100,7 @@ def test_failures_beyond_twenty_are_left_to_the_summary() -> None:
 )
 def test_what_a_job_asks_for(spec: dict[str, Any], expected: str) -> None:
     (job,) = a_run(**spec)
-    assert what_is_asked(job) == expected
+    assert job_size_text(job) == expected
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -43,7 +43,7 @@ def test_backing_off_says_until_when_and_how_often_still() -> None:
         "a new Pod is started at 12:00:10 (in 6.0s)",
         "2 more failure(s) would make the Job fail",
     )
-    assert answer.witness == ("pi-a", "main")
+    assert answer.shown_failure == ("pi-a", "main")
 
 
 def test_a_suspended_job_names_who_suspended_it() -> None:
@@ -123,7 +123,7 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
         pod["status"]["containerStatuses"][0]["state"] = state
         return pod
 
-    def hindered() -> dict[str, Any]:
+    def delayed() -> dict[str, Any]:
         pod = pod_document("pi-h", "Pending")
         pod["spec"]["nodeName"] = "here"
         state = {"waiting": {"reason": "DiskPressure", "message": "No space left on device"}}
@@ -138,7 +138,7 @@ def test_a_job_is_running_only_if_a_pod_of_it_is() -> None:
         ([pod_document(), *two], "is running: 1 running, 2 waiting for room (memory, pods)."),
         (two, "waits for room on the node: memory and pods are short."),
         ([starting], "is starting its Pods."),
-        ([hindered()], "waits for the node: DiskPressure: No space left on device"),
+        ([delayed()], "waits for the node: DiskPressure: No space left on device"),
         ([crashing()], "waits before it restarts a container that failed."),
         ([crashing(), pod_document()], "is running: 1 running, 1 waiting to restart a container."),
         ([], "has no Pods yet."),

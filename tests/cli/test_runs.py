@@ -21,7 +21,6 @@ from onejob.cli.run.runs import (
     new_run_id,
     prune,
     run_end,
-    runs_of,
 )
 from tests.cli.build import NOON
 
@@ -37,13 +36,11 @@ def keep(runs: Path, day: int, salt: str, *jobs: str) -> Path:
     return folder.path
 
 
-def test_runs_are_found_by_job_newest_first(tmp_path: Path) -> None:
-    keep(tmp_path, 2, "aaaa", "pi")
+def test_kept_runs_come_newest_first(tmp_path: Path) -> None:
+    oldest = keep(tmp_path, 2, "aaaa", "pi")
     newest = keep(tmp_path, 0, "bbbb", "pi", "e")
-    keep(tmp_path, 1, "cccc", "e")
-    assert next(folder for folder, _ in runs_of(tmp_path, "pi")) == newest
-    assert len(list(runs_of(tmp_path, "pi"))) == 2
-    assert list(runs_of(tmp_path, "pi", "other")) == []
+    middle = keep(tmp_path, 1, "cccc", "e")
+    assert [folder for folder, _ in kept_runs(tmp_path)] == [newest, middle, oldest]
 
 
 def test_a_folder_without_a_record_is_skipped(tmp_path: Path) -> None:
@@ -104,7 +101,7 @@ def test_a_run_that_was_killed_is_lost_since_its_last_sign_of_life(tmp_path: Pat
     folder.record(Run("run", NOON))
 
     async def live_for_a_moment() -> None:
-        alive = asyncio.ensure_future(folder.keep_alive())
+        alive = asyncio.ensure_future(folder.heartbeat())
         await asyncio.sleep(0)
         alive.cancel()
 

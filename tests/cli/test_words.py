@@ -6,7 +6,7 @@ import click
 import pytest
 
 from onejob.cli.clients.awaiting import Condition
-from onejob.cli.clients.nouns import parse_nouns
+from onejob.cli.clients.resource_args import parse_resource_args
 from onejob.cli.display.durations import duration, short_seconds
 from onejob.cli.errors import CommandError
 from onejob.cli.main import COMMANDS, cli
@@ -32,7 +32,7 @@ FAILED = a_job_document(status=finished("Failed", "x", "why"))
     ],
 )
 def test_nouns_are_kubectls(words: list[str], expected: list[str]) -> None:
-    assert [str(noun) for noun in parse_nouns(words)] == expected
+    assert [str(noun) for noun in parse_resource_args(words)] == expected
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_nouns_are_kubectls(words: list[str], expected: list[str]) -> None:
 )
 def test_wrong_nouns_get_a_hint(words: list[str], expected: str) -> None:
     with pytest.raises(CommandError) as caught:
-        parse_nouns(words)
+        parse_resource_args(words)
     assert expected in caught.value.lines[0]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from onejob.benchmarks.plane import a_job, job_key
+from onejob.benchmarks.plane import a_job
 from onejob.node.options import NodeOptions
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import PODS
+from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import read_pod
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import Committer, LoopCommitter
@@ -36,7 +36,7 @@ async def a_plane(
 
 async def until_finished(plane: ControlPlane) -> Job:
     for _ in range(3600):
-        job = read_job(await plane.client.get(job_key("j")))
+        job = read_job(await plane.client.get(Key(JOBS, "default", "j")))
         if job.finished:
             return job
         await asyncio.sleep(1)

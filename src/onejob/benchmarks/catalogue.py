@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from onejob.benchmarks.results import Target
+from onejob.benchmarks.results import Goal
 
 Sizes = Mapping[str, int]
 
@@ -37,7 +37,7 @@ class Scenario(msgspec.Struct, frozen=True):
     name: str
     question: str
     probe: Probe
-    targets: Mapping[str, Target] = {}
+    targets: Mapping[str, Goal] = {}
     beside: tuple[Beside, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
 
@@ -46,12 +46,12 @@ def find(name: str) -> Scenario | None:
     return next((scenario for scenario in SCENARIOS if scenario.name == name), None)
 
 
-def _at_least(value: float) -> Target:
-    return Target("at least", value)
+def _at_least(value: float) -> Goal:
+    return Goal("at least", value)
 
 
-def _at_most(value: float, times: str = "") -> Target:
-    return Target("at most", value, times)
+def _at_most(value: float, times: str = "") -> Goal:
+    return Goal("at most", value, times)
 
 
 def _one_job(completions: int, parallelism: int, *, indexed: int = 0) -> Probe:

@@ -18,7 +18,7 @@ from onejob.client.base import Client, Create, Selection
 from onejob.clock import Clock, SystemClock
 from onejob.node.options import NodeOptions, RuntimeName
 from onejob.node.simulated import DURATION
-from onejob.objects.meta import JOBS, Key
+from onejob.objects.meta import JOBS
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import ThreadCommitter
 
@@ -99,10 +99,6 @@ def a_job(
         },
     }
     return Create(JOBS, NAMESPACE, msgspec.json.encode(document))
-
-
-def job_key(name: str) -> Key:
-    return Key(JOBS, NAMESPACE, name)
 
 
 class Completions:

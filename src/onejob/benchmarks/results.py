@@ -34,7 +34,7 @@ class Measurement(msgspec.Struct, frozen=True, omit_defaults=True):
     curve: tuple[tuple[int, float], ...] = ()
 
 
-class Target(msgspec.Struct, frozen=True):
+class Goal(msgspec.Struct, frozen=True):
     sense: Literal["at least", "at most"]
     value: float
     #: The value is a multiple of this peer's figure in the same run.
@@ -71,7 +71,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     sizes: Mapping[str, int]
     measured: Measurement
     peers: tuple[Peer, ...] = ()
-    targets: Mapping[str, Target] = {}
+    targets: Mapping[str, Goal] = {}
     #: Smaller than the targets are meant for: no verdicts.
     quick: bool = False
     #: What went wrong, if nothing could be measured.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from onejob.cli.clients.base import Api, Ask, get, path_of, watch_events
-from onejob.cli.clients.nouns import Noun
+from onejob.cli.clients.resource_args import ResourceArg
 from onejob.cli.clients.sources import Sources
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.run.runs import is_under_way
@@ -75,11 +75,11 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def await_object(
-    where: Sources, noun: Noun, condition: Condition, clock: Clock, deadline: float | None
+    where: Sources, arg: ResourceArg, condition: Condition, clock: Clock, deadline: float | None
 ) -> Verdict | None:
     """None when the time is over."""
     try:
-        api, namespace = where.holding(noun)
+        api, namespace = where.holding(arg)
     except NotFound:
         if condition.type == "delete":
             return Verdict(True, "deleted")
@@ -87,21 +87,21 @@ def await_object(
     from onejob.cli.clients.stored_api import StoredApi
 
     if isinstance(api, StoredApi):
-        return _await_run(api, noun, namespace, condition, clock, deadline)
-    return await_on_server(api, noun, namespace, condition, clock, deadline)
+        return _await_run(api, arg, namespace, condition, clock, deadline)
+    return await_on_server(api, arg, namespace, condition, clock, deadline)
 
 
 def await_on_server(
     api: Api,
-    noun: Noun,
+    arg: ResourceArg,
     namespace: str,
     condition: Condition,
     clock: Clock,
     deadline: float | None,
 ) -> Verdict | None:
     """None when the time is over."""
-    path = path_of(noun.kind, namespace)
-    selection = {"fieldSelector": f"metadata.name={noun.name}"}
+    path = path_of(arg.kind, namespace)
+    selection = {"fieldSelector": f"metadata.name={arg.name}"}
     while True:
         listing = api.send(Ask("GET", path, selection)).document
         verdict = condition.judge(listing["items"][0] if listing["items"] else None)
@@ -132,7 +132,7 @@ def _watch_seconds(clock: Clock, deadline: float | None) -> int:
 
 def _await_run(
     api: "StoredApi",
-    noun: Noun,
+    arg: ResourceArg,
     namespace: str,
     condition: Condition,
     clock: Clock,
@@ -143,7 +143,7 @@ def _await_run(
         # Asked before reading: what a run that is over has stored is final.
         over = not is_under_way(api.folder)
         try:
-            document = get(api, noun.kind, namespace, noun.name)
+            document = get(api, arg.kind, namespace, arg.name)
         except NotFound:
             document = None
         verdict = condition.judge(document)
@@ -151,7 +151,7 @@ def _await_run(
             return verdict
         if over:
             raise CommandError(
-                f"{api.title} ended before {noun} was {condition}", exit_code=EXIT_FAILED
+                f"{api.title} ended before {arg} was {condition}", exit_code=EXIT_FAILED
             )
         if deadline is not None and clock.monotonic() >= deadline:
             return None

@@ -13,7 +13,7 @@ import msgspec
 
 from onejob.cli.clients.base import Api, get
 from onejob.cli.clients.known_kinds import KnownKinds, discovered
-from onejob.cli.clients.nouns import Noun
+from onejob.cli.clients.resource_args import ResourceArg
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.places import DataDir
 from onejob.cli.places import data_dir as find_data_dir
@@ -113,7 +113,7 @@ class Sources(msgspec.Struct, frozen=True):
             finally:
                 api.close()
 
-    def holding(self, noun: Noun) -> tuple[Api, str]:
+    def holding(self, arg: ResourceArg) -> tuple[Api, str]:
         """Where an object is, and in which namespace: on the server, else in the newest run
         that has it, which a note on stderr says then. Raises NotFound or CommandError."""
         missing: NotFound | None = None
@@ -125,24 +125,24 @@ class Sources(msgspec.Struct, frozen=True):
         if api is not None:
             namespace = self.namespace_in(api)
             try:
-                get(api, noun.kind, namespace, noun.name)
+                get(api, arg.kind, namespace, arg.name)
             except NotFound as error:
                 missing = error
             else:
                 return api, namespace
         if self.kubeconfig is None:
-            found = self._kept(noun)
+            found = self._kept(arg)
             if found is not None:
-                why = down.lines[0] if down is not None else f"the server has no {noun}"
+                why = down.lines[0] if down is not None else f"the server has no {arg}"
                 if down is not None or missing is not None:
                     print(f"note: {why}: this is {found[0].title}", file=sys.stderr)
                 return found
         if missing is not None:
             raise missing
         if down is not None:
-            raise ServerDown(f"{down.message}, and no kept run has {noun}", down.next_step)
+            raise ServerDown(f"{down.message}, and no kept run has {arg}", down.next_step)
         raise CommandError(
-            f"no run of the last 7 days has {noun}, and there is no server",
+            f"no run of the last 7 days has {arg}, and there is no server",
             "onejob get jobs shows what there is; onejob serve starts a server",
             exit_code=EXIT_FAILED,
         )
@@ -157,12 +157,12 @@ class Sources(msgspec.Struct, frozen=True):
         self._opened.append(api)
         return api
 
-    def _kept(self, noun: Noun) -> tuple[Api, str] | None:
+    def _kept(self, arg: ResourceArg) -> tuple[Api, str] | None:
         for folder, run in kept_runs(self.data_dir.runs):
             namespaces = dict.fromkeys(
                 job.namespace
                 for job in run.jobs
-                if self.namespace in ("", job.namespace) and _may_hold(noun, job.name)
+                if self.namespace in ("", job.namespace) and _may_hold(arg, job.name)
             )
             if not namespaces:
                 continue
@@ -172,7 +172,7 @@ class Sources(msgspec.Struct, frozen=True):
             self._keep(api)
             for namespace in namespaces:
                 try:
-                    get(api, noun.kind, namespace, noun.name)
+                    get(api, arg.kind, namespace, arg.name)
                 except NotFound:
                     continue
                 return api, namespace
@@ -208,12 +208,12 @@ def _opened_run(folder: Path, run: Run) -> "StoredApi | None":
         return None
 
 
-def _may_hold(noun: Noun, job: str) -> bool:
+def _may_hold(arg: ResourceArg, job: str) -> bool:
     """Whether a run of that Job may have the object: spares opening most of them."""
-    match noun.kind.resource:
+    match arg.kind.resource:
         case resource if resource == JOBS:
-            return noun.name == job
+            return arg.name == job
         case resource if resource == PODS:
-            return noun.name.startswith(job[:50])
+            return arg.name.startswith(job[:50])
         case _:
             return True

@@ -58,7 +58,7 @@ def apply(
     return reply.document, reply.code == 201
 
 
-def tell_warnings(warnings: Sequence[str]) -> None:
+def print_warnings(warnings: Sequence[str]) -> None:
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
 
@@ -77,5 +77,5 @@ def _sent(api: Api, ask: Ask, manifest: Manifest) -> Reply:
     except ApiError as error:
         place = where(manifest.source, manifest.number)
         raise CommandError(f"{place}: {error.message}", exit_code=EXIT_FAILED) from None
-    tell_warnings(reply.warnings)
+    print_warnings(reply.warnings)
     return reply

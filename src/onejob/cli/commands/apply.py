@@ -34,7 +34,7 @@ def command(
     """Create objects, or change them to what the files say (server-side apply)."""
     from onejob.cli.clients.base import get
     from onejob.cli.clients.writing import apply, manifest_namespace
-    from onejob.cli.display.output import noun_of, print_documents
+    from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.run.manifests import read_manifests
     from onejob.wire.errors import NotFound
 
@@ -54,7 +54,7 @@ def command(
             continue
         same = before is not None and _version(before) == _version(document)
         verb = "created" if created else "unchanged" if same else "configured"
-        print(f"{noun_of(document)} {verb}{' (dry run)' if dry_run else ''}")
+        print(f"{resource_name(document)} {verb}{' (dry run)' if dry_run else ''}")
     return 0
 
 

@@ -55,7 +55,7 @@ def command(
 ) -> int:
     """Create objects on the server."""
     from onejob.cli.clients.writing import create, manifest_namespace
-    from onejob.cli.display.output import noun_of, print_documents
+    from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.run.manifests import read_manifests
 
     if bool(filename) == bool(what):
@@ -84,7 +84,7 @@ def command(
         print_documents(documents, output)
         return 0
     for document in documents:
-        print(f"{noun_of(document)} created{f' ({dry_run} dry run)' if dry_run else ''}")
+        print(f"{resource_name(document)} created{f' ({dry_run} dry run)' if dry_run else ''}")
     return 0
 
 
@@ -166,10 +166,10 @@ def _cronjob_of(job: dict[str, Any], schedule: str) -> dict[str, Any]:
 def _job_of_cronjob(where: "Sources", api: "Api", name: str, origin: str) -> dict[str, Any]:
     from onejob.cli.clients.base import get
     from onejob.cli.clients.manual_jobs import job_of_cronjob
-    from onejob.cli.clients.nouns import one_noun
+    from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS
 
-    noun = one_noun([origin])
-    if noun.kind.resource != CRONJOBS:
+    arg = one_resource_arg([origin])
+    if arg.kind.resource != CRONJOBS:
         raise CommandError(f"--from {origin}: expected cronjob/NAME")
-    return job_of_cronjob(get(api, noun.kind, where.namespace_in(api), noun.name), {"name": name})
+    return job_of_cronjob(get(api, arg.kind, where.namespace_in(api), arg.name), {"name": name})

@@ -97,23 +97,23 @@ def run_now(what: tuple[str, ...], where: "Sources") -> None:
     """Start the Job of a CronJob now, also while it is suspended; its schedule stays as it is."""
     from onejob.cli.clients.base import get
     from onejob.cli.clients.manual_jobs import job_of_cronjob
-    from onejob.cli.clients.nouns import one_noun
+    from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.clients.writing import create
-    from onejob.cli.display.output import noun_of
+    from onejob.cli.display.output import resource_name
     from onejob.cli.run.manifests import Manifest, yaml_of
     from onejob.objects.meta import CRONJOBS, JOBS
     from onejob.wire.kinds import BY_RESOURCE
 
-    noun = one_noun(what, default="cronjob")
-    if noun.kind.resource != CRONJOBS:
-        raise CommandError(f"{noun} is no CronJob", "name cronjob/NAME")
+    arg = one_resource_arg(what, default="cronjob")
+    if arg.kind.resource != CRONJOBS:
+        raise CommandError(f"{arg} is no CronJob", "name cronjob/NAME")
     api = where.require_server()
     namespace = where.namespace_in(api)
-    cronjob = get(api, noun.kind, namespace, noun.name)
-    prefix = f"{noun.name[: _LONGEST_PREFIX - len('-manual-')]}-manual-"
+    cronjob = get(api, arg.kind, namespace, arg.name)
+    prefix = f"{arg.name[: _LONGEST_PREFIX - len('-manual-')]}-manual-"
     document = job_of_cronjob(cronjob, {"generateName": prefix})
     manifest = Manifest("command", 1, BY_RESOURCE[JOBS], document, yaml_of(document))
-    print(f"{noun_of(create(api, manifest, namespace))} created")
+    print(f"{resource_name(create(api, manifest, namespace))} created")
 
 
 def _times(schedule: "Schedule", after: datetime, count: int) -> list[datetime]:

@@ -10,7 +10,7 @@ from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
     from onejob.cli.clients.base import Api
-    from onejob.cli.clients.nouns import Noun
+    from onejob.cli.clients.resource_args import ResourceArg
     from onejob.cli.clients.sources import Sources
 
 _EPILOG = """\b
@@ -66,15 +66,15 @@ def command(
         return 0
     body = msgspec.json.encode(_delete_options(**options))
     removed = []
-    for noun, namespace in doomed:
+    for arg, namespace in doomed:
         try:
-            api.send(Ask("DELETE", path_of(noun.kind, namespace, noun.name), body=body))
+            api.send(Ask("DELETE", path_of(arg.kind, namespace, arg.name), body=body))
         except NotFound:
             if not ignore_not_found:
                 raise
         else:
-            print(f'{noun.type} "{noun.name}" deleted', flush=True)
-            removed.append((noun, namespace))
+            print(f'{arg.type} "{arg.name}" deleted', flush=True)
+            removed.append((arg, namespace))
     if wait and not options["force"]:
         _wait_until_gone(api, removed, timeout)
     return 0
@@ -87,10 +87,10 @@ def _chosen(
     files: tuple[str, ...],
     selector: str,
     everything: bool,
-) -> "list[tuple[Noun, str]]":
+) -> "list[tuple[ResourceArg, str]]":
     """Each object with its namespace."""
     from onejob.cli.clients.base import list_all
-    from onejob.cli.clients.nouns import Noun, parse_nouns
+    from onejob.cli.clients.resource_args import ResourceArg, parse_resource_args
     from onejob.cli.clients.writing import manifest_namespace
 
     namespace = where.namespace_in(api)
@@ -100,18 +100,21 @@ def _chosen(
         from onejob.cli.run.manifests import read_manifests
 
         return [
-            (Noun(manifest.kind, manifest.name), manifest_namespace(manifest, where.namespace))
+            (
+                ResourceArg(manifest.kind, manifest.name),
+                manifest_namespace(manifest, where.namespace),
+            )
             for manifest in read_manifests(files, where.kinds())
         ]
-    nouns = parse_nouns(what, known=where.kinds())
-    if all(noun.name for noun in nouns):
-        return [(noun, namespace if noun.kind.namespaced else "") for noun in nouns]
+    args = parse_resource_args(what, known=where.kinds())
+    if all(arg.name for arg in args):
+        return [(arg, namespace if arg.kind.namespaced else "") for arg in args]
     if not selector and not everything:
         raise CommandError("which ones?", "name them, or give -l or --all")
     return [
-        (Noun(noun.kind, item["metadata"]["name"]), item["metadata"].get("namespace", ""))
-        for noun in nouns
-        for item in list_all(api, noun.kind, namespace, labelSelector=selector)
+        (ResourceArg(arg.kind, item["metadata"]["name"]), item["metadata"].get("namespace", ""))
+        for arg in args
+        for item in list_all(api, arg.kind, namespace, labelSelector=selector)
     ]
 
 
@@ -127,17 +130,19 @@ def _delete_options(cascade: str, grace_period: int, now: bool, force: bool) -> 
     return options if seconds < 0 else {**options, "gracePeriodSeconds": seconds}
 
 
-def _wait_until_gone(api: "Api", removed: "list[tuple[Noun, str]]", timeout: float | None) -> None:
+def _wait_until_gone(
+    api: "Api", removed: "list[tuple[ResourceArg, str]]", timeout: float | None
+) -> None:
     from onejob.cli.clients.awaiting import Condition, await_on_server
     from onejob.clock import SystemClock
 
     clock = SystemClock()
     deadline = None if timeout is None else clock.monotonic() + timeout
-    for noun, namespace in removed:
-        gone = await_on_server(api, noun, namespace, Condition("delete"), clock, deadline)
+    for arg, namespace in removed:
+        gone = await_on_server(api, arg, namespace, Condition("delete"), clock, deadline)
         if gone is None:
             raise CommandError(
-                f"{noun} is still being deleted",
-                f"see onejob describe {noun.kind.singular}/{noun.name}",
+                f"{arg} is still being deleted",
+                f"see onejob describe {arg.kind.singular}/{arg.name}",
                 exit_code=EXIT_FAILED,
             )

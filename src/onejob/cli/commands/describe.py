@@ -24,18 +24,18 @@ Examples:
 def command(what: tuple[str, ...], where: "Sources") -> int:
     """Show objects in full, each with the events about it, as kubectl describe does."""
     from onejob.cli.clients.base import get, list_all
-    from onejob.cli.clients.nouns import parse_nouns
+    from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.cli.display.describing import describe
     from onejob.clock import SystemClock
     from onejob.objects.meta import EVENTS
     from onejob.wire.kinds import BY_RESOURCE
 
-    nouns = parse_nouns(what, known=where.kinds())
-    if not all(noun.name for noun in nouns):
+    args = parse_resource_args(what, known=where.kinds())
+    if not all(arg.name for arg in args):
         raise CommandError("name what to describe", "for instance: job/NAME")
-    for number, noun in enumerate(nouns):
-        api, namespace = where.holding(noun)
-        document = get(api, noun.kind, namespace, noun.name)
+    for number, arg in enumerate(args):
+        api, namespace = where.holding(arg)
+        document = get(api, arg.kind, namespace, arg.name)
         fields = f"involvedObject.uid={document['metadata']['uid']}"
         events = list_all(api, BY_RESOURCE[EVENTS], namespace, fieldSelector=fields)
         if number:

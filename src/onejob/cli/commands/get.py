@@ -45,7 +45,7 @@ def command(
     where: "Sources",
 ) -> int:
     """List objects: of the data dir's server, or of the runs that are kept."""
-    from onejob.cli.clients.nouns import parse_nouns
+    from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.cli.display.listing import (
         Query,
         find_documents,
@@ -55,24 +55,24 @@ def command(
     )
     from onejob.cli.display.output import print_documents
 
-    nouns = parse_nouns(what, known=where.kinds())
+    args = parse_resource_args(what, known=where.kinds())
     query = Query(selector, field_selector, all_namespaces)
     if output in ("json", "yaml", "name"):
         if watch:
             raise CommandError("--watch prints tables only", "leave out -o")
-        as_list = len(nouns) > 1 or not nouns[0].name
-        documents = find_documents(where, nouns, query)
+        as_list = len(args) > 1 or not args[0].name
+        documents = find_documents(where, args, query)
         if not show_managed_fields:
             for document in documents:
                 document["metadata"].pop("managedFields", None)
         print_documents(documents, output, as_list=as_list)
         return 0
     if watch:
-        if len(nouns) != 1:
+        if len(args) != 1:
             raise CommandError("--watch needs a single kind or object")
-        watch_table(where, nouns[0], query, wide=output == "wide", headers=not no_headers)
+        watch_table(where, args[0], query, wide=output == "wide", headers=not no_headers)
         return 0
-    tables = find_tables(where, nouns, query)
+    tables = find_tables(where, args, query)
     if not any(table.rows for table in tables):
         place = "" if all_namespaces or not where.namespace else f" in {where.namespace} namespace"
         print(f"No resources found{place}.", file=sys.stderr)

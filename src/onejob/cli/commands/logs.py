@@ -84,7 +84,7 @@ def _pods(
     where: "Sources", what: tuple[str, ...], selector: str
 ) -> "tuple[Api, list[dict[str, Any]]]":
     from onejob.cli.clients.base import get, list_all
-    from onejob.cli.clients.nouns import one_noun
+    from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.objects.meta import JOBS, PODS
     from onejob.wire.kinds import BY_RESOURCE
 
@@ -94,13 +94,13 @@ def _pods(
             raise CommandError("give a name or a selector, not both")
         api = where.require_server()
         return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
-    noun = one_noun(what, default="pod")
-    api, namespace = where.holding(noun)
-    document = get(api, noun.kind, namespace, noun.name)
-    if noun.kind.resource == PODS:
+    arg = one_resource_arg(what, default="pod")
+    api, namespace = where.holding(arg)
+    document = get(api, arg.kind, namespace, arg.name)
+    if arg.kind.resource == PODS:
         return api, [document]
-    if noun.kind.resource != JOBS:
-        raise CommandError(f"{noun.kind.kind}s have no logs", "name a Pod or a Job")
+    if arg.kind.resource != JOBS:
+        raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod or a Job")
     labels = document["spec"]["selector"].get("matchLabels", {})
     text = ",".join(f"{key}={value}" for key, value in labels.items())
     pods = list_all(api, pod_kind, namespace, labelSelector=text)

@@ -42,19 +42,19 @@ def command(
 ) -> int:
     """Create a Job like one that has run. Its label onejob.dev/lineage names the first of them."""
     from onejob.cli.clients.base import get, list_all
-    from onejob.cli.clients.nouns import one_noun
     from onejob.cli.clients.params import params_of_job
-    from onejob.cli.display.output import noun_of, print_documents
+    from onejob.cli.clients.resource_args import one_resource_arg
+    from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.run.rerun import rerun
     from onejob.objects.meta import JOBS
 
-    noun = one_noun(what, default="job")
-    if noun.kind.resource != JOBS:
-        raise CommandError(f"{noun} is no Job", "name job/NAME")
+    arg = one_resource_arg(what, default="job")
+    if arg.kind.resource != JOBS:
+        raise CommandError(f"{arg} is no Job", "name job/NAME")
     api = where.require_server()
     namespace = where.namespace_in(api)
-    job = get(api, noun.kind, namespace, noun.name)
-    taken = {item["metadata"]["name"] for item in list_all(api, noun.kind, namespace)}
+    job = get(api, arg.kind, namespace, arg.name)
+    taken = {item["metadata"]["name"] for item in list_all(api, arg.kind, namespace)}
     documents = rerun(
         job,
         params_of_job(api, job),
@@ -63,7 +63,7 @@ def command(
         settings=parse_settings(settings),
     )
     if not documents:
-        print(f"{noun}: nothing is left to do")
+        print(f"{arg}: nothing is left to do")
         return 0
     if dry_run is None:
         documents = [_created(api, document, namespace) for document in documents]
@@ -71,7 +71,7 @@ def command(
         print_documents(documents, output)
         return 0
     for document in documents:
-        print(f"{noun_of(document)} created{' (client dry run)' if dry_run else ''}")
+        print(f"{resource_name(document)} created{' (client dry run)' if dry_run else ''}")
     return 0
 
 

@@ -38,18 +38,18 @@ container's termination message will do), up to 4096 bytes."""
 def command(what: tuple[str, ...], output: str, failed: bool, where: "Sources") -> int:
     """Show what each index of a Job came to: its parameters, exit code, time and result."""
     from onejob.cli.clients.base import get
-    from onejob.cli.clients.nouns import one_noun
     from onejob.cli.clients.pods import pods_of_job
+    from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.display.results import as_csv, as_joblog, as_json, as_table, collect
     from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
     from onejob.objects.meta import JOBS
 
-    noun = one_noun(what, default="job")
-    if noun.kind.resource != JOBS:
-        raise CommandError(f"{noun} has no results", "name job/NAME")
-    api, namespace = where.holding(noun)
-    job = get(api, noun.kind, namespace, noun.name)
+    arg = one_resource_arg(what, default="job")
+    if arg.kind.resource != JOBS:
+        raise CommandError(f"{arg} has no results", "name job/NAME")
+    api, namespace = where.holding(arg)
+    job = get(api, arg.kind, namespace, arg.name)
     results = collect(pods_of_job(api, job), _rows(api, job))
     if failed:
         results = [result for result in results if result.state != "Succeeded"]
@@ -59,7 +59,7 @@ def command(what: tuple[str, ...], output: str, failed: bool, where: "Sources") 
         case "json":
             sys.stdout.write(as_json(results))
         case "joblog":
-            sys.stdout.write(as_joblog(results, noun.name))
+            sys.stdout.write(as_joblog(results, arg.name))
         case _:
             headers, rows = as_table(results)
             for line in render_table(headers, rows, terminal_of().width):

@@ -147,11 +147,11 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
         loop.add_signal_handler(number, stopping.set)
     own_process.settle()
     _banner(server, settings)
-    _tell_service_manager("READY=1")
+    _notify_service_manager("READY=1")
     asked = asyncio.ensure_future(stopping.wait())
     ends: set[asyncio.Future[Any]] = {asked, server.plane.failed}
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    _tell_service_manager("STOPPING=1")
+    _notify_service_manager("STOPPING=1")
     asked.cancel()
     if server.plane.failed.done():
         # Nothing in memory can be trusted any more, so nothing is wound up: what is on disk is
@@ -209,7 +209,7 @@ def _log_to_stderr(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-def _tell_service_manager(state: str) -> None:
+def _notify_service_manager(state: str) -> None:
     """systemd's Type=notify: one datagram, no library."""
     import os
     import socket

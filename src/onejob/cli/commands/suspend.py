@@ -28,30 +28,30 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     import msgspec
 
     from onejob.cli.clients.base import FIELD_MANAGER, Ask, get, path_of
-    from onejob.cli.clients.nouns import parse_nouns
+    from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.objects.meta import CRONJOBS, JOBS
 
-    nouns = parse_nouns(what, default="job")
-    for noun in nouns:
-        if noun.kind.resource not in (JOBS, CRONJOBS):
-            raise CommandError(f"{noun}: only Jobs and CronJobs can be suspended")
+    args = parse_resource_args(what, default="job")
+    for arg in args:
+        if arg.kind.resource not in (JOBS, CRONJOBS):
+            raise CommandError(f"{arg}: only Jobs and CronJobs can be suspended")
     api = where.require_server()
     namespace = where.namespace_in(api)
     body = msgspec.json.encode({"spec": {"suspend": suspended}})
     done = "suspended" if suspended else "resumed"
-    for noun in nouns:
-        before = get(api, noun.kind, namespace, noun.name)
+    for arg in args:
+        before = get(api, arg.kind, namespace, arg.name)
         if bool(before["spec"].get("suspend")) == suspended:
-            print(f"{noun} is {'already suspended' if suspended else 'not suspended'}")
+            print(f"{arg} is {'already suspended' if suspended else 'not suspended'}")
             continue
         api.send(
             Ask(
                 "PATCH",
-                path_of(noun.kind, namespace, noun.name),
+                path_of(arg.kind, namespace, arg.name),
                 {"fieldManager": FIELD_MANAGER},
                 body=body,
                 content_type="application/merge-patch+json",
             )
         )
-        print(f"{noun} {done}")
+        print(f"{arg} {done}")
     return 0

@@ -35,26 +35,26 @@ def command(what: tuple[str, ...], condition: str, timeout: float | None, where:
     """Wait until each object is as asked. Without --for: until the Job is finished; the exit
     code is 0 if all are Complete and 1 if one Failed (which kubectl cannot tell)."""
     from onejob.cli.clients.awaiting import Condition, await_object
-    from onejob.cli.clients.nouns import parse_nouns
+    from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.clock import SystemClock
 
-    nouns = parse_nouns(what, known=where.kinds())
-    if any(not noun.name for noun in nouns):
+    args = parse_resource_args(what, known=where.kinds())
+    if any(not arg.name for arg in args):
         raise CommandError("name what to wait for", "for instance: job/NAME")
     wanted = Condition.parse(condition)
     clock = SystemClock()
     deadline = None if timeout is None else clock.monotonic() + timeout
     exit_code = EXIT_OK
-    for noun in nouns:
-        verdict = await_object(where, noun, wanted, clock, deadline)
+    for arg in args:
+        verdict = await_object(where, arg, wanted, clock, deadline)
         if verdict is None:
             assert timeout is not None
             raise CommandError(
-                f"{noun} is not {wanted} after {short_seconds(timeout)}",
-                f"see onejob why {noun.kind.singular}/{noun.name}",
+                f"{arg} is not {wanted} after {short_seconds(timeout)}",
+                f"see onejob why {arg.kind.singular}/{arg.name}",
                 exit_code=EXIT_FAILED,
             )
-        print(f"{noun} {verdict.text}")
+        print(f"{arg} {verdict.text}")
         if not verdict.good:
             exit_code = EXIT_FAILED
     return exit_code

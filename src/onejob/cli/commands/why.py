@@ -28,17 +28,17 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
     The answer comes from the same code that decides about the Job.
     """
     from onejob.cli.clients.base import get
-    from onejob.cli.clients.nouns import one_noun
     from onejob.cli.clients.pods import pods_of_job
+    from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.display.explaining import explain_job
     from onejob.clock import SystemClock
     from onejob.objects.meta import JOBS
 
-    noun = one_noun(what, default="job")
-    if noun.kind.resource != JOBS:
-        raise CommandError(f"onejob why explains Jobs, not {noun.kind.plural}", "name job/NAME")
-    api, namespace = where.holding(noun)
-    job = get(api, noun.kind, namespace, noun.name)
+    arg = one_resource_arg(what, default="job")
+    if arg.kind.resource != JOBS:
+        raise CommandError(f"onejob why explains Jobs, not {arg.kind.plural}", "name job/NAME")
+    api, namespace = where.holding(arg)
+    job = get(api, arg.kind, namespace, arg.name)
     pods = pods_of_job(api, job)
     answer = explain_job(job, pods, SystemClock().now(), node=_node(api, pods), ended=api.ended)
     print(answer.state)
@@ -51,8 +51,8 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
             print(f"\n{title}:")
             for text in texts:
                 print(f"  - {text}")
-        if title == "Evidence" and answer.witness is not None:
-            for line in _last_words(api, namespace, *answer.witness):
+        if title == "Evidence" and answer.shown_failure is not None:
+            for line in _last_log_lines(api, namespace, *answer.shown_failure):
                 print(f"    | {line}")
     return 0
 
@@ -70,7 +70,7 @@ def _node(api: "Api", pods: list[dict[str, Any]]) -> "NodeView | None":
     return read_node(nodes[0]) if len(nodes) == 1 else None
 
 
-def _last_words(api: "Api", namespace: str, pod: str, container: str) -> list[str]:
+def _last_log_lines(api: "Api", namespace: str, pod: str, container: str) -> list[str]:
     from onejob.cli.clients.base import Ask, path_of
     from onejob.objects.meta import PODS
     from onejob.wire.errors import ApiError

@@ -36,7 +36,7 @@ class Explanation(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...]
     next: tuple[str, ...]
     #: The Pod whose last log lines say most, as (name, container); empty if none does.
-    witness: tuple[str, str] | None = None
+    shown_failure: tuple[str, str] | None = None
 
 
 def explain_job(
@@ -62,7 +62,7 @@ def explain_job(
             cause=(own.cause,),
             evidence=(_counts(job, over=True), *_failed_pods(job, failed, now)),
             next=(_RUN_IS_OVER,),
-            witness=_witness(failed),
+            shown_failure=_failed_pod_to_show(failed),
         )
     activity = pod_activity(pod_documents, node)
     evidence = [
@@ -76,7 +76,7 @@ def explain_job(
         cause=tuple(_causes(job, job_document, plan, now)),
         evidence=tuple(evidence),
         next=tuple(coming),
-        witness=_witness(failed),
+        shown_failure=_failed_pod_to_show(failed),
     )
 
 
@@ -137,13 +137,13 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
             case "finished":
                 causes.append(_finished(job))
             case _:
-                causes.append(_told(note, now))
+                causes.append(_note_text(note, now))
     if job.metadata.deleting:
         causes.extend(f"the finalizer {name} holds it" for name in job.metadata.finalizers)
     if job.spec.parallelism == 0 and not job.finished:
         causes.append("spec.parallelism is 0")
     if job.spec.active_deadline_seconds is not None and not job.finished and not job.spec.suspend:
-        causes.extend(_told(note, now) for note in plan.notes if note.kind == "deadline")
+        causes.extend(_note_text(note, now) for note in plan.notes if note.kind == "deadline")
     return causes
 
 
@@ -203,7 +203,7 @@ def _counts(job: Job, *, over: bool = False) -> str:
 
 
 def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
-    told = [
+    lines = [
         f"pod {name} cannot start: {wait.text}"
         if wait.lasting
         else f"pod {name}: {wait.message if wait.for_room else wait.text}"
@@ -221,13 +221,13 @@ def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
             if waiting.get("reason", "") not in _ODD_WAITS:
                 text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
                 text += _last_end(report)
-                told.append(f"pod {name}, container {report['name']} waits: {text}")
+                lines.append(f"pod {name}, container {report['name']} waits: {text}")
         others = [f for f in metadata.get("finalizers", ()) if f not in TRACKING_NAMES]
         if metadata.get("deletionTimestamp") and others:
-            told.append(f"pod {name} is being deleted, but held by {', '.join(others)}")
-    if len(told) > _SHOWN_PODS:
-        told = [*told[:_SHOWN_PODS], f"and {len(told) - _SHOWN_PODS} more like these"]
-    return told
+            lines.append(f"pod {name} is being deleted, but held by {', '.join(others)}")
+    if len(lines) > _SHOWN_PODS:
+        lines = [*lines[:_SHOWN_PODS], f"and {len(lines) - _SHOWN_PODS} more like these"]
+    return lines
 
 
 def _last_end(report: Document) -> str:
@@ -240,7 +240,7 @@ def _last_end(report: Document) -> str:
 
 
 def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
-    told = []
+    lines = []
     for pod in failed[-_SHOWN_PODS:]:
         ago = short_seconds((now - finish_time(pod)).total_seconds())
         ends = [
@@ -261,11 +261,11 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
             text += f"; it matched podFailurePolicy rule {ruling.rule_index} ({ruling.action})"
         elif job.spec.pod_failure_policy is not None:
             text += "; no podFailurePolicy rule matched, so it counts"
-        told.append(text)
-    return told
+        lines.append(text)
+    return lines
 
 
-def _witness(failed: Sequence[Pod]) -> tuple[str, str] | None:
+def _failed_pod_to_show(failed: Sequence[Pod]) -> tuple[str, str] | None:
     for pod in reversed(failed):
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             end = status.state.terminated
@@ -290,25 +290,25 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
     if plan.fate is not None:
         outcome = "Complete" if plan.fate.succeeds else "Failed"
         return [f"it becomes {outcome} when the last of its Pods has ended"]
-    told = []
+    lines = []
     if "backoff" in kinds:
         until = kinds["backoff"].until
         assert until is not None, "a backoff has an end"
-        told.append(f"a new Pod is started {_at(until, now)}")
+        lines.append(f"a new Pod is started {_at(until, now)}")
         left = (job.spec.backoff_limit or 0) - job.status.failed
         if job.spec.backoff_limit_per_index is None:
-            told.append(f"{left + 1} more failure(s) would make the Job fail")
+            lines.append(f"{left + 1} more failure(s) would make the Job fail")
     elif job.spec.parallelism == 0:
-        told.append("nothing, until spec.parallelism is raised")
+        lines.append("nothing, until spec.parallelism is raised")
     elif plan.creations:
-        told.append(f"{len(plan.creations)} Pod(s) are started")
+        lines.append(f"{len(plan.creations)} Pod(s) are started")
     elif coming := next_text(activity):
-        told.append(coming)
+        lines.append(coming)
     if "deadline" in kinds:
         until = kinds["deadline"].until
         assert until is not None, "a deadline is a time"
-        told.append(f"unless it ends before, it fails {_at(until, now)}: activeDeadlineSeconds")
-    return told
+        lines.append(f"unless it ends before, it fails {_at(until, now)}: activeDeadlineSeconds")
+    return lines
 
 
 def _after_the_end(job: Job, now: datetime) -> str:
@@ -324,8 +324,8 @@ def _after_the_end(job: Job, now: datetime) -> str:
 
 
 def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
-    """The controller keeps this in memory; the Pods that are left tell nearly the same. Those
-    that still hold their finalizer are not in it: the planner adds them itself."""
+    """The controller keeps this in memory; here it is rebuilt from the Pods that are left, which is
+    nearly the same. Pods that hold their finalizer are left out: the planner adds them itself."""
     record = NO_FAILURES
     counted = [pod for pod in pods if pod.terminal and not is_tracked(pod)]
     for pod in sorted(counted, key=finish_time):
@@ -334,7 +334,7 @@ def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
     return record
 
 
-def _told(note: Note, now: datetime) -> str:
+def _note_text(note: Note, now: datetime) -> str:
     return note.text if note.until is None else f"{note.text}, {_at(note.until, now)}"
 
 

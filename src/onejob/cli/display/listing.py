@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from onejob.cli.clients.base import TABLE, Api, Ask, get, list_all, path_of, watch_events
-from onejob.cli.clients.nouns import Noun
+from onejob.cli.clients.resource_args import ResourceArg
 from onejob.cli.clients.sources import Sources
 from onejob.cli.display.ended_rows import ended_cells
 from onejob.cli.display.tables import column_widths, render_table
@@ -58,21 +58,21 @@ class Rows(msgspec.Struct):
         for namespace, run, cells in self.rows:
             shown = [cells[i] for i in kept]
             if prefix:
-                shown[0] = str(Noun(self.kind, shown[0]))
+                shown[0] = str(ResourceArg(self.kind, shown[0]))
             rows.append([namespace] * self.show_namespace + shown + [run] * show_run)
         return headers, rows
 
 
-def find_tables(where: Sources, nouns: Sequence[Noun], query: Query) -> list[Rows]:
+def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> list[Rows]:
     """One for each kind."""
-    server = _listed_server(where, nouns)
+    server = _listed_server(where, args)
     found = []
-    for kind, group in groupby(nouns, key=lambda noun: noun.kind):
+    for kind, group in groupby(args, key=lambda arg: arg.kind):
         table = Rows(kind, show_namespace=query.all_namespaces and kind.namespaced)
-        for noun in group:
-            if noun.name:
-                api, namespace = where.holding(noun)
-                path = path_of(kind, namespace, noun.name)
+        for arg in group:
+            if arg.name:
+                api, namespace = where.holding(arg)
+                path = path_of(kind, namespace, arg.name)
                 ask = Ask("GET", path, _included(api), TABLE)
                 table.add(api.send(ask).document, ended=api.ended)
             elif server is not None:
@@ -84,14 +84,16 @@ def find_tables(where: Sources, nouns: Sequence[Noun], query: Query) -> list[Row
     return found
 
 
-def find_documents(where: Sources, nouns: Sequence[Noun], query: Query) -> list[dict[str, Any]]:
-    server = _listed_server(where, nouns)
+def find_documents(
+    where: Sources, args: Sequence[ResourceArg], query: Query
+) -> list[dict[str, Any]]:
+    server = _listed_server(where, args)
     found: list[dict[str, Any]] = []
-    for noun in nouns:
-        kind = noun.kind
-        if noun.name:
-            api, namespace = where.holding(noun)
-            found.append(get(api, kind, namespace, noun.name))
+    for arg in args:
+        kind = arg.kind
+        if arg.name:
+            api, namespace = where.holding(arg)
+            found.append(get(api, kind, namespace, arg.name))
             continue
         places: Iterator[Api] = iter((server,)) if server is not None else iter(where.runs())
         for api in places:
@@ -117,17 +119,19 @@ def print_tables(tables: Sequence[Rows], *, wide: bool, headers: bool) -> None:
             print(line)
 
 
-def watch_table(where: Sources, noun: Noun, query: Query, *, wide: bool, headers: bool) -> None:
+def watch_table(
+    where: Sources, arg: ResourceArg, query: Query, *, wide: bool, headers: bool
+) -> None:
     """Print what is there, then a row for each change, until the server ends it."""
     api = where.server()
     if api is None:
         raise CommandError("only a server can be watched", "start one: onejob serve")
-    place = _place(where, api, noun.kind, query)
-    path = path_of(noun.kind, place)
-    fields = ",".join(filter(None, [query.fields, f"metadata.name={noun.name}" * bool(noun.name)]))
+    place = _place(where, api, arg.kind, query)
+    path = path_of(arg.kind, place)
+    fields = ",".join(filter(None, [query.fields, f"metadata.name={arg.name}" * bool(arg.name)]))
     parameters = {"labelSelector": query.labels, "fieldSelector": fields}
     listing = api.send(Ask("GET", path, parameters, TABLE)).document
-    table = Rows(noun.kind, show_namespace=query.all_namespaces)
+    table = Rows(arg.kind, show_namespace=query.all_namespaces)
     table.add(listing)
     names, rows = table.layout(wide=wide, prefix=False)
     widths = column_widths([names, *rows])
@@ -163,9 +167,9 @@ def _place(where: Sources, api: Api, kind: Kind, query: Query) -> str:
     return where.namespace_in(api)
 
 
-def _listed_server(where: Sources, nouns: Sequence[Noun]) -> Api | None:
+def _listed_server(where: Sources, args: Sequence[ResourceArg]) -> Api | None:
     """Only asked for if something is to be listed: objects with a name are found one by one."""
-    return None if all(noun.name for noun in nouns) else where.listed_server()
+    return None if all(arg.name for arg in args) else where.listed_server()
 
 
 def _included(api: Api) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.cli.clients.known_kinds import BUILT_IN
-from onejob.cli.clients.nouns import Noun
+from onejob.cli.clients.resource_args import ResourceArg
 from onejob.wire.kinds import Kind
 
 _ESCAPED: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
@@ -18,7 +18,7 @@ def print_documents(
     """Several documents become one `List`, as kubectl has it."""
     if output == "name":
         for document in documents:
-            print(noun_of(document))
+            print(resource_name(document))
         return
     whole: Any = documents[0] if len(documents) == 1 and not as_list else _list_of(documents)
     print(rendered(whole, output), end="")
@@ -34,13 +34,13 @@ def rendered(document: Any, output: str) -> str:
     return text.translate(_ESCAPED) + "\n"
 
 
-def noun_of(document: dict[str, Any]) -> Noun:
+def resource_name(document: dict[str, Any]) -> ResourceArg:
     api_version, name = document["apiVersion"], document["kind"]
     kind = BUILT_IN.find(api_version, name)
     if kind is None:
         group, _, version = api_version.rpartition("/")
         kind = Kind(group, version, name, "", name.lower())
-    return Noun(kind, document["metadata"]["name"])
+    return ResourceArg(kind, document["metadata"]["name"])
 
 
 def _list_of(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:

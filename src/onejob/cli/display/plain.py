@@ -1,4 +1,4 @@
-"""A run told in lines: for pipes, CI logs and `--plain`, and until a live display is worth it."""
+"""Prints a run line by line: for pipes, CI logs, `--plain`, and until the live display starts."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -12,10 +12,10 @@ from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.pod_waits import PodWait
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 
-#: How often a line tells how far a Job is, at most.
+#: At most this often a line says how far a Job is.
 _PROGRESS_EVERY: Final = timedelta(seconds=5)
-#: Failures told as they happen, per Job; the summary counts them all.
-_FAILURES_TOLD: Final = 20
+#: Failures printed as they happen, per Job; the summary counts them all.
+_FAILURES_SHOWN: Final = 20
 _PREFIX_COLOURS: Final = ("cyan", "magenta", "blue", "yellow", "green")
 
 
@@ -27,7 +27,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class Display(Protocol):
-    """Told of everything that happens in a run, in order."""
+    """Called for everything that happens in a run, in order."""
 
     def job_started(self, job: JobProgress) -> None: ...
 
@@ -36,7 +36,7 @@ class Display(Protocol):
     def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None: ...
 
     def hint(self, text: str) -> None:
-        """What helps against what was shown last."""
+        """How to fix the problem that was shown last."""
 
     def job_ended(self, job: JobProgress, now: datetime) -> None: ...
 
@@ -45,14 +45,14 @@ class Display(Protocol):
     def notice(self, text: str) -> None: ...
 
     def tick(self, run: RunProgress, now: datetime) -> None:
-        """Time passed: redraw, or tell how far the run is."""
+        """Time passed: redraw, or print how far the run is."""
 
     def close(self) -> None:
         """Leave the screen as it is; nothing follows but ordinary output."""
 
 
-class Silence:
-    """`-q`: nothing is told but what the caller prints at the end."""
+class QuietDisplay:
+    """`-q`: prints nothing; the caller prints the result at the end."""
 
     def job_started(self, job: JobProgress) -> None: ...
 
@@ -77,9 +77,9 @@ class PlainDisplay:
     def __init__(self, stream: TextIO, terminal: Terminal) -> None:
         self._stream = stream
         self._terminal = terminal
-        self._told_failures: dict[str, int] = {}
-        self._told_progress: dict[str, tuple[datetime, str]] = {}
-        self._told_retry: dict[str, datetime] = {}
+        self._shown_failures: dict[str, int] = {}
+        self._shown_progress: dict[str, tuple[datetime, str]] = {}
+        self._shown_retry: dict[str, datetime] = {}
         self._colours: dict[str, str] = {}
 
     def write(self, text: str) -> None:
@@ -87,15 +87,15 @@ class PlainDisplay:
         self._stream.flush()
 
     def job_started(self, job: JobProgress) -> None:
-        self.write(f"{self._title(job)}: started ({what_is_asked(job)})\n")
+        self.write(f"{self._title(job)}: started ({job_size_text(job)})\n")
 
     def pod_failed(self, job: JobProgress, pod: EndedPod) -> None:
         uid = job.job.metadata.uid
-        told = self._told_failures[uid] = self._told_failures.get(uid, 0) + 1
-        if told <= _FAILURES_TOLD:
+        shown = self._shown_failures[uid] = self._shown_failures.get(uid, 0) + 1
+        if shown <= _FAILURES_SHOWN:
             what = self._terminal.paint(f"pod {pod.name} failed", "red")
-            self.write(f"{self._title(job)}: {what}: {how_it_ended(pod)}\n")
-        if told == _FAILURES_TOLD:
+            self.write(f"{self._title(job)}: {what}: {pod_end_text(pod)}\n")
+        if shown == _FAILURES_SHOWN:
             self.write(f"{self._title(job)}: further failures are counted in the summary\n")
 
     def pod_waits(self, job: JobProgress, pod: str, wait: PodWait) -> None:
@@ -130,28 +130,28 @@ class PlainDisplay:
     def tick(self, run: RunProgress, now: datetime) -> None:
         for job in run:
             if not job.done:
-                self._tell_retry(job, now)
-                self._tell_progress(job, now)
+                self._print_retry(job, now)
+                self._print_progress(job, now)
 
     def close(self) -> None:
         pass
 
-    def _tell_retry(self, job: JobProgress, now: datetime) -> None:
+    def _print_retry(self, job: JobProgress, now: datetime) -> None:
         uid = job.job.metadata.uid
         retry_at = job.retry_at(now)
-        told = self._told_retry.get(uid)
+        shown = self._shown_retry.get(uid)
         # The same wait, seen again a moment later.
-        if retry_at is None or (told is not None and abs(retry_at - told) < timedelta(seconds=1)):
+        if retry_at is None or (shown is not None and abs(retry_at - shown) < timedelta(seconds=1)):
             return
-        self._told_retry[uid] = retry_at
+        self._shown_retry[uid] = retry_at
         self.write(f"{self._title(job)}: {retry_text(job, retry_at, now)}\n")
 
-    def _tell_progress(self, job: JobProgress, now: datetime) -> None:
+    def _print_progress(self, job: JobProgress, now: datetime) -> None:
         uid = job.job.metadata.uid
         text = counts_text(job)
-        told_at, told = self._told_progress.setdefault(uid, (now, text))
-        if text != told and now - told_at >= _PROGRESS_EVERY:
-            self._told_progress[uid] = (now, text)
+        shown_at, shown = self._shown_progress.setdefault(uid, (now, text))
+        if text != shown and now - shown_at >= _PROGRESS_EVERY:
+            self._shown_progress[uid] = (now, text)
             self.write(f"{self._title(job)}: {text}\n")
 
     def _title(self, job: JobProgress) -> str:
@@ -169,7 +169,7 @@ class PlainDisplay:
         return self._colours[name]
 
 
-def what_is_asked(job: JobProgress) -> str:
+def job_size_text(job: JobProgress) -> str:
     spec = job.job.spec
     parallelism = 1 if spec.parallelism is None else spec.parallelism
     at_a_time = f"{parallelism} at a time"
@@ -181,7 +181,7 @@ def what_is_asked(job: JobProgress) -> str:
     return f"{spec.completions} {noun}, {at_a_time}" if spec.completions > 1 else f"1 {noun}"
 
 
-def how_it_ended(pod: EndedPod) -> str:
+def pod_end_text(pod: EndedPod) -> str:
     code = f"exit code {pod.exit_code}" if pod.exit_code is not None else ""
     known = pod.reason if pod.reason not in ("", "Error", "Completed") else ""
     parts = [part for part in (code, known) if part]

@@ -1,4 +1,4 @@
-"""Keeps a run's progress up to date from watches, and hands what happens to a display."""
+"""Follows the Jobs of a run with watches: updates its progress and calls a display."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,14 +21,14 @@ from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import Expired
 
 _TICK_SECONDS: Final = 0.1
-#: How long to wait, once a Job is finished, for what its last Pods still have to say.
-_LAST_WORDS_SECONDS: Final = 1.0
+#: How long to wait, once a Job is finished, for the last output of its Pods.
+_LAST_OUTPUT_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 0.005
-#: Pods that start within this time need no look at what keeps them from it.
+#: For this long a Pod is starting normally: the reason why it waits is not looked up.
 _LOOK_AFTER: Final = timedelta(seconds=0.3)
 _LOOKS_PER_TICK: Final = 50
-#: Of events that the Pod's own status says as well, in `pod_failed` or `pod_waits`.
-_SAID_OTHERWISE: Final = frozenset(
+#: Reasons of Events whose content is shown from the Pod's status (`pod_failed`, `pod_waits`).
+_SHOWN_ELSEWHERE: Final = frozenset(
     {"Failed", "FailedMount", "FailedScheduling", "NodeUnderPressure"}
 )
 _START_FAILURES: Final = ("StartError", "ContainerCannotRun")
@@ -73,16 +73,16 @@ class Follower:
         #: Pods that have not started, by UID, with their newest document while nobody looked at
         #: it.
         self._unread_waits: dict[str, tuple[JobProgress, bytes]] = {}
-        self._told_waits: set[tuple[str, str]] = set()
-        self._told_start_failures: set[tuple[str, str]] = set()
+        self._shown_waits: set[tuple[str, str]] = set()
+        self._shown_start_failures: set[tuple[str, str]] = set()
         self._done = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        #: Each with the UIDs of the Job and of the Pod that it tells about.
+        #: Each with the UIDs of the Job and of the Pod whose log it shows.
         self._log_tasks: dict[asyncio.Task[None], tuple[str, str]] = {}
         #: Pods that failed while their last lines are still being shown, by UID.
-        self._untold: dict[str, tuple[JobProgress, EndedPod]] = {}
-        self._told_ended: set[str] = set()
+        self._pending_failures: dict[str, tuple[JobProgress, EndedPod]] = {}
+        self._shown_ended: set[str] = set()
         self._followed: set[tuple[str, str, int]] = set()
 
     async def until_done(self, revision: int) -> None:
@@ -111,9 +111,9 @@ class Follower:
             done.cancel()
 
     async def close(self) -> None:
-        """Wait a moment for the last words of containers that have ended, then let go."""
+        """Wait a moment for the last output of containers that have ended, then stop."""
         if self._log_tasks:
-            await asyncio.wait(self._log_tasks, timeout=_LAST_WORDS_SECONDS)
+            await asyncio.wait(self._log_tasks, timeout=_LAST_OUTPUT_SECONDS)
         tasks = [*self._tasks, *self._log_tasks]
         for task in tasks:
             task.cancel()
@@ -121,22 +121,22 @@ class Follower:
 
     async def _settle(self) -> None:
         """The Job's end may be seen before the ends of its Pods, which happened before."""
-        deadline = self._clock.monotonic() + _LAST_WORDS_SECONDS
+        deadline = self._clock.monotonic() + _LAST_OUTPUT_SECONDS
         while self._clock.monotonic() < deadline:
-            self._tell_ended()
-            if len(self._told_ended) == len(self._run.jobs):
+            self._show_ended()
+            if len(self._shown_ended) == len(self._run.jobs):
                 return
             await asyncio.sleep(_SETTLE_SECONDS)
-        self._tell_ended(at_last=True)
+        self._show_ended(at_last=True)
 
-    def _tell_ended(self, *, at_last: bool = False) -> None:
-        """Once a Job is done and its Pods have said their last words."""
-        speaking = {job for job, _ in self._log_tasks.values()}
+    def _show_ended(self, *, at_last: bool = False) -> None:
+        """Show Jobs that are done, once the logs of their Pods have been shown."""
+        still_writing = {job for job, _ in self._log_tasks.values()}
         for uid, job in self._run.jobs.items():
-            if job.done and uid not in self._told_ended:
-                quiet = _accounted_for(job) and uid not in speaking
+            if job.done and uid not in self._shown_ended:
+                quiet = _accounted_for(job) and uid not in still_writing
                 if quiet or at_last:
-                    self._told_ended.add(uid)
+                    self._shown_ended.add(uid)
                     self._display.job_ended(job, self._clock.now())
 
     async def _watch(
@@ -151,7 +151,7 @@ class Follower:
                             if event.type != "BOOKMARK":
                                 handle(event)
             except Expired:
-                # We fell behind. What is there now tells enough to go on.
+                # We fell behind: go on from the current state.
                 listing = await self._client.list(what)
                 for document in listing.documents:
                     handle(WatchEvent("MODIFIED", _NO_KEY, listing.revision, document))
@@ -161,7 +161,7 @@ class Follower:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             now = self._clock.now()
-            self._tell_ended()
+            self._show_ended()
             self._read_waits(now)
             if not self._keep_waiting and self._run.blocked(now):
                 for job in self._run:
@@ -184,9 +184,9 @@ class Follower:
             if wait is None or not wait.explained:
                 continue
             # Pods of one Job mostly wait for the same.
-            told = (job.job.metadata.uid, wait.text.replace(pod.name, "").replace(uid, ""))
-            if told not in self._told_waits:
-                self._told_waits.add(told)
+            seen = (job.job.metadata.uid, wait.text.replace(pod.name, "").replace(uid, ""))
+            if seen not in self._shown_waits:
+                self._shown_waits.add(seen)
                 self._display.pod_waits(job, pod.name, wait)
 
     def _job_event(self, event: WatchEvent) -> None:
@@ -212,48 +212,48 @@ class Follower:
         else:
             self._unread_waits.pop(uid, None)
         if pod.spec.restart_policy != "Never" and not pod.terminal:
-            self._tell_restarting(progress, event.document, pod)
+            self._show_restarting(progress, event.document, pod)
         if change == "failed":
-            self._untold[pod.metadata.uid] = (progress, progress.failures[-1])
-            self._tell_failed(pod.metadata.uid)
+            self._pending_failures[pod.metadata.uid] = (progress, progress.failures[-1])
+            self._show_failed(pod.metadata.uid)
 
-    def _tell_failed(self, uid: str) -> None:
-        """After the Pod's own last words, which mostly say why."""
-        speaking = {pod for _, pod in self._log_tasks.values()}
-        if uid in self._untold and uid not in speaking:
-            job, pod = self._untold.pop(uid)
+    def _show_failed(self, uid: str) -> None:
+        """Show a failed Pod after its last log lines, which mostly say why it failed."""
+        still_writing = {pod for _, pod in self._log_tasks.values()}
+        if uid in self._pending_failures and uid not in still_writing:
+            job, pod = self._pending_failures.pop(uid)
             self._display.pod_failed(job, pod)
             if pod.reason in _START_FAILURES:
                 self._hint_at_start(job, pod.message)
 
-    def _tell_restarting(self, job: JobProgress, document: bytes, pod: Pod) -> None:
+    def _show_restarting(self, job: JobProgress, document: bytes, pod: Pod) -> None:
         """A container that cannot be started, in a Pod that goes on trying."""
         statuses = _statuses_decoder.decode(document).status
         for status in (*statuses.init_container_statuses, *statuses.container_statuses):
             end = status.last_end
             if end is None or end.reason not in _START_FAILURES:
                 continue
-            if (job.job.metadata.uid, end.message) not in self._told_start_failures:
+            if (job.job.metadata.uid, end.message) not in self._shown_start_failures:
                 name = pod.metadata.name
                 self._display.notice(f"pod {name}: {status.name} cannot start: {end.message}")
                 self._hint_at_start(job, end.message)
 
     def _hint_at_start(self, job: JobProgress, message: str) -> None:
         """Once for each Job and reason."""
-        told = (job.job.metadata.uid, message)
-        if told not in self._told_start_failures:
-            self._told_start_failures.add(told)
+        seen = (job.job.metadata.uid, message)
+        if seen not in self._shown_start_failures:
+            self._shown_start_failures.add(seen)
             self._display.hint(start_hint(message, self._folder))
 
     def _warning(self, event: WatchEvent) -> None:
-        told = _event_decoder.decode(event.document)
-        about = told.involved_object
+        seen = _event_decoder.decode(event.document)
+        about = seen.involved_object
         # How Jobs end is shown by itself; that their Pods are refused is not.
-        tells = (about.kind == "Pod" and told.reason not in _SAID_OTHERWISE) or (
-            about.kind == "Job" and told.reason == "FailedCreate"
+        worth_showing = (about.kind == "Pod" and seen.reason not in _SHOWN_ELSEWHERE) or (
+            about.kind == "Job" and seen.reason == "FailedCreate"
         )
-        if event.type == "ADDED" and tells:
-            self._display.notice(f"{about.kind.lower()} {about.name}: {told.message}")
+        if event.type == "ADDED" and worth_showing:
+            self._display.notice(f"{about.kind.lower()} {about.name}: {seen.message}")
 
     def _follow_logs(self, job: JobProgress, document: bytes, pod: Pod) -> None:
         if self._logs is None:
@@ -283,7 +283,7 @@ class Follower:
 
     def _log_ended(self, task: asyncio.Task[None]) -> None:
         _, pod = self._log_tasks.pop(task)
-        self._tell_failed(pod)
+        self._show_failed(pod)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
             self._done.set()

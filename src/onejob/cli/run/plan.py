@@ -1,4 +1,4 @@
-"""What a run will do, settled and checked before anything is started."""
+"""What a run will create, checked before anything is started."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ _RUNNABLE: Final = (NAMESPACES, "serviceaccounts", "configmaps", "secrets", "ser
 _BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class PlannedObject(msgspec.Struct, frozen=True):
     """One object to create."""
 
     resource: str
@@ -28,10 +28,10 @@ class Wanted(msgspec.Struct, frozen=True):
 
 class RunPlan(msgspec.Struct, frozen=True):
     #: In the order of creation; Jobs are the last ones.
-    objects: tuple[Wanted, ...]
+    objects: tuple[PlannedObject, ...]
     #: One for each object that is checked, but that a run does not create.
     notices: tuple[str, ...] = ()
-    jobs: tuple[Wanted, ...] = msgspec.field(default=())
+    jobs: tuple[PlannedObject, ...] = msgspec.field(default=())
 
 
 def plan_run(
@@ -47,7 +47,7 @@ def plan_run(
     problems = [problem for m in manifests for problem in _problems(m, namespace, gates, now)]
     if problems:
         raise BadManifests(problems)
-    _refuse_twins([_wanted(manifest, namespace) for manifest in manifests])
+    _refuse_duplicates([_wanted(manifest, namespace) for manifest in manifests])
     left_out = [manifest for manifest in manifests if manifest.kind.resource not in _RUNNABLE]
     wanted = [_wanted(m, namespace) for m in manifests if m.kind.resource in _RUNNABLE]
     jobs = tuple(item for item in wanted if item.resource == JOBS)
@@ -94,7 +94,7 @@ def _problems(
 
 
 def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
-    """Jobs that wait for somebody who cannot come: a run has no API for others."""
+    """Jobs that wait for another client: a run has no API that others could use."""
     spec = manifest.document["spec"]
     if spec.get("suspend") and spec.get("completions") != 0:
         text = "a suspended Job would never end here (set it to false, or use onejob serve)"
@@ -110,8 +110,8 @@ def _never_ends(manifest: Manifest, gates: FeatureGates) -> list[Problem]:
     return []
 
 
-def _wanted(manifest: Manifest, namespace: str) -> Wanted:
-    return Wanted(manifest.kind.resource, _namespace(manifest, namespace), manifest.document)
+def _wanted(manifest: Manifest, namespace: str) -> PlannedObject:
+    return PlannedObject(manifest.kind.resource, _namespace(manifest, namespace), manifest.document)
 
 
 def _namespace(manifest: Manifest, default: str) -> str:
@@ -122,12 +122,12 @@ def _namespace(manifest: Manifest, default: str) -> str:
     return own if isinstance(own, str) and own else default
 
 
-def _missing_namespaces(objects: Sequence[Wanted]) -> list[Wanted]:
+def _missing_namespaces(objects: Sequence[PlannedObject]) -> list[PlannedObject]:
     given = {item.document["metadata"].get("name") for item in objects if not item.namespace}
     given.update(_BUILT_IN_NAMESPACES)
     named = dict.fromkeys(item.namespace for item in objects if item.namespace)
     return [
-        Wanted(
+        PlannedObject(
             NAMESPACES,
             "",
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
@@ -137,7 +137,7 @@ def _missing_namespaces(objects: Sequence[Wanted]) -> list[Wanted]:
     ]
 
 
-def _refuse_twins(objects: Sequence[Wanted]) -> None:
+def _refuse_duplicates(objects: Sequence[PlannedObject]) -> None:
     seen: set[tuple[str, str, str]] = set()
     for item in objects:
         name = item.document["metadata"].get("name")

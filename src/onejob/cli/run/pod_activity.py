@@ -26,8 +26,8 @@ class PodActivity(msgspec.Struct, frozen=True):
         return [wait for _, wait in self.waits if wait.for_room]
 
     @property
-    def hindered(self) -> list[PodWait]:
-        """By what the node is short of for now."""
+    def delayed(self) -> list[PodWait]:
+        """Waits that end when the node has again what it lacks for now, such as disk space."""
         return [wait for _, wait in self.waits if not wait.lasting and not wait.for_room]
 
     @property
@@ -80,7 +80,7 @@ def activity_text(activity: PodActivity) -> str:
                 (activity.starting, "starting"),
                 (activity.restarting, "waiting to restart a container"),
                 (len(room), f"waiting for room{short}"),
-                (len(activity.hindered), "waiting for the node"),
+                (len(activity.delayed), "waiting for the node"),
                 (len(blocked), "unable to start"),
                 (activity.ending, "being deleted"),
             )
@@ -91,8 +91,8 @@ def activity_text(activity: PodActivity) -> str:
         return f"cannot start: {blocked[0].text}"
     if room:
         return f"waits for room on the node{_are_short(activity.short)}."
-    if activity.hindered:
-        return f"waits for the node: {activity.hindered[0].text}"
+    if activity.delayed:
+        return f"waits for the node: {activity.delayed[0].text}"
     if activity.restarting:
         return "waits before it restarts a container that failed."
     if activity.starting:
@@ -110,7 +110,7 @@ def next_text(activity: PodActivity) -> str:
         return "the container is started again"
     if activity.for_room:
         return "its Pods start when there is room"
-    if activity.hindered:
+    if activity.delayed:
         return "its Pods start when the node has what it is short of"
     if activity.starting:
         return "its Pods start"

@@ -320,15 +320,15 @@ def _describe_end(pod: Pod, seconds: float, *, stopping: bool) -> EndedPod:
     statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
     ended = [status for status in statuses if status.state.terminated is not None]
     bad = [s for s in ended if s.state.terminated and s.state.terminated.exit_code != 0]
-    told = bad[0] if bad else ended[-1] if ended else ContainerStatus()
-    end = told.state.terminated
+    reported = bad[0] if bad else ended[-1] if ended else ContainerStatus()
+    end = reported.state.terminated
     return EndedPod(
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         index=pod.metadata.annotations.get(INDEX_ANNOTATION, ""),
         seconds=seconds,
-        container=told.name,
-        attempt=told.restart_count,
+        container=reported.name,
+        attempt=reported.restart_count,
         exit_code=end.exit_code if end else None,
         reason=pod.status.reason or (end.reason if end else ""),
         message=end.message if end else "",

@@ -22,7 +22,7 @@ KEPT_FOR: Final = timedelta(days=7)
 DATABASE: Final = "onejob.db"
 _RECORD: Final = "run.json"
 _LOCK: Final = "run.lock"
-_SIGN_SECONDS: Final = 0.5
+_HEARTBEAT_SECONDS: Final = 0.5
 _STAMP: Final = "%Y%m%d-%H%M%S"
 
 
@@ -78,12 +78,12 @@ class RunFolder:
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
         fresh.rename(self.path / _RECORD)
 
-    async def keep_alive(self) -> None:
-        """Leave a sign of life every now and then, until cancelled: whoever looks at a run that
-        was killed can tell when."""
+    async def heartbeat(self) -> None:
+        """Touch the lock file regularly until cancelled, so that the time at which a run was killed
+        can be seen afterwards."""
         while True:
             os.utime(self._lock)
-            await asyncio.sleep(_SIGN_SECONDS)
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
 
     def release(self) -> None:
         os.close(self._lock)
@@ -124,15 +124,6 @@ def read_record(folder: Path) -> Run:
     return msgspec.json.decode(read_own_file(folder / _RECORD), type=Run)
 
 
-def runs_of(runs: Path, name: str, namespace: str = "") -> Iterator[tuple[Path, Run]]:
-    """Runs of a Job of that name, newest first."""
-    for folder, run in kept_runs(runs):
-        for job in run.jobs:
-            if job.name == name and namespace in ("", job.namespace):
-                yield folder, run
-                break
-
-
 def is_under_way(folder: Path) -> bool:
     """Whether the process that runs it is still there."""
     try:
@@ -154,14 +145,14 @@ def run_end(folder: Path) -> RunEnd | None:
         return None
     run = read_record(folder)
     if run.finished_at is None and not run.stopped_by:
-        return RunEnd("Lost", _last_sign(folder), "the process that ran it was killed", run)
-    at = run.finished_at or run.stopped_at or _last_sign(folder)
+        return RunEnd("Lost", _last_heartbeat(folder), "the process that ran it was killed", run)
+    at = run.finished_at or run.stopped_at or _last_heartbeat(folder)
     cause = f"it was stopped by {run.stopped_by}" if run.stopped_by else "its run ended before it"
     return RunEnd("Stopped", at, cause, run)
 
 
-def _last_sign(folder: Path) -> datetime:
-    """When a run was last seen alive: see `RunFolder.keep_alive`."""
+def _last_heartbeat(folder: Path) -> datetime:
+    """When a run was last seen alive: see `RunFolder.heartbeat`."""
     return datetime.fromtimestamp((folder / _LOCK).stat().st_mtime, UTC)
 
 

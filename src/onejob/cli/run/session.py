@@ -1,4 +1,4 @@
-"""One run from start to end: control plane up, objects in, follow, stop, tell.
+"""One run from start to end: start a control plane, create the objects, follow them, stop, report.
 
 Whatever ends a run early (Ctrl-C, a closed terminal, a time-out, a bug) stops its Pods
 gracefully first.
@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from onejob import own_process
-from onejob.cli.display.plain import Display, PlainDisplay, Silence
+from onejob.cli.display.plain import Display, PlainDisplay, QuietDisplay
 from onejob.cli.display.terminal import Terminal, leave_unread, terminal_of
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from onejob.cli.places import DataDir
@@ -100,7 +100,7 @@ class _Session:
 
     async def run(self) -> int:
         folder = self._folder()
-        alive = asyncio.ensure_future(folder.keep_alive()) if folder is not None else None
+        alive = asyncio.ensure_future(folder.heartbeat()) if folder is not None else None
         try:
             if folder is not None:
                 folder.record(self._run)
@@ -174,11 +174,11 @@ class _Session:
                         await plane.stop()
             finally:
                 disk.cancel()
-                # Pods that were stopped just now may still have something to say.
+                # Pods that were stopped just now may still write to their logs.
                 await follower.close()
                 self._display.close()
         last_lines = await self._last_lines(logs)
-        self._tell(exit_code, outcome, cpu_seconds, last_lines)
+        self._print_result(exit_code, outcome, cpu_seconds, last_lines)
         return exit_code
 
     # --- before -------------------------------------------------------------------------
@@ -270,17 +270,17 @@ class _Session:
 
     async def _watch_disk(self, path: Path) -> None:
         """Nothing can be written to a full disk, an event that says so included."""
-        told = ""
+        shown = ""
         while True:
             short = short_of_space(path)
-            if short and not told:
+            if short and not shown:
                 self._display.notice(f"{short}: all waits until there is room again")
-            told = short
+            shown = short
             await asyncio.sleep(_DISK_LOOK_SECONDS)
 
     def _hurry(self, plane: ControlPlane) -> None:
-        """Somebody has asked twice. Pods are killed; that their ends cannot be written, to a full
-        disk, is not waited for."""
+        """The user has asked twice: kill the Pods, and do not wait until their ends are written
+        (the disk may be full)."""
         self._hurried = True
         plane.node.kill_pods()
         if self._stop_limit is not None and not self._stop_limit.expired():
@@ -325,7 +325,7 @@ class _Session:
                 found[pod.uid] = text.decode("utf-8", "replace").splitlines()
         return found
 
-    def _tell(
+    def _print_result(
         self,
         exit_code: int,
         outcome: str,
@@ -367,7 +367,7 @@ class _Session:
         try:
             folder.record(self._run)
         except OSError as error:
-            # What the Jobs came to stands nevertheless.
+            # The results of the Jobs are not affected.
             self._display.notice(f"the record of this run is out of date: {error.strerror}")
 
 
@@ -426,13 +426,12 @@ class _StopRequest:
 
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """Its disk is full, most likely: the run goes on, and the screen stays the user's. That
-        the disk is full is told by `_watch_disk`."""
+        """Most likely the disk is full: the run goes on, and nothing is printed here because
+        `_watch_disk` says so."""
 
 
 def _log_to(path: Path) -> None:
-    """What goes wrong inside is for a file: a user's screen shows the run. The file is made
-    when there is something to write."""
+    """Log to a file, since the screen shows the run. The file is created with the first record."""
     handler = _LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().handlers = [handler]
@@ -440,7 +439,7 @@ def _log_to(path: Path) -> None:
 
 def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
     if options.quiet:
-        return Silence()
+        return QuietDisplay()
     if terminal.interactive and not options.plain:
         from onejob.cli.display.live import LiveDisplay
 

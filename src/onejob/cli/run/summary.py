@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from onejob.cli.display.durations import short_seconds
-from onejob.cli.display.plain import how_it_ended
+from onejob.cli.display.plain import pod_end_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
@@ -125,17 +125,17 @@ def _failures(
 ) -> list[str]:
     # What was stopped because the Job is Complete, or could not start, has nothing to tell.
     quiet = job.complete or job.blocked_by is not None
-    told = [pod for pod in job.failures if not (pod.stopped and quiet)]
-    if not told:
+    listed = [pod for pod in job.failures if not (pod.stopped and quiet)]
+    if not listed:
         return []
-    shown = told[-SHOWN_FAILURES:]
+    shown = listed[-SHOWN_FAILURES:]
     count = f", the last {len(shown)} of {job.failed_pods}" if job.failed_pods > len(shown) else ""
     title = "Stopped" if all(pod.stopped for pod in shown) else "Failed"
     lines = ["", f"{title} pods of {job.title}{count}:"]
     for pod in shown:
         index = f" (index {pod.index})" if pod.index else ""
         name = terminal.paint(pod.name, "red")
-        lines.append(f"  {name}{index} after {short_seconds(pod.seconds)}: {how_it_ended(pod)}")
+        lines.append(f"  {name}{index} after {short_seconds(pod.seconds)}: {pod_end_text(pod)}")
         lines.extend(f"    | {visible(text)}" for text in last_lines.get(pod.uid, ()))
     return lines
 

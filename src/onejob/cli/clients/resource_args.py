@@ -1,4 +1,4 @@
-"""The words for what a command is about: `jobs`, `job/pi`, `po pi-x2k4p`, `all`."""
+"""Resource arguments of commands, as kubectl has them: `jobs`, `job/pi`, `po pi-x2k4p`, `all`."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from onejob.cli.errors import CommandError
 from onejob.wire.kinds import Kind
 
 
-class Noun(msgspec.Struct, frozen=True):
+class ResourceArg(msgspec.Struct, frozen=True):
     kind: Kind
     #: "" means all of the kind.
     name: str = ""
@@ -24,9 +24,9 @@ class Noun(msgspec.Struct, frozen=True):
         return f"{self.type}/{self.name}"
 
 
-def parse_nouns(
+def parse_resource_args(
     words: Sequence[str], *, default: str = "", known: KnownKinds = BUILT_IN
-) -> list[Noun]:
+) -> list[ResourceArg]:
     """`TYPE`, `TYPE NAME...`, `TYPE/NAME...` or `TYPE,TYPE`; `default` is the type of bare
     names. Raises CommandError."""
     if not words:
@@ -34,18 +34,20 @@ def parse_nouns(
     if any("/" in word for word in words):
         return [_slashed(word, default, known) for word in words]
     if default:
-        return [Noun(known.named(default), name) for name in words]
+        return [ResourceArg(known.named(default), name) for name in words]
     kinds = _kinds(words[0], known)
     if len(words) == 1:
-        return [Noun(kind) for kind in kinds]
-    return [Noun(kind, name) for kind in kinds for name in words[1:]]
+        return [ResourceArg(kind) for kind in kinds]
+    return [ResourceArg(kind, name) for kind in kinds for name in words[1:]]
 
 
-def one_noun(words: Sequence[str], *, default: str = "", known: KnownKinds = BUILT_IN) -> Noun:
-    nouns = parse_nouns(words, default=default, known=known)
-    if len(nouns) != 1 or not nouns[0].name:
+def one_resource_arg(
+    words: Sequence[str], *, default: str = "", known: KnownKinds = BUILT_IN
+) -> ResourceArg:
+    args = parse_resource_args(words, default=default, known=known)
+    if len(args) != 1 or not args[0].name:
         raise CommandError("name one object", "for instance: job/NAME")
-    return nouns[0]
+    return args[0]
 
 
 def _kinds(text: str, known: KnownKinds) -> list[Kind]:
@@ -54,10 +56,10 @@ def _kinds(text: str, known: KnownKinds) -> list[Kind]:
     return [known.named(word) for word in text.split(",") if word]
 
 
-def _slashed(word: str, default: str, known: KnownKinds) -> Noun:
+def _slashed(word: str, default: str, known: KnownKinds) -> ResourceArg:
     kind, slash, name = word.partition("/")
     if not slash and default:
-        return Noun(known.named(default), word)
+        return ResourceArg(known.named(default), word)
     if not name:
         raise CommandError(f"{word}: a name is missing", "for instance: job/NAME")
-    return Noun(known.named(kind), name)
+    return ResourceArg(known.named(kind), name)
