@@ -115,16 +115,17 @@ class Invalid(ApiError):
     def __init__(self, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> None:
         """`kind` is the Kind (`Job`); `group` is empty for core kinds."""
         shown = errors[:MAX_CAUSES]
-        # A name that is also two labels is bad three times; the text says everything once.
+        # A name that is also two labels is bad three times; everything is said once.
         texts = list(dict.fromkeys(str(error) for error in shown))
-        causes = [error.cause() for error in shown]
+        by_text = {(str(error), error.cause()["reason"]): error for error in shown}
+        causes = [error.cause() for error in by_text.values()]
         if len(errors) > MAX_CAUSES:
             texts.append(more_causes(len(errors)))
             causes.append({"message": texts[-1], "field": "..."})
         name = shortened(name)
         qualified = f"{kind}.{group}" if group else kind
         joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-        details: dict[str, Any] = {"name": name}
+        details: dict[str, Any] = {"name": name} if name else {}
         if group:
             details["group"] = group
         details["kind"] = kind
@@ -157,7 +158,7 @@ def more_causes(count: int) -> str:
 
 def _details(resource: str, name: str) -> dict[str, Any]:
     plural, _, group = resource.partition(".")
-    details: dict[str, Any] = {"name": name}
+    details: dict[str, Any] = {"name": name} if name else {}
     if group:
         details["group"] = group
     details["kind"] = plural

@@ -141,9 +141,10 @@ class _LabelParser:
             if kind == "end":
                 return terms
             if kind != ",":
-                raise _unexpected(text, "',' or 'end of string'")
+                raise SelectorError(f"found '{text}', expected: ',' or 'end of string'")
             if self._peek()[0] not in ("word", "!"):
-                raise _unexpected(self._peek()[1], "identifier after ','")
+                text = self._peek()[1]
+                raise SelectorError(f"found '{text}', expected: identifier after ','")
 
     def _term(self) -> LabelTerm:
         if self._peek()[0] == "!":
@@ -190,7 +191,8 @@ class _LabelParser:
     def _values(self) -> frozenset[str]:
         kind, text = self._next()
         if kind != "(":
-            raise _unexpected(text, "'('")
+            # Without the comma, as upstream has it.
+            raise SelectorError(f"unable to parse requirement: found '{text}' expected: '('")
         values = set()
         while True:
             kind, text = self._next()

@@ -233,7 +233,7 @@ def test_a_chunked_body_arrives(tmp_path: Path) -> None:
     assert service.seen[0][0] == {"a": 1}
 
 
-@pytest.mark.parametrize("body", [b"[]", b"1", b"null", b"{", b"", b'"x"'])
+@pytest.mark.parametrize("body", [b"[]", b"1", b"{", b"", b'"x"'])
 def test_a_body_that_is_no_object_is_a_bad_request(tmp_path: Path, body: bytes) -> None:
     async def test(wire: Wire) -> None:
         reply = await wire.call("POST", JOBS, body, content_type="application/json")

@@ -390,6 +390,9 @@ def _require_answerable(request: Request, target: Target, *, is_list: bool) -> N
 
 def _decode_object(body: bytes, content_type: str) -> tuple[Document, Sequence[str]]:
     document, problems = decode_body(body, content_type)
+    if document is None:
+        # Upstream reads null as an object without fields; what these lack is then said.
+        return {}, problems
     if not isinstance(document, dict):
         raise BadRequest("the body of the request must be an object")
     return document, problems

@@ -106,7 +106,7 @@ class Router:
     def _in_group(self, group: str, rest: tuple[str, ...]) -> Place:
         version, rest = rest[0], rest[1:]
         if (group, version) not in self._kinds.group_versions:
-            raise PageNotFound(version)
+            raise _no_such_resource()
         if not rest:
             return GroupPath(group, version)
         if rest[0] == "watch":

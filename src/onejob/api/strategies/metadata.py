@@ -71,7 +71,9 @@ def _validate_owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     for i, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{i}]"
         version = owner.get("apiVersion", "")
-        if not version.rpartition("/")[2]:
+        if not version:
+            errors.append(required(f"{path}.apiVersion", "must not be empty"))
+        elif not version.rpartition("/")[2]:
             errors.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
         errors += [
             required(f"{path}.{field}", "must not be empty")

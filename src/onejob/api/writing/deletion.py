@@ -68,7 +68,8 @@ def decide_deletion(
         new_metadata.pop("finalizers", None)
     if deleting_since is None:
         new_metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
-        new_metadata["deletionGracePeriodSeconds"] = grace
+        if not _held_by_spec(doc):
+            new_metadata["deletionGracePeriodSeconds"] = grace
         if "generation" in metadata:
             new_metadata["generation"] = metadata["generation"] + 1
     elif grace < metadata.get("deletionGracePeriodSeconds", 0):

@@ -6,7 +6,7 @@ from typing import Any
 
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest, Conflict, InternalError, Invalid, conflict
-from onejob.wire.field_errors import FieldError, forbidden, invalid, required
+from onejob.wire.field_errors import FieldError, forbidden, invalid
 from onejob.wire.kinds import Kind
 
 #: No vowels and nothing that looks like another letter: no words, no misreading.
@@ -116,15 +116,6 @@ def check_namespace(kind: Kind, namespace: str, metadata: dict[str, Any]) -> Non
         )
     if not kind.namespaced:
         metadata.pop("namespace", None)
-
-
-def missing_name(kind: Kind, doc: Document) -> Invalid:
-    return Invalid(
-        kind.kind,
-        kind.group,
-        "",
-        [required("metadata.name", "name or generateName is required")],
-    )
 
 
 def carry_over(

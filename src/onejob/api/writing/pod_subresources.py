@@ -25,10 +25,19 @@ def bind(
     """Assign a Pod to a node, once. The body names the Pod where the URL does not."""
     if not options.trusted:
         _require_shape(writes, body, "v1", "Binding")
-    node = body.get("target", {}).get("name", "")
+    target = body.get("target", {})
+    node = target.get("name", "")
     if not node:
-        raise BadRequest("a Binding must name the node in target.name")
-    name = name or body.get("metadata", {}).get("name", "")
+        raise BadRequest("target.name: Required value")
+    of_kind = target.get("kind", "")
+    if of_kind not in ("", "Node"):
+        raise BadRequest(
+            f'target.kind: Unsupported value: "{of_kind}": supported values: "Node", "<empty>"'
+        )
+    given = body.get("metadata", {}).get("name", "")
+    if name and given and given != name:
+        raise BadRequest("name in URL does not match name in Binding object")
+    name = name or given
     stored = writes.store.newest(Key(PODS, namespace, name))
     if stored is None:
         raise not_found(PODS, name)

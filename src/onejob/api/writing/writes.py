@@ -32,7 +32,6 @@ from onejob.api.writing.metadata import (
     check_type,
     generated_name,
     metadata_of,
-    missing_name,
     new_finalizers,
     ordered,
     prepare_created,
@@ -96,12 +95,10 @@ class Writes:
         now = self.clock.now()
         prepare_created(kind, namespace, doc, now, self.rng, dry_run=options.dry_run)
         metadata = doc["metadata"]
-        generates = not metadata.get("name")
-        if generates:
-            if not metadata.get("generateName"):
-                raise missing_name(kind, doc)
+        if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = self._free_name(kind, namespace, metadata["generateName"])
-        name = metadata["name"]
+        # Without a name, what else is wrong is said too.
+        name = metadata.get("name", "")
         self._require_namespace(kind, namespace, name)
         strategy.default(doc)
         metadata.pop("managedFields", None)

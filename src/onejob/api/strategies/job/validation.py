@@ -187,7 +187,7 @@ def _validate_generated_selector(doc: Document, options: JobOptions) -> list[Fie
         if key not in labels:
             errors.append(required(path, f"must be '{value}'"))
         elif labels[key] != value:
-            errors.append(invalid(path, labels[key], f"must be '{value}'"))
+            errors.append(invalid(path, labels, f"must be '{value}'"))
     if selects(spec["selector"], expected) is False:
         errors.append(invalid("spec.selector", spec["selector"], "`selector` not auto-generated"))
     return errors
