@@ -1,0 +1,237 @@
+"""Pods are created, run and end; the Job counts them."""
+
+from tests.differential.documents import indexed, job
+from tests.differential.registry import scenario
+from tests.differential.side import Side
+
+
+@scenario
+async def pods_of_a_new_job(it: Side) -> None:
+    await it.create("jobs", job(parallelism=2, completions=3))
+    await it.settle()
+
+
+@scenario
+async def one_pod_to_its_end(it: Side) -> None:
+    await it.create("jobs", job())
+    (pod,) = await it.pods("j", 1)
+    await it.start([pod])
+    await it.settle("running")
+    await it.end([pod])
+    await it.settle()
+    await it.show_table("jobs")
+
+
+@scenario
+async def completions_in_turns(it: Side) -> None:
+    await it.create("jobs", job(parallelism=2, completions=3))
+    first = await it.pods("j", 2)
+    await it.start(first)
+    await it.end(first[:1])
+    await it.settle("one has succeeded")
+    rest = await it.pods("j", 2)
+    await it.start(rest)
+    await it.end(rest)
+    await it.settle()
+
+
+@scenario
+async def indexes_in_turns(it: Side) -> None:
+    await it.create("jobs", indexed(4, 2))
+    first = await it.pods("j", 2)
+    await it.start(first)
+    await it.end(first[1:])
+    await it.settle("index 1 has succeeded")
+    await it.end(first[:1])
+    rest = await it.pods("j", 2)
+    await it.start(rest)
+    await it.end(rest)
+    await it.settle()
+    await it.show_table("pods")
+
+
+@scenario
+async def a_work_queue(it: Side) -> None:
+    await it.create("jobs", job(parallelism=3))
+    pods = await it.pods("j", 3)
+    await it.start(pods)
+    await it.end(pods[:1])
+    await it.settle("one has succeeded")
+    await it.end(pods[1:])
+    await it.settle()
+
+
+@scenario
+async def a_work_queue_whose_first_pod_fails(it: Side) -> None:
+    await it.create("jobs", job(parallelism=2))
+    pods = await it.pods("j", 2)
+    await it.start(pods)
+    await it.end(pods[:1], 1)
+    await it.settle("one has failed")
+    await it.end(pods[1:])
+    await it.settle()
+
+
+@scenario
+async def no_completions_are_wanted(it: Side) -> None:
+    await it.create("jobs", job(completions=0))
+    await it.settle()
+
+
+@scenario
+async def nothing_may_run(it: Side) -> None:
+    await it.create("jobs", job(parallelism=0, completions=2))
+    await it.settle()
+    await it.show_table("jobs")
+
+
+@scenario
+async def running_but_not_ready(it: Side) -> None:
+    await it.create("jobs", job(parallelism=2, completions=2))
+    pods = await it.pods("j", 2)
+    await it.start(pods[:1])
+    await it.start(pods[1:], ready=False)
+    await it.settle()
+
+
+@scenario
+async def a_pod_that_fails_once(it: Side) -> None:
+    await it.create("jobs", job())
+    (pod,) = await it.pods("j", 1)
+    await it.start([pod])
+    await it.end([pod], 1)
+    await it.settle("in back-off")
+    (second,) = await it.pods("j", 1)
+    await it.start([second])
+    await it.end([second])
+    await it.settle()
+
+
+@scenario
+async def more_failures_than_allowed(it: Side) -> None:
+    await it.create("jobs", job(backoffLimit=0))
+    (pod,) = await it.pods("j", 1)
+    await it.start([pod])
+    await it.end([pod], 1)
+    await it.settle()
+    await it.show_table("jobs")
+
+
+@scenario
+async def one_retry_is_allowed(it: Side) -> None:
+    await it.create("jobs", job(backoffLimit=1))
+    for _ in range(2):
+        (pod,) = await it.pods("j", 1)
+        await it.start([pod])
+        await it.end([pod], 3)
+    await it.until("jobs", "j", lambda job: job["status"].get("failed") == 2)
+    await it.settle()
+
+
+@scenario
+async def others_are_ended_when_the_limit_is_reached(it: Side) -> None:
+    await it.create("jobs", job(backoffLimit=0, parallelism=3, completions=3))
+    pods = await it.pods("j", 3)
+    await it.start(pods)
+    await it.end(pods[:1], 1)
+    await it.settle("the others are being ended")
+    await it.reap()
+    await it.settle()
+
+
+@scenario
+async def restarts_count_against_the_limit(it: Side) -> None:
+    await it.create("jobs", job(restart="OnFailure", backoffLimit=2))
+    (pod,) = await it.pods("j", 1)
+    await it.start([pod])
+    statuses = [
+        {
+            "name": "c",
+            "image": "busybox",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 2,
+            "state": {"running": {"startedAt": it.now()}},
+        }
+    ]
+    await it.report(pod, containerStatuses=statuses)
+    await it.settle("restarted twice")
+    await it.reap()
+    await it.settle()
+
+
+@scenario
+async def a_deadline_passes(it: Side) -> None:
+    await it.create("jobs", job(activeDeadlineSeconds=6, parallelism=2, completions=2))
+    pods = await it.pods("j", 2)
+    await it.start(pods)
+    await it.end(pods[:1])
+    await it.until("jobs", "j", lambda job: "conditions" in job["status"])
+    await it.settle("past the deadline")
+    await it.reap()
+    await it.settle()
+
+
+@scenario
+async def a_deadline_of_nothing(it: Side) -> None:
+    await it.create("jobs", job(activeDeadlineSeconds=0))
+    await it.settle()
+
+
+@scenario
+async def a_running_pod_is_deleted(it: Side) -> None:
+    await it.create("jobs", job())
+    (pod,) = await it.pods("j", 1)
+    await it.start([pod])
+    await it.delete("pods", pod["metadata"]["name"])
+    await it.settle("being deleted")
+    await it.reap()
+    await it.pods("j", 1)
+    await it.settle()
+
+
+@scenario
+async def a_pod_is_deleted_before_it_is_bound(it: Side) -> None:
+    await it.create("jobs", job())
+    (pod,) = await it.pods("j", 1)
+    await it.delete("pods", pod["metadata"]["name"])
+    await it.settle()
+
+
+@scenario
+async def a_finished_pod_is_deleted(it: Side) -> None:
+    await it.create("jobs", job(completions=2, parallelism=1))
+    (pod,) = await it.pods("j", 1)
+    await it.start([pod])
+    await it.end([pod])
+    await it.until("jobs", "j", lambda job: job["status"].get("succeeded") == 1)
+    await it.pods("j", 1)
+    await it.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)
+    await it.settle()
+
+
+@scenario
+async def two_fail_and_one_succeeds_at_once(it: Side) -> None:
+    await it.create("jobs", job(parallelism=3, completions=3, backoffLimit=5))
+    pods = await it.pods("j", 3)
+    await it.start(pods)
+    await it.end(pods[:2], 1)
+    await it.end(pods[2:])
+    await it.until("jobs", "j", lambda job: job["status"].get("failed") == 2)
+    await it.settle("in back-off")
+    rest = await it.pods("j", 2)
+    await it.start(rest)
+    await it.end(rest)
+    await it.settle()
+
+
+@scenario
+async def a_pod_whose_index_nobody_wants(it: Side) -> None:
+    await it.create("jobs", indexed(3))
+    pods = await it.pods("j", 3)
+    await it.start(pods)
+    await it.patch("jobs", "j", {"spec": {"completions": 2, "parallelism": 2}})
+    await it.settle("scaled down")
+    await it.reap()
+    await it.end(pods[:2])
+    await it.settle()
