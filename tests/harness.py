@@ -84,8 +84,10 @@ async def running(
 
 @asynccontextmanager
 async def running_http(directory: Path, **options: Any) -> AsyncIterator[HttpPlane]:
-    """`options` are those of `running`; sources of logs and sessions go to the application."""
+    """`options` are those of `running`; sources of logs and sessions, and who may do what, go to
+    the application."""
     sources = {name: options.pop(name) for name in ("logs", "sessions") if name in options}
+    authorizer = options.pop("authorizer", None) or AllowAuthenticated()
     async with running(directory, **options) as plane:
         clock = SystemClock()
         certificates = ensure_certificates(
@@ -96,7 +98,7 @@ async def running_http(directory: Path, **options: Any) -> AsyncIterator[HttpPla
         app = ApiApp(
             plane.service,
             authenticator=TokenAuthenticator({token: ADMIN}),
-            authorizer=AllowAuthenticated(),
+            authorizer=authorizer,
             openapi=OpenApiDocuments(plane.service.schema, plane.service.kinds),
             release=load_schema().release,
             rng=Random(2),

@@ -124,6 +124,14 @@ METRICS: Sequence[Metric] = (
     ),
     Metric("onejob_store_commits_total", "counter", "The number of commits"),
     Metric("onejob_store_writes_total", "counter", "The number of objects written"),
+    Metric(
+        "onejob_controller_leading", "gauge",
+        "Whether this replica of `onejob controller` runs the controllers",
+    ),
+    Metric(
+        "onejob_controller_requests_total", "counter",
+        "The number of requests that the controllers sent to the API server",
+    ),
     Metric("workqueue_depth", "gauge", "The number of keys that are due", ("name",)),
 )  # fmt: skip
 

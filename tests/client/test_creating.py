@@ -192,6 +192,17 @@ def test_a_given_name_that_is_taken_is_an_error() -> None:
     assert server.posts == ["a"]
 
 
+def test_what_is_found_under_a_given_name_need_not_be_ours() -> None:
+    server = Server(lambda server, name: "lose answer")
+
+    async def test(client: HttpClient) -> None:
+        with pytest.raises(Unreachable):
+            await client.write(Create("pods", "ns", with_name("a")))
+
+    with_server(server, test)
+    assert (server.posts, server.gets) == (["a"], 0)
+
+
 def test_a_refusal_is_final() -> None:
     server = Server(lambda server, name: "refuse")
 

@@ -33,6 +33,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "resume": ("onejob.cli.commands.resume", "Go on with what was suspended"),
     "rerun": ("onejob.cli.commands.rerun", "Run a finished Job once more, or what of it failed"),
     "cron": ("onejob.cli.commands.cron", "Show when a schedule fires, or run a CronJob now"),
+    "controller": (
+        "onejob.cli.commands.controller",
+        "Run Jobs of a Kubernetes cluster that ask for onejob",
+    ),
     "bench": ("onejob.cli.commands.bench", "Measure onejob next to its peers and limits"),
     "completion": ("onejob.cli.commands.completion", "Print a completion script for your shell"),
     "version": ("onejob.cli.commands.version", "Print the versions of onejob and its server"),

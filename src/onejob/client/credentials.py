@@ -19,7 +19,7 @@ _RENEW_BEFORE: Final = timedelta(seconds=60)
 #: How long what was read from a file is believed.
 _FILE_SECONDS: Final = 60.0
 #: How long a plugin may take. It runs without a terminal, so nobody can answer its questions.
-PLUGIN_SECONDS: Final = 30.0
+_PLUGIN_SECONDS: Final = 30.0
 _MAX_STDERR: Final = 500
 
 
@@ -138,7 +138,7 @@ class ExecPlugin:
     """
 
     def __init__(
-        self, plugin: PluginCommand, clock: Clock, *, seconds: float = PLUGIN_SECONDS
+        self, plugin: PluginCommand, clock: Clock, *, seconds: float = _PLUGIN_SECONDS
     ) -> None:
         self._plugin = plugin
         self._seconds = seconds
@@ -196,8 +196,8 @@ class ExecPlugin:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                # Of its own, so that what it starts ends with it.
-                process_group=0,
+                # In a process group of its own, so that what it starts ends with it.
+                start_new_session=True,
             )
         except OSError as error:
             hint = f"; {_one_line(plugin.install_hint)}" if plugin.install_hint else ""

@@ -221,17 +221,20 @@ class HttpClient:
         return Written((await self.list(what, limit=1)).revision, b"")
 
     async def _create(self, op: Create, batch: int) -> Written:
+        document, name = with_chosen_name(op.document, self._rng)
+        if document is op.document:
+            # Others may choose the same name: what is found under it need not be ours.
+            return written(await self._answer(write_request(op), batch, permit=self._permit))
         tries = _NAME_TRIES
         while True:
-            document, name = with_chosen_name(op.document, self._rng)
+            named = Create(op.resource, op.namespace, document)
             tries -= 1
             try:
-                return await self._create_named(
-                    Create(op.resource, op.namespace, document), name, batch
-                )
+                return await self._create_named(named, name, batch)
             except AlreadyExists:
-                if document is op.document or not tries:
+                if not tries:
                     raise
+            document, name = with_chosen_name(op.document, self._rng)
 
     async def _create_named(self, op: Create, name: str, batch: int) -> Written:
         """The unknown result of a create is found out by reading what it would have created. If
@@ -257,7 +260,7 @@ class HttpClient:
             except ApiError as error:
                 if unknown is not None and isinstance(error, AlreadyExists):
                     continue
-                if not name or _is_refusal(error):
+                if _is_refusal(error):
                     raise
                 unknown = error
         assert unknown is not None, "every attempt but those of unknown result returns or raises"

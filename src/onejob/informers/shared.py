@@ -36,8 +36,10 @@ class SharedInformers:
     that are not counted yet. A controller that needs finished Pods reads them from the deltas.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, namespace: str = "") -> None:
+        """Of one namespace, or of all."""
         self._client = client
+        self._namespace = namespace
         self._informers: dict[str, Informer[Any]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
@@ -47,7 +49,7 @@ class SharedInformers:
     def jobs(self) -> Informer[Job]:
         informer = Informer(
             self._client,
-            Selection(JOBS),
+            Selection(JOBS, self._namespace),
             read_slim_job,
             lambda job: job.key,
             index_entries=_index_job,
@@ -58,7 +60,7 @@ class SharedInformers:
     def pods(self) -> Informer[Pod]:
         informer = Informer(
             self._client,
-            Selection(PODS),
+            Selection(PODS, self._namespace),
             read_pod,
             lambda pod: pod.key,
             keep=_may_need_action,
@@ -69,7 +71,10 @@ class SharedInformers:
     @cached_property
     def cronjobs(self) -> Informer[CronJob]:
         informer = Informer(
-            self._client, Selection(CRONJOBS), read_cronjob, lambda cronjob: cronjob.key
+            self._client,
+            Selection(CRONJOBS, self._namespace),
+            read_cronjob,
+            lambda cronjob: cronjob.key,
         )
         return self._register(CRONJOBS, informer)
 
@@ -77,7 +82,7 @@ class SharedInformers:
     def services(self) -> Informer[Service]:
         informer = Informer(
             self._client,
-            Selection(SERVICES),
+            Selection(SERVICES, self._namespace),
             read_service,
             lambda service: Key(SERVICES, service.metadata.namespace, service.metadata.name),
             index_entries=lambda service: (("namespace", service.metadata.namespace),),
@@ -102,7 +107,7 @@ class SharedInformers:
                         resource,
                         Informer(
                             self._client,
-                            Selection(resource),
+                            Selection(resource, self._namespace),
                             _read_any,
                             lambda view: Key(resource, view.metadata.namespace, view.metadata.name),
                         ),

@@ -1,0 +1,164 @@
+"""Holds a Lease, or waits for it. What to do is decided by `planning.leadership`."""
+
+import asyncio
+import logging
+from random import Random
+from typing import Any
+
+import msgspec
+
+from onejob.client.base import Client, Create, Replace
+from onejob.clock import Clock
+from onejob.objects.meta import Key
+from onejob.planning.leadership import (
+    Lease,
+    Sighting,
+    Term,
+    Timing,
+    read_lease,
+    released,
+    seconds_until_free,
+    sighted,
+    taken,
+)
+from onejob.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
+
+log = logging.getLogger(__name__)
+
+LEASES = "leases.coordination.k8s.io"
+
+
+class NotLeading(Conflict):
+    """A write was not sent: another replica may lead by now."""
+
+
+class Leadership:
+    """The permit to write while a term lasts."""
+
+    def __init__(self, term: Term, clock: Clock) -> None:
+        self.term = term
+        self._clock = clock
+
+    def seconds(self) -> float:
+        seconds = self.term.seconds_for_write(self._clock.monotonic())
+        if seconds <= 0:
+            raise NotLeading("this replica no longer leads")
+        return seconds
+
+
+class Elector:
+    """One replica's part in the election."""
+
+    def __init__(
+        self, client: Client, lease: Key, identity: str, timing: Timing, clock: Clock, rng: Random
+    ) -> None:
+        """Requests of `client` must end well before the renew deadline does."""
+        self._client = client
+        self._key = lease
+        self._identity = identity
+        self._timing = timing
+        self._clock = clock
+        self._rng = rng
+        self._sighting: Sighting | None = None
+
+    async def acquire(self) -> Leadership:
+        """Wait until this replica leads."""
+        while True:
+            try:
+                leadership = await self._try_to_acquire()
+            except (ApiError, OSError) as error:
+                log.warning("the lease %s cannot be taken: %s", self._key, error)
+                leadership = None
+            if leadership is not None:
+                return leadership
+            await asyncio.sleep(self._retry_seconds())
+
+    async def hold(self, leadership: Leadership) -> str:
+        """Renew the lease until it is lost; returns why."""
+        trouble = "it could not be renewed in time"
+        while True:
+            await asyncio.sleep(self._retry_seconds())
+            now = self._clock.monotonic()
+            if now >= leadership.term.ends_at:
+                return trouble
+            try:
+                async with asyncio.timeout(leadership.term.ends_at - now):
+                    holder = await self._renew(leadership, now)
+            except TimeoutError:
+                return trouble
+            except (ApiError, OSError) as error:
+                log.warning("the lease %s is not renewed: %s", self._key, error)
+                trouble = f"it could not be renewed in time: {error}"
+                continue
+            if holder:
+                return f"{holder} holds it"
+
+    async def release(self) -> None:
+        """Give the lease up, for others to take at once. Not before the last write has ended."""
+        lease = self._sighting.lease if self._sighting is not None else None
+        if lease is None or lease.spec.holder_identity != self._identity:
+            return
+        try:
+            await self._write(lease, released(lease, self._clock.now()))
+        except (ApiError, OSError) as error:
+            log.warning("the lease %s is not released: %s", self._key, error)
+
+    async def _try_to_acquire(self) -> Leadership | None:
+        now = self._clock.monotonic()
+        self._sighting = sighted(self._sighting, await self._read(), now)
+        if seconds_until_free(self._sighting, self._identity, self._clock.monotonic()):
+            return None
+        lease = self._sighting.lease
+        sent_at = self._clock.monotonic()
+        try:
+            await self._write(lease, self._taken(lease))
+        except (AlreadyExists, Conflict):
+            # Another was faster.
+            return None
+        return Leadership(Term(sent_at, self._timing), self._clock)
+
+    async def _renew(self, leadership: Leadership, sent_at: float) -> str:
+        """Returns who holds the lease if it is not this replica."""
+        lease = self._sighting.lease if self._sighting is not None else None
+        try:
+            await self._write(lease, self._taken(lease))
+        except (Conflict, NotFound, AlreadyExists):
+            # Somebody changed it, or the answer to our last renewal was lost.
+            lease = await self._read()
+            self._sighting = Sighting(lease, self._clock.monotonic())
+            if lease is not None and lease.spec.holder_identity != self._identity:
+                return lease.spec.holder_identity or "nobody"
+            sent_at = self._clock.monotonic()
+            await self._write(lease, self._taken(lease))
+        leadership.term = leadership.term.renewed(sent_at)
+        return ""
+
+    def _taken(self, lease: Lease | None) -> dict[str, Any]:
+        return taken(lease, self._identity, self._timing, self._clock.now())
+
+    async def _read(self) -> Lease | None:
+        try:
+            return read_lease(await self._client.get(self._key))
+        except NotFound:
+            return None
+
+    async def _write(self, lease: Lease | None, spec: dict[str, Any]) -> None:
+        metadata = {"name": self._key.name, "namespace": self._key.namespace}
+        if lease is not None:
+            metadata["resourceVersion"] = lease.metadata.resource_version
+        document = msgspec.json.encode(
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": metadata,
+                "spec": spec,
+            }
+        )
+        if lease is None:
+            written = await self._client.write(Create(LEASES, self._key.namespace, document))
+        else:
+            written = await self._client.write(Replace(self._key, document))
+        self._sighting = Sighting(read_lease(written.document), self._clock.monotonic())
+
+    def _retry_seconds(self) -> float:
+        return self._timing.retry_seconds * self._rng.uniform(1.0, 1.2)

@@ -1,0 +1,312 @@
+"""The composition root of cluster mode: clients, election and controllers."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from onejob.client.events import EventRecorder
+from onejob.client.http import AlwaysPermitted, HttpClient, WritePermit
+from onejob.client.kubeconfig import Connection
+from onejob.client.pacing import rate_limit
+from onejob.clock import Clock, SystemClock
+from onejob.clock_watch import ClockWatch
+from onejob.cluster.election import LEASES, Elector, Leadership, NotLeading
+from onejob.cluster.permissions import questions
+from onejob.cluster.preflight import check
+from onejob.controllers.context import ControllerContext
+from onejob.controllers.job import JobController
+from onejob.controllers.ttl import TtlController
+from onejob.gates import FeatureGates
+from onejob.informers.shared import SharedInformers
+from onejob.metrics import Metrics
+from onejob.objects.meta import Key
+from onejob.planning.job.settings import Settings as JobSettings
+from onejob.planning.leadership import Timing
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MANAGER: Final = "onejob.dev/job-controller"
+_REQUEST_SECONDS: Final = 30.0
+#: How long the last events may take when a term ends in order.
+_LAST_EVENTS_SECONDS: Final = 2.0
+#: A leader that could not renew its lease should have given up by now.
+_STUCK_SECONDS: Final = 20.0
+#: Finished Jobs are deleted by the cluster's own controller, whoever ran them.
+_GATES: Final = FeatureGates({"TTLAfterFinished": False})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    manager: str = DEFAULT_MANAGER
+    #: Empty means all.
+    namespaces: tuple[str, ...] = ()
+    leader_elect: bool = False
+    timing: Timing = field(default_factory=Timing)
+    #: Where the lease is, and where dry runs are made; "" means the connection's.
+    own_namespace: str = ""
+    #: Requests a second, and how many at once; 0 means without a limit.
+    qps: float = 50.0
+    burst: int = 100
+
+
+class Manager:
+    """Runs the controllers whenever this replica leads. `check` first."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        connection: Connection,
+        *,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._clock = clock or SystemClock()
+        self._rng = rng or Random(os.urandom(16))
+        self._pace = rate_limit(settings.qps, settings.burst)
+        self._identity = f"{socket.gethostname()}_{self._rng.getrandbits(64):016x}"
+        self._namespace = settings.own_namespace or connection.namespace
+        self.metrics = Metrics()
+        self._leadership: Leadership | None = None
+        self._term: _Controllers | None = None
+        self._requests_before = 0
+        self.metrics.read("onejob_controller_leading", lambda: {(): int(self.leading)})
+        self.metrics.read("onejob_controller_requests_total", lambda: {(): self.requests})
+        self.metrics.read("workqueue_depth", self._queue_depths)
+
+    @property
+    def leading(self) -> bool:
+        """Whether the controllers are running here, with all that they need to know."""
+        return self._term is not None and self._term.ready
+
+    @property
+    def requests(self) -> int:
+        return self._requests_before + (self._term.client.requests if self._term else 0)
+
+    async def check(self) -> str:
+        """Returns the server's version. Raises CannotStart."""
+        settings = self._settings
+        client = HttpClient(self._connection, rng=self._rng, request_seconds=_REQUEST_SECONDS)
+        try:
+            needs = questions(
+                settings.namespaces, self._namespace, leader_elect=settings.leader_elect
+            )
+            return await check(
+                client, needs, own_namespace=self._namespace, manager=settings.manager
+            )
+        finally:
+            await client.close()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Lead, or wait to, until asked to stop; then end in order and release the lease."""
+        if not self._settings.leader_elect:
+            await self._lead(AlwaysPermitted(), None, stopping)
+            return
+        timing = self._settings.timing
+        client = HttpClient(
+            self._connection, rng=self._rng, request_seconds=timing.renew_seconds / 2
+        )
+        lease = Key(LEASES, self._namespace, self._settings.manager.replace("/", "-"))
+        elector = Elector(client, lease, self._identity, timing, self._clock, self._rng)
+        try:
+            while not stopping.is_set():
+                leadership = await _unless(stopping, elector.acquire())
+                if leadership is None:
+                    break
+                await self._lead_term(leadership, elector, stopping)
+        finally:
+            await client.close()
+
+    async def _lead_term(
+        self, leadership: Leadership, elector: Elector, stopping: asyncio.Event
+    ) -> None:
+        log.warning("%s leads", self._identity)
+        holding = asyncio.create_task(elector.hold(leadership))
+        self._leadership = leadership
+        try:
+            await self._lead(leadership, holding, stopping)
+        finally:
+            self._leadership = None
+            if not holding.done():
+                holding.cancel()
+            await asyncio.gather(holding, return_exceptions=True)
+        if holding.cancelled():
+            await elector.release()
+        else:
+            log.warning("%s no longer leads: %s", self._identity, holding.result())
+
+    async def _lead(
+        self, permit: WritePermit, lost: asyncio.Task[str] | None, stopping: asyncio.Event
+    ) -> None:
+        """Run the controllers until the term is over."""
+        gate = _Gate(permit)
+        client = HttpClient(
+            self._connection,
+            rng=self._rng,
+            pace=self._pace,
+            permit=gate,
+            request_seconds=_REQUEST_SECONDS,
+        )
+        controllers = _Controllers(
+            client, gate, self._settings, self._clock, self.metrics, self._identity
+        )
+        self._term = controllers
+        try:
+            running = asyncio.create_task(controllers.run())
+            asked = asyncio.create_task(stopping.wait())
+            ends: set[asyncio.Task[Any]] = {running, asked, *([lost] if lost else [])}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            if not running.done():
+                await controllers.finish()
+            running.cancel()
+            await asyncio.gather(running, asked, return_exceptions=True)
+            if not running.cancelled() and (failure := running.exception()) is not None:
+                raise failure
+        finally:
+            self._term = None
+            self._requests_before += client.requests
+            await client.close()
+
+    def _queue_depths(self) -> dict[tuple[str, ...], float]:
+        return self._term.queue_depths() if self._term is not None else {}
+
+    # --- what others see ------------------------------------------------------------------
+
+    def health(self) -> tuple[int, str]:
+        """Bad if this replica holds on to a lease that it could not renew for long."""
+        leadership = self._leadership
+        if leadership is not None:
+            late = self._clock.monotonic() - leadership.term.ends_at
+            if late > _STUCK_SECONDS:
+                return 500, f"the lease could not be renewed, {late:.0f} s too long\n"
+        return 200, "ok\n"
+
+    def readiness(self) -> tuple[int, str]:
+        """A replica that waits for its turn is ready; one that leads must have read all."""
+        if self._term is not None and not self._term.ready:
+            return 503, "still reading what there is\n"
+        return 200, "ok, leading\n" if self._term is not None else "ok, waiting to lead\n"
+
+
+class _Controllers:
+    """Everything that runs while this replica leads: one set per namespace that is followed."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        gate: "_Gate",
+        settings: Settings,
+        clock: Clock,
+        metrics: Metrics,
+        identity: str,
+    ) -> None:
+        self.client = client
+        self._gate = gate
+        self.ready = False
+        self._recorder = EventRecorder(client, settings.manager, clock, host=identity)
+        self._informers: list[SharedInformers] = []
+        self._clock_watch = ClockWatch(clock)
+        self._parts: list[Coroutine[Any, Any, None]] = [
+            self._clock_watch.run(),
+            self._recorder.run(),
+        ]
+        self._queues: list[JobController | TtlController] = []
+        for namespace in settings.namespaces or ("",):
+            informers = SharedInformers(client, namespace)
+            context = ControllerContext(client, informers, self._recorder, clock, metrics)
+            jobs = JobController(
+                context, settings=JobSettings.under(_GATES, manager=settings.manager)
+            )
+            ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=_GATES)
+            self._informers.append(informers)
+            for controller in (jobs, ttl):
+                self._clock_watch.on_jump(controller.clock_jumped)
+                self._parts.append(controller.run())
+                self._queues.append(controller)
+
+    def queue_depths(self) -> dict[tuple[str, ...], float]:
+        depths: dict[tuple[str, ...], float] = {}
+        for controller in self._queues:
+            for name, depth in controller.queue_depths.items():
+                depths[(name,)] = depths.get((name,), 0) + depth
+        return depths
+
+    async def run(self) -> None:
+        """Until cancelled. Raises if any part ends."""
+        try:
+            await asyncio.gather(*(informers.start() for informers in self._informers))
+            self.ready = True
+            async with asyncio.TaskGroup() as group:
+                for part in self._take_parts():
+                    group.create_task(_endless(part))
+                for informers in self._informers:
+                    for task in informers.tasks:
+                        group.create_task(_endless(_follow(task)))
+        finally:
+            for part in self._take_parts():
+                part.close()
+            for informers in self._informers:
+                await informers.stop()
+
+    async def finish(self) -> None:
+        """Start no more writes, and wait for those under way: whoever leads next must not meet
+        one that comes late."""
+        try:
+            async with asyncio.timeout(_LAST_EVENTS_SECONDS):
+                await self._recorder.flush()
+        except TimeoutError:
+            log.warning("the last events are lost: the server did not take them in time")
+        self._gate.close()
+        await self.client.no_writes()
+
+    def _take_parts(self) -> Sequence[Coroutine[Any, Any, None]]:
+        parts, self._parts = self._parts, []
+        return parts
+
+
+class _Gate:
+    """A permit to write that can be taken back for good."""
+
+    def __init__(self, permit: WritePermit) -> None:
+        self._permit = permit
+        self._closed = False
+
+    def seconds(self) -> float:
+        if self._closed:
+            raise NotLeading("this replica is about to stop")
+        return self._permit.seconds()
+
+    def close(self) -> None:
+        self._closed = True
+
+
+async def _endless(part: Coroutine[Any, Any, None]) -> None:
+    """Parts run for as long as the term does: one that ends by itself is a bug."""
+    await part
+    raise RuntimeError(f"{part} ended")
+
+
+async def _follow(task: asyncio.Task[None]) -> None:
+    await asyncio.shield(task)
+
+
+async def _unless(
+    stopping: asyncio.Event, wanted: Coroutine[Any, Any, Leadership]
+) -> Leadership | None:
+    """What is wanted, or None if stopping comes first."""
+    task = asyncio.create_task(wanted)
+    asked = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((task, asked), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        asked.cancel()
+        await asyncio.gather(task, asked, return_exceptions=True)

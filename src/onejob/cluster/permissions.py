@@ -1,0 +1,71 @@
+"""What the controllers need on a cluster: asked for at the start, and granted by the manifests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    subresource: str = ""
+
+    @property
+    def path(self) -> str:
+        """As RBAC has it: `jobs/status`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One verb on one resource in one namespace ("" for all)."""
+
+    need: Need
+    verb: str
+    namespace: str
+
+    def __str__(self) -> str:
+        resource = f"{self.need.path}.{self.need.group}" if self.need.group else self.need.path
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{where}"
+
+    def review(self) -> dict[str, Any]:
+        attributes = {
+            "verb": self.verb,
+            "group": self.need.group,
+            "resource": self.need.resource,
+            "subresource": self.need.subresource,
+            "namespace": self.namespace,
+        }
+        return {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
+        }
+
+
+#: Wherever Jobs are.
+NEEDS: Sequence[Need] = (
+    Need("batch", "jobs", ("get", "list", "watch")),
+    Need("batch", "jobs", ("patch",), "status"),
+    # A Pod that holds back the deletion of its Job may be made only by who could free the Job.
+    Need("batch", "jobs", ("update",), "finalizers"),
+    Need("", "pods", ("get", "list", "watch", "create", "patch", "delete")),
+    Need("", "events", ("create", "patch")),
+)
+#: In the namespace of the controller itself. A Job is created there as a dry run only.
+OWN_NEEDS: Sequence[Need] = (Need("batch", "jobs", ("create",)),)
+ELECTION_NEEDS: Sequence[Need] = (
+    Need("coordination.k8s.io", "leases", ("get", "create", "update")),
+)
+
+
+def questions(
+    namespaces: Sequence[str], own_namespace: str, *, leader_elect: bool
+) -> Sequence[Question]:
+    own = (*OWN_NEEDS, *(ELECTION_NEEDS if leader_elect else ()))
+    wanted = [(need, namespace) for namespace in namespaces or ("",) for need in NEEDS]
+    wanted += [(need, own_namespace) for need in own]
+    return [Question(need, verb, namespace) for need, namespace in wanted for verb in need.verbs]

@@ -1,0 +1,105 @@
+"""Refuses to start where the controllers could not do their work, and says why in one line."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from onejob.client.answers import Unreachable, Untrusted
+from onejob.client.http import HttpClient
+from onejob.cluster.permissions import Question
+from onejob.wire.errors import ApiError, Forbidden, Unauthorized
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class CannotStart(Exception):
+    """One line that says what is wrong, and one that says what helps."""
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.next_step = next_step
+
+
+async def check(
+    client: HttpClient, needs: Sequence[Question], *, own_namespace: str, manager: str
+) -> str:
+    """Returns the version of the server."""
+    try:
+        version = await _version(client)
+        missing = await _missing(client, needs)
+        if missing:
+            raise CannotStart(
+                f"permissions are missing: {', '.join(map(str, missing))}",
+                "grant them: onejob manifests prints what is needed",
+            )
+        await _require_managed_by(client, own_namespace, manager, version)
+    except Untrusted as error:
+        raise CannotStart(
+            error.message, "is the kubeconfig's certificate-authority that of this server?"
+        ) from error
+    except Unauthorized as error:
+        raise CannotStart(
+            f"the credentials are refused: {error.message}",
+            "are they expired, or those of another cluster?",
+        ) from error
+    except Unreachable as error:
+        raise CannotStart(error.message, "is this the address, and is the server up?") from error
+    except ApiError as error:
+        raise CannotStart(f"the server cannot be asked: {error.message}") from error
+    return version
+
+
+async def _version(client: HttpClient) -> str:
+    try:
+        answer = msgspec.json.decode(await client.get_raw("/version"))
+    except Forbidden:
+        # Some clusters show it to few.
+        return "of an unknown version"
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"this is not the answer of an API server: {error}") from error
+    version = answer.get("gitVersion") if isinstance(answer, dict) else None
+    if not isinstance(version, str):
+        raise Unreachable("this is not the answer of an API server: it has no gitVersion")
+    return version
+
+
+async def _missing(client: HttpClient, needs: Sequence[Question]) -> list[Question]:
+    answers = await asyncio.gather(*(_is_allowed(client, need) for need in needs))
+    return [need for need, allowed in zip(needs, answers, strict=True) if not allowed]
+
+
+async def _is_allowed(client: HttpClient, question: Question) -> bool:
+    body = msgspec.json.encode(question.review())
+    answer: Any = msgspec.json.decode(await client.post_raw(_REVIEWS, body))
+    return bool(answer.get("status", {}).get("allowed"))
+
+
+async def _require_managed_by(
+    client: HttpClient, namespace: str, manager: str, version: str
+) -> None:
+    """A server that is too old, or has the feature gate off, drops the field without a word, and
+    every Job would be run by its own controller."""
+    target = f"/apis/batch/v1/namespaces/{namespace}/jobs?dryRun=All"
+    answer = await client.post_raw(target, msgspec.json.encode(_probe(manager)))
+    created: Any = msgspec.json.decode(answer)
+    if created.get("spec", {}).get("managedBy") != manager:
+        raise CannotStart(
+            f"the server ({version}) drops spec.managedBy of Jobs, so none would be ours",
+            "it takes Kubernetes 1.32, or 1.30 with the feature gate JobManagedBy",
+        )
+
+
+def _probe(manager: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "onejob.dev/none"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"generateName": "onejob-probe-"},
+        "spec": {
+            "suspend": True,
+            "managedBy": manager,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }

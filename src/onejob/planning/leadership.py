@@ -1,0 +1,134 @@
+"""Who of several replicas leads, by a Lease that all of them read and write.
+
+A replica never compares another's clock with its own. It notes when, by its own monotonic clock,
+it first saw a record, and takes over once it has seen no other for as long as the record says. A
+leader counts from the moment at which its last renewal was sent, which is before anybody saw it:
+its own time is over before that of any observer.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from onejob.objects.meta import Meta, View
+
+#: A write ends this long before the lease could be another's.
+_MARGIN_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    #: How long a lease is respected after it was last renewed.
+    lease_seconds: float = 15.0
+    #: How long after its last renewal a leader still starts writes.
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it; "" if nothing is."""
+        if self.retry_seconds <= 0:
+            return "the retry period must be greater than 0"
+        if self.renew_seconds <= self.retry_seconds:
+            return "the renew deadline must be longer than the retry period"
+        if self.lease_seconds < self.renew_seconds + 2 * _MARGIN_SECONDS:
+            return "the lease must last at least a second longer than the renew deadline"
+        if self.lease_seconds != int(self.lease_seconds):
+            return "the lease must last whole seconds"
+        return ""
+
+
+class LeaseSpec(View, frozen=True):
+    holder_identity: str = ""
+    lease_duration_seconds: int = 0
+    acquire_time: str = ""
+    renew_time: str = ""
+    lease_transitions: int = 0
+
+
+class Lease(View, frozen=True):
+    metadata: Meta = Meta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+read_lease = msgspec.json.Decoder(Lease).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A lease as it was last read, and since when it has been so, by the observer's clock."""
+
+    lease: Lease | None
+    since: float
+
+
+def sighted(before: Sighting | None, lease: Lease | None, now: float) -> Sighting:
+    if before is not None and _version(before.lease) == _version(lease):
+        return before
+    return Sighting(lease, now)
+
+
+def seconds_until_free(sighting: Sighting, identity: str, now: float) -> float:
+    """How long the lease is still another's; 0 if it may be taken now."""
+    lease = sighting.lease
+    if lease is None or lease.spec.holder_identity in ("", identity):
+        return 0.0
+    return max(0.0, sighting.since + lease.spec.lease_duration_seconds - now)
+
+
+def taken(lease: Lease | None, identity: str, timing: Timing, now: datetime) -> dict[str, Any]:
+    """The lease as its new holder, or its old one, writes it."""
+    before = lease.spec if lease is not None else LeaseSpec()
+    mine = before.holder_identity == identity
+    stamp = micro_time(now)
+    return {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": int(timing.lease_seconds),
+        "acquireTime": before.acquire_time if mine and before.acquire_time else stamp,
+        "renewTime": stamp,
+        "leaseTransitions": before.lease_transitions + (0 if mine or lease is None else 1),
+    }
+
+
+def released(lease: Lease, now: datetime) -> dict[str, Any]:
+    """The lease as a holder leaves it: nobody's, so that others need not wait."""
+    stamp = micro_time(now)
+    return {
+        "leaseDurationSeconds": 1,
+        "acquireTime": stamp,
+        "renewTime": stamp,
+        "leaseTransitions": lease.spec.lease_transitions,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The time in which a replica leads, by its own monotonic clock."""
+
+    #: When the request was sent that renewed it last.
+    renewed_at: float
+    timing: Timing
+
+    def renewed(self, sent_at: float) -> "Term":
+        return replace(self, renewed_at=max(self.renewed_at, sent_at))
+
+    @property
+    def ends_at(self) -> float:
+        """From then on no write is started."""
+        return self.renewed_at + self.timing.renew_seconds
+
+    def seconds_for_write(self, now: float) -> float:
+        """How long a write may take that starts now; 0 if none may."""
+        if now >= self.ends_at:
+            return 0.0
+        return self.renewed_at + self.timing.lease_seconds - _MARGIN_SECONDS - now
+
+
+def micro_time(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _version(lease: Lease | None) -> str:
+    return lease.metadata.resource_version if lease is not None else ""
