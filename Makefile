@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests upstream differential clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-contract differential clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -113,6 +113,9 @@ worst-requests: setup ## how long others wait beside the worst requests we know
 
 upstream: setup ## a real Kubernetes to test with, built from the Go module proxy into a cache
 	$(BIN)/python -m tests.upstream
+
+upstream-contract: upstream ## what every client of ours promises, asked of a real kube-apiserver too
+	ONEJOB_UPSTREAM=1 $(BIN)/pytest -rs tests/contract
 
 # ONLY='cron.*' runs some scenarios; RECORD=1 keeps what Kubernetes answered for replays.
 differential: setup ## the same scenarios on a real Kubernetes and on onejob, compared

@@ -1,10 +1,13 @@
-"""What every `Client` promises: in this process, checked in this process, and over HTTPS."""
+"""What every `Client` promises: in this process, checked in this process, and over HTTPS, to onejob
+and to a real kube-apiserver."""
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,6 +25,9 @@ from onejob.client.base import (
     WatchEvent,
     Written,
 )
+from onejob.client.http import HttpClient
+from onejob.client.kubeconfig import load_kubeconfig
+from onejob.clock import SystemClock
 from onejob.informers.informer import Informer
 from onejob.objects.meta import Key
 from onejob.store.limits import Limits
@@ -41,11 +47,23 @@ Test = Callable[[Client], Coroutine[Any, Any, None]]
 Run = Callable[..., None]
 
 
-@pytest.fixture(params=["trusted", "checked", "http"])
+#: `make upstream-contract` also asks a real kube-apiserver.
+_KINDS = [
+    "trusted",
+    "checked",
+    "http",
+    *(["upstream"] if os.environ.get("ONEJOB_UPSTREAM") else []),
+]
+
+
+@pytest.fixture(params=_KINDS)
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Runs a test with one implementation of Client."""
 
     async def with_client(test: Test, options: dict[str, Any]) -> None:
+        if request.param == "upstream":
+            await with_upstream(test, request.getfixturevalue("upstream"))
+            return
         if request.param == "http":
             async with running_http(tmp_path, **options) as plane:
                 await test(plane.http)
@@ -54,9 +72,42 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
             await test(local.client if request.param == "trusted" else checked(local.service))
 
     def run(test: Test, **options: Any) -> None:
+        if request.param == "upstream" and "limits" in options:
+            pytest.skip("how long a real etcd remembers is not ours to set")
         asyncio.run(with_client(test, options))
 
     return run
+
+
+async def with_upstream(test: Test, kubeconfig: Path) -> None:
+    client = HttpClient(load_kubeconfig(kubeconfig, SystemClock()), rng=Random(1))
+    try:
+        await test(client)
+    finally:
+        await empty(client)
+        await client.close()
+
+
+async def empty(client: Client) -> None:
+    """Remove what tests create: many of them share this server."""
+    for resource in ("jobs.batch", "pods", "configmaps"):
+        for document in (await client.list(Selection(resource, "default"))).documents:
+            metadata = json.loads(document)["metadata"]
+            key = Key(resource, "default", metadata["name"])
+            if metadata.get("finalizers"):
+                await client.write(Patch(key, b'{"metadata":{"finalizers":null}}', "merge"))
+            if "deletionTimestamp" not in metadata or resource == "pods":
+                await client.write(Delete(key, "Background", grace_seconds=0))
+    other = Key("namespaces", "", "other")
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await client.write(Delete(other))
+                await asyncio.sleep(0.2)
+            except NotFound:
+                return
+            except Conflict:
+                await asyncio.sleep(0.2)
 
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
@@ -464,7 +515,7 @@ def test_a_cache_can_wait_for_an_immediate_deletion(run: Run, resource: str) -> 
             await objects.reached(deleted.revision)
             assert len(objects.cache) == 0
 
-        await followed(client, Selection(resource), read_own_writes)
+        await followed(client, Selection(resource, "default"), read_own_writes)
 
     run(test)
 
@@ -626,7 +677,8 @@ def test_a_watch_resumes_after_what_was_seen(run: Run) -> None:
     async def test(client: Client) -> None:
         what = Selection("configmaps", "default")
         start = (await client.list(what)).revision
-        await client.write_many([create_config(f"c{i}") for i in range(4)])
+        for number in range(4):
+            await client.write(create_config(f"c{number}"))
         first = (await collect(client, what, start, 1))[0]
         rest = await collect(client, what, first.revision, 3)
         assert [event.key.name for event in rest][:3] == ["c1", "c2", "c3"]
