@@ -18,6 +18,7 @@ from onejob.api.access.kubeconfig_writer import write_kubeconfig
 from onejob.api.http.app import ApiApp
 from onejob.api.http.serving import ApiServer
 from onejob.api.schema.openapi import OpenApiDocuments
+from onejob.controllers.mirror.pod_sources import PodLogs, Ports, Sessions
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
@@ -65,7 +66,7 @@ class HttpsServer:
                 release=plane.service.schema.release,
                 rng=SystemRandom(),
                 metrics=plane.metrics,
-                **_node_sources(plane),
+                **_pod_sources(plane),
             )
             tls = certificates.server_context(certificates.authority)
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
@@ -85,22 +86,27 @@ class HttpsServer:
         await self.plane.stop()
 
 
-class _NodeSources(TypedDict, total=False):
-    logs: "_NodeLogs"
-    sessions: PodSessions
-    ports: PodPorts
+class _PodSources(TypedDict, total=False):
+    logs: PodLogs
+    sessions: Sessions
+    ports: Ports
     usage: UsageMeter
 
 
-def _node_sources(plane: ControlPlane) -> _NodeSources:
-    """What only the node knows of Pods: their logs, processes, ports and use of the machine."""
+def _pod_sources(plane: ControlPlane) -> _PodSources:
+    """What only those who run Pods know of them: logs, processes, ports, use of the machine."""
+    client = plane.client
     if not plane.settings.with_node:
-        return {}
+        return {
+            "logs": PodLogs(None, client),
+            "sessions": Sessions(None, client),
+            "ports": Ports(None, client),
+        }
     node = plane.node
     return {
-        "logs": _NodeLogs(node),
-        "sessions": PodSessions(node, plane.client),
-        "ports": PodPorts(node.runtime, plane.client),
+        "logs": PodLogs(_NodeLogs(node), client),
+        "sessions": Sessions(PodSessions(node, client), client),
+        "ports": Ports(PodPorts(node.runtime, client), client),
         "usage": UsageMeter(node.runtime, node.node_name, plane.clock),
     }
 

@@ -27,6 +27,7 @@ from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
+from onejob.controllers.mirror.on_demand import MirrorOnDemand
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.selection import (
@@ -34,6 +35,7 @@ from onejob.controllers.selection import (
     CRONJOB,
     GARBAGE,
     JOB,
+    MIRROR,
     NAMESPACE,
     POD_GARBAGE,
     TTL,
@@ -129,6 +131,7 @@ class ControlPlane:
         self._recorder_tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._add_controllers(root_ca)
+        self._add_mirror(world.rng)
         self._export_store()
         self._node = self._make_node(world) if settings.with_node else None
 
@@ -215,6 +218,13 @@ class ControlPlane:
             ),
             ahead=lambda: LocalAhead(client),
         )
+
+    def _add_mirror(self, rng: Random) -> None:
+        """Without the gate the Job controller takes all Jobs, also mirrored ones."""
+        chosen = MIRROR in self.settings.controllers
+        if chosen and self.settings.gates.enabled("JobManagedBy"):
+            mirror = MirrorOnDemand(self.client, self.informers, clock=self.clock, rng=rng)
+            self._controllers.append(mirror.run())
 
     def _export_store(self) -> None:
         store, metrics = self.store, self.metrics

@@ -188,6 +188,43 @@ class HttpClient:
         """Wait until no write is under way."""
         await self._no_writes.wait()
 
+    async def stream(self, target: str) -> AsyncGenerator[bytes, None]:
+        """The body of what a GET answers with, as it comes; logs that are followed may take days.
+        Raises what a refusal says before the first piece."""
+        response = await self._send(HttpRequest("GET", target), total_seconds=None)
+        try:
+            if response.status != 200:
+                raise error_of(response.status, await _read(response))
+            while chunk := await _next_chunk(response):
+                yield chunk
+        finally:
+            response.close()
+
+    async def web_socket(
+        self, target: str, protocols: Sequence[str]
+    ) -> aiohttp.ClientWebSocketResponse:
+        """An open session with a Pod; the caller closes it. Raises what a refusal says."""
+        connection = self._connection
+        credential = await connection.credentials.current()
+        session = await self._session_for(credential)
+        headers = {"Authorization": credential.authorization} if credential.authorization else {}
+        try:
+            return await session.ws_connect(
+                URL(connection.server + target, encoded=True),
+                protocols=protocols,
+                headers=headers,
+                max_msg_size=0,
+                heartbeat=30.0,
+                proxy=connection.proxy or None,
+                server_hostname=connection.tls_server_name or None,
+            )
+        except aiohttp.WSServerHandshakeError as refusal:
+            # What was wrong is in a body that is not shown: the same question in the plain way.
+            await self._answer(HttpRequest("GET", target))
+            raise _unreachable(refusal, connection.server) from refusal
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(error, connection.server) from error
+
     async def close(self) -> None:
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
@@ -330,7 +367,9 @@ class HttpClient:
         else:
             self._trouble.succeeded()
 
-    async def _send(self, request: HttpRequest, *, total_seconds: float) -> aiohttp.ClientResponse:
+    async def _send(
+        self, request: HttpRequest, *, total_seconds: float | None
+    ) -> aiohttp.ClientResponse:
         """The answer's head. A refused credential is renewed, once."""
         credentials = self._connection.credentials
         credential = await credentials.current()
@@ -344,7 +383,7 @@ class HttpClient:
         return await self._send_as(other, request, total_seconds)
 
     async def _send_as(
-        self, credential: Credential, request: HttpRequest, total_seconds: float
+        self, credential: Credential, request: HttpRequest, total_seconds: float | None
     ) -> aiohttp.ClientResponse:
         session = await self._session_for(credential)
         headers = {"Accept": "application/json"}

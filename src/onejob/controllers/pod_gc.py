@@ -15,6 +15,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import NODES, Condition, Key, View, condition_is_true
 from onejob.objects.pod import Pod
+from onejob.planning.mirror.names import target_of_node
 from onejob.planning.pod.gc import (
     DEFAULT_TERMINATED_LIMIT,
     EndedPods,
@@ -116,7 +117,8 @@ class PodGarbageCollector:
                 self._unbind(key, delta.old)
                 continue
             memory = ended(pod)
-            if memory is not None:
+            # Pods that stand in for remote ones are not on any node, and go when those do.
+            if memory is not None and not target_of_node(memory.node):
                 self._ended.put(memory)
             else:
                 # A namesake that was created anew has not ended.
@@ -126,7 +128,8 @@ class PodGarbageCollector:
             elif self._deleting:
                 self._deleting.discard(key)
             node = pod.spec.node_name
-            if node and (delta.old is None or delta.old.spec.node_name != node):
+            moved = delta.old is None or delta.old.spec.node_name != node
+            if node and moved and not target_of_node(node):
                 self._bound.setdefault(node, set()).add(key)
 
     def _unbind(self, key: Key, pod: Pod | None) -> None:

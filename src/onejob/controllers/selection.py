@@ -10,6 +10,8 @@ GARBAGE: Final = "garbage-collector-controller"
 POD_GARBAGE: Final = "pod-garbage-collector-controller"
 #: Also makes what every namespace holds: its ServiceAccount and the root certificate.
 NAMESPACE: Final = "namespace-controller"
+#: Runs Jobs with `managedBy: onejob.dev/mirror` on remote clusters.
+MIRROR: Final = "mirror-controller"
 
 #: Name -> its older name, which is accepted too.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -19,6 +21,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     GARBAGE: "garbagecollector",
     POD_GARBAGE: "podgc",
     NAMESPACE: "namespace",
+    MIRROR: "mirror",
 }
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)

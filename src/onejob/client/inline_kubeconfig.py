@@ -1,0 +1,177 @@
+"""Kubeconfigs that others may hand to a server: an https server and credentials in the text itself.
+
+Whoever may create a Secret must not make the server run programs (exec plugins), read its files
+(paths) or talk to somebody unproven (insecure TLS, proxies). So everything that could is refused by
+name, not ignored.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from onejob.api.input.decoding import MAX_DEPTH
+from onejob.api.input.yaml_reading import read_yaml
+from onejob.client.credentials import Credential, FixedCredential
+from onejob.client.kubeconfig import BadKubeconfig, Connection
+from onejob.wire.errors import ApiError
+
+_MAX_BYTES: Final = 1024 * 1024
+#: Field -> why it is refused.
+_REFUSED_OF_CLUSTERS: Final = {
+    "certificate-authority": "names a file; use certificate-authority-data",
+    "insecure-skip-tls-verify": "would trust anybody; use certificate-authority-data",
+    "proxy-url": "would send everything through somebody else",
+}
+_REFUSED_OF_USERS: Final = {
+    "exec": "runs a program; use a token or a client certificate",
+    "auth-provider": "runs a program; use a token or a client certificate",
+    "tokenFile": "names a file; use token",
+    "client-certificate": "names a file; use client-certificate-data",
+    "client-key": "names a file; use client-key-data",
+    "username": "is no longer supported by Kubernetes; use a token",
+    "password": "is no longer supported by Kubernetes; use a token",
+    "as": "acts for somebody else; use that one's own credentials",
+    "as-uid": "acts for somebody else; use that one's own credentials",
+    "as-groups": "acts for somebody else; use that one's own credentials",
+    "as-user-extra": "acts for somebody else; use that one's own credentials",
+}
+
+
+def read_inline_kubeconfig(text: bytes, place: str) -> Connection:
+    """The connection of the current context. Raises BadKubeconfig; `place` names the text."""
+    config = _parsed(text, place)
+    context, cluster, user = _chosen(config, place, "")
+    for section, fields, what in (
+        (cluster, _REFUSED_OF_CLUSTERS, "cluster"),
+        (user, _REFUSED_OF_USERS, "user"),
+    ):
+        for field, why in fields.items():
+            if section.get(field):
+                raise BadKubeconfig(f"{place}: the {what}'s {field} {why}")
+    token, certificate, key = (
+        str(user.get("token") or ""),
+        _decoded(user, "client-certificate-data", place),
+        _decoded(user, "client-key-data", place),
+    )
+    if not token and not (certificate and key):
+        raise BadKubeconfig(
+            f"{place}: the user needs a token, or client-certificate-data and client-key-data"
+        )
+    if any(character in token for character in "\r\n\0"):
+        raise BadKubeconfig(f"{place}: the user's token has more than one line")
+    return Connection(
+        server=_https_server(cluster, place),
+        credentials=FixedCredential(
+            Credential(f"Bearer {token}" if token else "", certificate, key)
+        ),
+        authority=_decoded(cluster, "certificate-authority-data", place),
+        tls_server_name=str(cluster.get("tls-server-name") or ""),
+        compress=not cluster.get("disable-compression"),
+        namespace=str(context.get("namespace") or "default"),
+    )
+
+
+def inlined_kubeconfig(path: Path, context: str = "") -> bytes:
+    """One context of a kubeconfig of this user's, with the files that it names put into the text.
+    Raises BadKubeconfig if what is left would still be refused."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadKubeconfig(f"{path}: {error.strerror}") from error
+    chosen, cluster, user = _chosen(_parsed(text, str(path)), str(path), context)
+    cluster, user = dict(cluster), dict(user)
+    _put_in(cluster, "certificate-authority", path)
+    _put_in(user, "client-certificate", path)
+    _put_in(user, "client-key", path)
+    kept = {"cluster": "target", "user": "target"}
+    if chosen.get("namespace"):
+        kept["namespace"] = str(chosen["namespace"])
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "target", "cluster": cluster}],
+        "users": [{"name": "target", "user": user}],
+        "contexts": [{"name": "target", "context": kept}],
+        "current-context": "target",
+    }
+    inlined = msgspec.json.encode(config)
+    read_inline_kubeconfig(inlined, str(path))
+    return inlined
+
+
+def _parsed(text: bytes, place: str) -> Mapping[str, Any]:
+    if len(text) > _MAX_BYTES:
+        raise BadKubeconfig(f"{place}: this is too large to be a kubeconfig")
+    try:
+        config, _ = read_yaml(text, MAX_DEPTH)
+    except (ApiError, ValueError) as error:
+        raise BadKubeconfig(f"{place}: not a kubeconfig: {_first_line(error)}") from error
+    if not isinstance(config, dict) or not isinstance(config.get("clusters"), list):
+        raise BadKubeconfig(f"{place}: not a kubeconfig: it lists no clusters")
+    return config
+
+
+def _chosen(
+    config: Mapping[str, Any], place: str, context: str
+) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+    name = context or str(config.get("current-context") or "")
+    if not name:
+        raise BadKubeconfig(f"{place}: there is no current-context")
+    chosen = _entry(config, place, "contexts", "context", name)
+    return (
+        chosen,
+        _entry(config, place, "clusters", "cluster", str(chosen.get("cluster") or "")),
+        _entry(config, place, "users", "user", str(chosen.get("user") or "")),
+    )
+
+
+def _entry(
+    config: Mapping[str, Any], place: str, section: str, field: str, name: str
+) -> Mapping[str, Any]:
+    entries = config.get(section)
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("name") == name:
+            found = entry.get(field)
+            if isinstance(found, dict):
+                return found
+    raise BadKubeconfig(f"{place}: there is no {field} named {name!r}")
+
+
+def _https_server(cluster: Mapping[str, Any], place: str) -> str:
+    server = str(cluster.get("server") or "").rstrip("/")
+    try:
+        url = urlsplit(server)
+        good = url.scheme == "https" and bool(url.hostname) and url.username is None
+        _ = url.port
+    except ValueError:
+        good = False
+    if not good:
+        raise BadKubeconfig(f"{place}: the cluster's server must be an https URL, not {server!r}")
+    return server
+
+
+def _decoded(section: Mapping[str, Any], field: str, place: str) -> bytes:
+    try:
+        return base64.b64decode(str(section.get(field) or ""), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadKubeconfig(f"{place}: {field} is not base64") from error
+
+
+def _put_in(section: dict[str, Any], field: str, kubeconfig: Path) -> None:
+    name = section.pop(field, None)
+    if not name or section.get(f"{field}-data"):
+        return
+    try:
+        data = (kubeconfig.parent / str(name)).read_bytes()
+    except OSError as error:
+        raise BadKubeconfig(f"{kubeconfig}: {field}: {error}") from error
+    section[f"{field}-data"] = base64.b64encode(data).decode()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

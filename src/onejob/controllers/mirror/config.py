@@ -1,0 +1,68 @@
+"""Copies ConfigMaps and Secrets that the template names, before Pods that need them are started."""
+
+from typing import Any
+
+import msgspec
+
+from onejob.client.base import Client, Create, Replace
+from onejob.controllers.mirror.remote import Remote
+from onejob.objects.meta import Key
+from onejob.planning.mirror import names
+from onejob.planning.mirror.copying import ConfigRef, config_copy, named_config, owner_reference
+from onejob.wire.errors import AlreadyExists, NotFound
+
+Document = dict[str, Any]
+
+
+class CannotCopy(Exception):
+    """The message says which object is in the way, and what to do."""
+
+
+async def copy_config(
+    client: Client, remote: Remote, job: Document, copy: Document, resources: frozenset[str]
+) -> None:
+    """Raises CannotCopy, or ApiError if the remote side does not let us."""
+    for ref in named_config(job["spec"]["template"]):
+        if ref.resource in resources:
+            await _copy_one(client, remote, job, copy, ref)
+
+
+async def _copy_one(
+    client: Client, remote: Remote, job: Document, copy: Document, ref: ConfigRef
+) -> None:
+    try:
+        document = await client.get(Key(ref.resource, job["metadata"]["namespace"], ref.name))
+    except NotFound as missing:
+        if ref.optional:
+            return
+        raise CannotCopy(
+            f"the template names {ref.resource[:-1]} {ref.name}, which is not here; create it"
+        ) from missing
+    wanted = config_copy(msgspec.json.decode(document), remote.namespace, copy)
+    try:
+        await remote.write(Create(ref.resource, remote.namespace, msgspec.json.encode(wanted)))
+    except AlreadyExists:
+        await _bring_up_to_date(remote, wanted, copy, ref)
+
+
+async def _bring_up_to_date(
+    remote: Remote, wanted: Document, copy: Document, ref: ConfigRef
+) -> None:
+    key = Key(ref.resource, remote.namespace, ref.name)
+    there = await remote.get(key)
+    origin = wanted["metadata"]["labels"][names.COPIED_FROM]
+    if there["metadata"].get("labels", {}).get(names.COPIED_FROM) != origin:
+        raise CannotCopy(
+            f"{ref.resource[:-1]} {remote.namespace}/{ref.name} at {remote.target} is no copy of "
+            f"the one here; delete it there, or leave {names.COPY_CONFIG} off to use it as it is"
+        )
+    owners = there["metadata"].get("ownerReferences", [])
+    owner = owner_reference(copy)
+    if owner["uid"] not in [one["uid"] for one in owners]:
+        owners = [*owners, owner]
+    changed = {
+        **wanted,
+        "metadata": {**there["metadata"], "ownerReferences": owners},
+    }
+    if any(changed.get(field) != there.get(field) for field in ("data", "binaryData", "metadata")):
+        await remote.write(Replace(key, msgspec.json.encode(changed)))

@@ -1,0 +1,398 @@
+"""Observes a mirrored Job and its copy, takes the planner's next step, and looks again."""
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from onejob.client.base import Client
+from onejob.client.events import EventRecorder
+from onejob.client.inline_kubeconfig import read_inline_kubeconfig
+from onejob.client.kubeconfig import BadKubeconfig, Connection
+from onejob.clock import Clock
+from onejob.controllers.mirror.on_demand import needs_mirror
+from onejob.controllers.mirror.pods import StandIns
+from onejob.controllers.mirror.remote import Remote, backoff, describe
+from onejob.controllers.mirror.steps import Stuck, Work
+from onejob.informers.cache import Delta
+from onejob.informers.loop import work
+from onejob.informers.shared import SharedInformers
+from onejob.informers.workqueue import WorkQueue
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import Key
+from onejob.objects.pod import Pod
+from onejob.planning.mirror import names
+from onejob.planning.mirror.planner import (
+    Absent,
+    Done,
+    Facts,
+    Found,
+    NotAsked,
+    OutOfReach,
+    Release,
+    Report,
+    Wait,
+    place_to_ask,
+    plan,
+)
+from onejob.planning.mirror.planner import Remote as Observed
+from onejob.planning.mirror.status import time_text
+from onejob.planning.mirror.wishes import Record
+from onejob.planning.ownership import ORPHAN_FINALIZER
+from onejob.wire.errors import ApiError, Conflict, NotFound
+
+log = logging.getLogger(__name__)
+
+Document = dict[str, Any]
+
+_WORKERS: Final = 8
+#: Steps taken for one Job before others get their turn.
+_STEPS: Final = 12
+#: Changes over there come in bunches.
+_BUNCH_SECONDS: Final = 0.05
+_SECRETS: Final = "secrets"
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of a Job between syncs; all of it may be lost."""
+
+    uid: str
+    stand_ins: StandIns | None = None
+    remote: tuple[str, str, str] | None = None
+    #: Times in a row that it could not go on, for a reason of this Job's own.
+    stuck: int = 0
+    #: Since when the remote side could not be asked, by the monotonic clock.
+    lost_since: float | None = None
+    #: The last change made to the copy, and how often in a row.
+    last_change: str = ""
+    repeated: int = 0
+
+
+class MirrorController:
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        *,
+        clock: Clock,
+        connect: Callable[[Connection], Client],
+        stand_ins: bool = True,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._connect = connect
+        self._with_stand_ins = stand_ins
+        self._recorder = EventRecorder(client, "onejob-mirror", clock)
+        self._queue: WorkQueue[Key] = WorkQueue(first_delay=1.0, longest_delay=60.0)
+        self._memories: dict[Key, _Memory] = {}
+        self._keys: dict[str, Key] = {}
+        #: By namespace and name of the target, and namespace over there.
+        self._remotes: dict[tuple[str, str, str], Remote] = {}
+        #: Those that nobody uses any more.
+        self._closing: list[Remote] = []
+        #: The version of the Secret that each was made from.
+        self._versions: dict[tuple[str, str, str], str] = {}
+        if stand_ins:
+            informers.pods.on_change(self._pods_changed)
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._recorder.run())
+                group.create_task(work(self._queue, self.sync, workers=_WORKERS, name="mirror"))
+        finally:
+            self._queue.close()
+            for remote in [*self._remotes.values(), *self._closing]:
+                await remote.close()
+
+    def jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        for delta in deltas:
+            if (delta.new is not None and needs_mirror(delta.new)) or delta.new is None:
+                self._queue.add(delta.key)
+
+    def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """Somebody deletes a Pod that stands in."""
+        for delta in deltas:
+            pod = delta.new or delta.old
+            if pod is None or not names.target_of_node(pod.spec.node_name):
+                continue
+            key = self._keys.get(pod.metadata.labels.get(names.ORIGIN, ""))
+            if key is not None and (delta.new is None or pod.metadata.deleting):
+                memory = self._memories.get(key)
+                if memory is not None and memory.stand_ins is not None:
+                    memory.stand_ins.forget()
+                self._queue.add_after(key, _BUNCH_SECONDS)
+
+    def _wake(self, origin: str) -> None:
+        key = self._keys.get(origin)
+        if key is not None:
+            self._queue.add_after(key, _BUNCH_SECONDS)
+
+    # --- one Job ----------------------------------------------------------------------------
+
+    async def sync(self, key: Key) -> float | None:
+        """Returns after how many seconds to look again."""
+        for _ in range(_STEPS):
+            try:
+                document = await self._client.get(key)
+            except NotFound:
+                await self._forget(key)
+                return None
+            job = read_job(document)
+            if not needs_mirror(job):
+                await self._forget(key)
+                return None
+            memory = self._remember(key, job)
+            try:
+                finished, again = await self._step(job, msgspec.json.decode(document), memory)
+            except Conflict as conflict:
+                log.info("%s: read again: %s", key, conflict)
+                continue
+            if finished:
+                return again
+        return 0.0
+
+    async def _step(
+        self, job: Job, document: Document, memory: _Memory
+    ) -> tuple[bool, float | None]:
+        """Whether this is enough for now, and when to look again."""
+        now = self._clock.now()
+        record = place_to_ask(job)
+        remote: Remote | None = None
+        observed: Observed = NotAsked()
+        if record is not None:
+            remote, observed = await self._observe(job, record, memory)
+        stand_ins = self._stand_ins(document, record, memory)
+        orphaning = ORPHAN_FINALIZER in job.metadata.finalizers
+        if job.metadata.deleting and stand_ins is not None and not orphaning:
+            orphaning = await stand_ins.orphaned()
+        step = plan(Facts(job, document, observed, orphaning))
+        todo = Work(self._client, self._recorder, job, document, remote, stand_ins, now)
+        try:
+            match step:
+                case Done():
+                    await self._forget(job.key)
+                    return True, None
+                case Wait(reason, message):
+                    await todo.follow(observed)
+                    return True, await self._report_trouble(todo, memory, remote, reason, message)
+                case Report(copy):
+                    finished = await todo.report(copy)
+                    memory.stuck = memory.repeated = 0
+                    return True, None if not finished else 0.0
+                case Release():
+                    await todo.release(step)
+                    return True, None
+                case _:
+                    self._mind_repetition(memory, step)
+                    await todo.take(step)
+                    return False, None
+        except Stuck as stuck:
+            again = await self._report_trouble(todo, memory, remote, stuck.reason, stuck.message)
+            return True, again
+        except ApiError as error:
+            if remote is None or not todo.asking_remote:
+                raise
+            if isinstance(error, Conflict):
+                return False, None
+            reason, message = describe(error, remote.target, remote.server)
+            again = await self._report_trouble(todo, memory, remote, reason, message)
+            return True, again
+
+    async def _report_trouble(
+        self, todo: Work, memory: _Memory, remote: Remote | None, reason: str, message: str
+    ) -> float:
+        health = remote.health if remote is not None else None
+        if health is not None and health.attempts:
+            attempts = health.attempts
+            seconds = max(health.next_try - self._clock.monotonic(), 0.05)
+        else:
+            memory.stuck += 1
+            attempts, seconds = memory.stuck, backoff(memory.stuck)
+        due = self._clock.now() + timedelta(seconds=seconds)
+        text = f"{message}; attempt {attempts}, next try at {time_text(due)}"
+        await todo.trouble(reason, text, brief=message)
+        return seconds
+
+    def _mind_repetition(self, memory: _Memory, step: object) -> None:
+        """Somebody over there may undo what we do, again and again: then not at full speed."""
+        text = todo_text(step)
+        if not text:
+            return
+        memory.repeated = memory.repeated + 1 if text == memory.last_change else 0
+        memory.last_change = text
+        if memory.repeated >= 3:
+            memory.last_change = ""
+            raise Stuck(
+                "CopyIsChanged",
+                f"somebody on the remote side undoes this again and again: {text}",
+            )
+
+    # --- the remote side --------------------------------------------------------------------
+
+    async def _observe(
+        self, job: Job, record: Record, memory: _Memory
+    ) -> tuple[Remote | None, Observed]:
+        try:
+            remote = await self._remote(job, record, memory)
+        except BadKubeconfig as error:
+            reason = "TargetMissing" if isinstance(error, _TargetMissing) else "BadKubeconfig"
+            return None, self._out_of_reach(job, memory, reason, str(error))
+        health = remote.health
+        if health.attempts and self._clock.monotonic() < health.next_try:
+            return remote, self._out_of_reach(job, memory, health.reason, health.message)
+        try:
+            found = await remote.job(record.name)
+            others = found is None or found["metadata"]["uid"] != record.uid
+            pods_left = 0
+            if record.uid and others:
+                pods_left = await remote.pods_left(job.metadata.uid)
+        except Conflict:
+            raise
+        except ApiError as error:
+            reason, message = describe(error, remote.target, remote.server)
+            return remote, self._out_of_reach(job, memory, reason, message)
+        memory.lost_since = None
+        remote.start()
+        if found is None:
+            return remote, Absent(pods_left, remote.server)
+        return remote, Found(found, pods_left, remote.server)
+
+    def _out_of_reach(self, job: Job, memory: _Memory, reason: str, message: str) -> OutOfReach:
+        """For how long: what both clocks agree on, so that no jump of one shortens it, and what
+        this process has seen itself."""
+        moment = self._clock.monotonic()
+        if memory.lost_since is None:
+            memory.lost_since = moment
+        condition = job.condition(names.READY)
+        if condition is None or condition.status == "True" or not condition.last_transition_time:
+            by_wall = 0.0
+        else:
+            by_wall = (self._clock.now() - condition.last_transition_time).total_seconds()
+        seconds = max(min(moment - memory.lost_since, by_wall), 0.0)
+        return OutOfReach(reason, message, seconds)
+
+    async def _remote(self, job: Job, record: Record, memory: _Memory) -> Remote:
+        """Raises BadKubeconfig. Made anew when the Secret changed."""
+        place = (job.metadata.namespace, record.target, record.namespace)
+        if memory.remote is not None and memory.remote != place:
+            await self._leave(memory)
+        memory.remote = place
+        known = self._remotes.get(place)
+        try:
+            connection, version = await read_target(self._client, place[0], record.target)
+        except _TargetMissing:
+            if known is not None and job.metadata.deleting:
+                # The namespace goes, and its Secrets go first.
+                return known
+            raise
+        if known is not None:
+            if self._versions[place] == version:
+                return known
+            await self._close(place)
+        remote = self._remotes[place] = Remote(
+            record.target,
+            record.namespace,
+            connection,
+            clock=self._clock,
+            connect=self._connect,
+            wake=self._wake,
+        )
+        self._versions[place] = version
+        return remote
+
+    # --- memory -----------------------------------------------------------------------------
+
+    def _remember(self, key: Key, job: Job) -> _Memory:
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != job.metadata.uid:
+            memory = self._memories[key] = _Memory(job.metadata.uid)
+            self._keys[job.metadata.uid] = key
+        return memory
+
+    def _stand_ins(
+        self, document: Document, record: Record | None, memory: _Memory
+    ) -> StandIns | None:
+        if not self._with_stand_ins or record is None:
+            return None
+        if memory.stand_ins is None or memory.stand_ins.target != record.target:
+            memory.stand_ins = StandIns(self._client, document, record.target)
+        memory.stand_ins.job = document
+        return memory.stand_ins
+
+    async def _forget(self, key: Key) -> None:
+        self._queue.drop(key)
+        memory = self._memories.pop(key, None)
+        if memory is not None:
+            self._keys.pop(memory.uid, None)
+            await self._leave(memory)
+
+    async def _leave(self, memory: _Memory) -> None:
+        """Close the connection that no other Job uses."""
+        place, memory.remote = memory.remote, None
+        if place is None or any(other.remote == place for other in self._memories.values()):
+            return
+        await self._close(place)
+
+    async def _close(self, place: tuple[str, str, str]) -> None:
+        remote = self._remotes.pop(place, None)
+        if remote is not None:
+            self._closing.append(remote)
+            await remote.close()
+            self._closing.remove(remote)
+
+
+def _is_news(delta: Delta[Job]) -> bool:
+    """Whether more than the status changed: that is ours to write."""
+    return delta.old is None or _wanted(delta.old) != _wanted(delta.new)
+
+
+def _wanted(job: Job | None) -> object:
+    metadata = job.metadata if job is not None else None
+    return metadata and (
+        metadata.uid,
+        metadata.generation,
+        metadata.annotations,
+        metadata.finalizers,
+        metadata.deletion_timestamp,
+    )
+
+
+class _TargetMissing(BadKubeconfig):
+    """There is no such Secret."""
+
+
+async def read_target(client: Client, namespace: str, name: str) -> tuple[Connection, str]:
+    """The connection that a Secret describes, and the Secret's version. Raises BadKubeconfig."""
+    try:
+        document = await client.get(Key(_SECRETS, namespace, name))
+    except NotFound as missing:
+        raise _TargetMissing(
+            f"there is no target {name}: no such Secret in namespace {namespace}; "
+            f"onejob mirror add {name} --kubeconfig FILE makes it"
+        ) from missing
+    secret: Document = msgspec.json.decode(document)
+    place = f"secret {namespace}/{name}"
+    data = secret.get("data", {}).get(names.KUBECONFIG_KEY)
+    if data is None:
+        raise BadKubeconfig(
+            f"{place}: there is no kubeconfig in it (key {names.KUBECONFIG_KEY}); "
+            f"onejob mirror add {name} --replace --kubeconfig FILE"
+        )
+    try:
+        text = base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise BadKubeconfig(f"{place}: {names.KUBECONFIG_KEY} is not base64") from error
+    return read_inline_kubeconfig(text, place), secret["metadata"]["resourceVersion"]
+
+
+def todo_text(step: object) -> str:
+    changes = getattr(step, "changes", None)
+    return ", ".join(map(str, changes)) if changes else ""

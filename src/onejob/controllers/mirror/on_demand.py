@@ -1,0 +1,83 @@
+"""Waits for the first mirrored Job. Until then there is no controller, no timer and no import."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from onejob.client.base import Client
+from onejob.clock import Clock
+from onejob.informers.cache import Delta
+from onejob.informers.shared import SharedInformers
+from onejob.objects.job import Job
+from onejob.planning.mirror.names import MANAGER
+
+if TYPE_CHECKING:
+    from onejob.controllers.mirror.controller import MirrorController
+
+
+class MirrorOnDemand:
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        *,
+        clock: Clock,
+        rng: Random,
+        stand_ins: bool = True,
+    ) -> None:
+        """`stand_ins`: whether Pods are kept here that stand in for the remote ones."""
+        self._client = client
+        self._informers = informers
+        self._clock = clock
+        self._rng = rng
+        self._stand_ins = stand_ins
+        self._controller: MirrorController | None = None
+        self._wanted = asyncio.Event()
+        informers.jobs.on_change(self._changed)
+
+    async def run(self) -> None:
+        await self._wanted.wait()
+        assert self._controller is not None, "made before it is wanted"
+        await self._controller.run()
+
+    @property
+    def controller(self) -> "MirrorController | None":
+        """None as long as there was no mirrored Job."""
+        return self._controller
+
+    def _changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        ours = [
+            delta
+            for delta in deltas
+            if (job := delta.new or delta.old) is not None and job.spec.managed_by == MANAGER
+        ]
+        if not ours:
+            return
+        if self._controller is None:
+            if not any(needs_mirror(delta.new) for delta in ours):
+                return
+            self._controller = self._made()
+            self._wanted.set()
+        self._controller.jobs_changed(ours)
+
+    def _made(self) -> "MirrorController":
+        from onejob.client.http import HttpClient
+        from onejob.controllers.mirror.controller import MirrorController
+
+        rng = self._rng
+        return MirrorController(
+            self._client,
+            self._informers,
+            clock=self._clock,
+            connect=lambda connection: HttpClient(connection, rng=rng),
+            stand_ins=self._stand_ins,
+        )
+
+
+def needs_mirror(job: Job | None) -> bool:
+    return (
+        job is not None
+        and job.spec.managed_by == MANAGER
+        and (not job.finished or job.metadata.deleting)
+    )

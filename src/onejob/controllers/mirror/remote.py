@@ -1,0 +1,260 @@
+"""One target: the connection to a namespace of a remote cluster, what is watched there, and how
+well it answers."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from onejob.client.answers import Unreachable, Untrusted
+from onejob.client.base import Client, Op, Selection, Written
+from onejob.client.kubeconfig import Connection
+from onejob.clock import Clock
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.objects.meta import EVENTS, JOBS, PODS, Key, Meta, View
+from onejob.planning.mirror import names
+from onejob.wire.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Document = dict[str, Any]
+
+#: A request that takes longer counts as lost. Whether it was carried out is found out by reading.
+_REQUEST_SECONDS: Final = 20.0
+_FIRST_DELAY: Final = 1.0
+_LONGEST_DELAY: Final = 60.0
+_ENDED: Final = ("Succeeded", "Failed")
+_PAGE: Final = 500
+_KEPT_EVENTS: Final = 2000
+
+
+class RemoteObject(View, frozen=True):
+    """An object of the remote side, of which only the place is read at once."""
+
+    metadata: Meta = Meta()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An object there, whole."""
+
+    metadata: Meta
+    document: bytes
+
+    def decoded(self) -> Document:
+        document: Document = msgspec.json.decode(self.document)
+        return document
+
+
+_read_object = msgspec.json.Decoder(RemoteObject).decode
+
+
+def seen(document: bytes) -> Seen:
+    return Seen(_read_object(document).metadata, document)
+
+
+@dataclass(slots=True)
+class Health:
+    """Failed attempts in a row; 0 while it answers."""
+
+    attempts: int = 0
+    #: By the monotonic clock: when the first of them failed, when the next is due.
+    since: float = 0.0
+    next_try: float = 0.0
+    reason: str = ""
+    message: str = ""
+
+
+def backoff(attempts: int) -> float:
+    return float(min(_FIRST_DELAY * 2 ** min(attempts - 1, 10), _LONGEST_DELAY))
+
+
+class Remote:
+    """Made for a target and namespace while Jobs use it; `close` ends its watches."""
+
+    def __init__(
+        self,
+        target: str,
+        namespace: str,
+        connection: Connection,
+        *,
+        clock: Clock,
+        connect: Callable[[Connection], Client],
+        wake: Callable[[str], None],
+    ) -> None:
+        """`wake` is called with the UID of a Job here whose copy, or a Pod of it, changed."""
+        self.target = target
+        self.namespace = namespace
+        self.server = connection.server
+        self.health = Health()
+        self._client = connect(connection)
+        self._closed = False
+        self._clock = clock
+        self._wake = wake
+        self._tasks: list[asyncio.Task[None]] = []
+        self._origins: dict[str, str] = {}
+        #: Events by the UID of what they are about, then by name; the newest last.
+        self._events: dict[str, dict[str, Document]] = {}
+        labels = names.ORIGIN
+        self._jobs = Informer(self._client, Selection(JOBS, namespace, labels), seen, _key_of(JOBS))
+        self.pods = Informer(
+            self._client,
+            Selection(PODS, namespace, labels),
+            seen,
+            _key_of(PODS),
+            index_entries=lambda pod: (("origin", pod.metadata.labels.get(names.ORIGIN, "")),),
+        )
+        self._event_informer = Informer(
+            self._client,
+            Selection(EVENTS, namespace),
+            seen,
+            _key_of(EVENTS),
+            keep=lambda _: False,
+        )
+        self._jobs.on_change(self._changed)
+        self.pods.on_change(self._changed)
+        self._event_informer.on_change(self._events_changed)
+
+    def start(self) -> None:
+        """Watch, from the first contact on."""
+        if not self._tasks:
+            informers = (self._jobs, self.pods, self._event_informer)
+            self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
+
+    @property
+    def pods_synced(self) -> bool:
+        """Whether all Pods there are known: until then one that is missing may exist."""
+        return self.pods.cache.revision > 0
+
+    async def close(self) -> None:
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close()
+
+    # --- requests ---------------------------------------------------------------------------
+
+    async def job(self, name: str) -> Document | None:
+        """The Job of that name, read afresh; None if there is none."""
+        try:
+            document = await self._asked(lambda: self._client.get(Key(JOBS, self.namespace, name)))
+        except NotFound:
+            return None
+        found: Document = msgspec.json.decode(document)
+        return found
+
+    async def get(self, key: Key) -> Document:
+        found: Document = msgspec.json.decode(await self._asked(lambda: self._client.get(key)))
+        return found
+
+    async def pods_of(self, origin: str) -> list[Seen]:
+        """The Pods of all copies of a Job, read afresh."""
+        what = Selection(PODS, self.namespace, f"{names.ORIGIN}={origin}")
+        found: list[Seen] = []
+        token = ""
+        while True:
+            ask = partial(self._client.list, what, limit=_PAGE, token=token)
+            page = await self._asked(ask)
+            found += [seen(document) for document in page.documents]
+            token = page.continue_token
+            if not token:
+                return found
+
+    async def pods_left(self, origin: str) -> int:
+        pods = [pod.decoded() for pod in await self.pods_of(origin)]
+        return sum(pod.get("status", {}).get("phase") not in _ENDED for pod in pods)
+
+    async def write(self, op: Op) -> Written:
+        return await self._asked(lambda: self._client.write(op))
+
+    async def _asked(self, answer: Callable[[], Awaitable[T]]) -> T:
+        """Raises ApiError. Only whether there was an answer counts for the health."""
+        if self._closed:
+            raise Conflict(f"target {self.target} is another one by now")
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                result = await answer()
+        except TimeoutError as slow:
+            error = Unreachable(f"no answer within {_REQUEST_SECONDS:g} s")
+            self._failed(error)
+            raise error from slow
+        except ApiError as error:
+            if is_out_of_reach(error):
+                self._failed(error)
+            else:
+                self.health = Health()
+            raise
+        self.health = Health()
+        return result
+
+    def _failed(self, error: ApiError) -> None:
+        moment = self._clock.monotonic()
+        health = self.health
+        if not health.attempts:
+            health = self.health = Health(since=moment)
+        elif moment < health.next_try:
+            # Several Jobs tried at once: that is one attempt.
+            return
+        health.attempts += 1
+        health.next_try = moment + backoff(health.attempts)
+        health.reason, health.message = describe(error, self.target, self.server)
+
+    # --- what is watched --------------------------------------------------------------------
+
+    def events_about(self, uid: str) -> list[Document]:
+        """Those that came since they were last asked for."""
+        return list(self._events.pop(uid, {}).values())
+
+    def _changed(self, deltas: Sequence[Delta[Seen]]) -> None:
+        for delta in deltas:
+            last = delta.new or delta.old
+            if last is not None and (origin := last.metadata.labels.get(names.ORIGIN)):
+                self._origins[last.metadata.uid] = origin
+                if delta.new is None:
+                    self._origins.pop(last.metadata.uid, None)
+                self._wake(origin)
+
+    def _events_changed(self, deltas: Sequence[Delta[Seen]]) -> None:
+        for delta in deltas:
+            if delta.new is None:
+                continue
+            event = delta.new.decoded()
+            uid = event.get("involvedObject", {}).get("uid", "")
+            self._events.setdefault(uid, {})[event["metadata"]["name"]] = event
+            if (origin := self._origins.get(uid)) is not None:
+                self._wake(origin)
+        while len(self._events) > _KEPT_EVENTS:
+            del self._events[next(iter(self._events))]
+
+
+def _key_of(resource: str) -> Callable[[Seen], Key]:
+    return lambda one: Key(resource, one.metadata.namespace, one.metadata.name)
+
+
+def is_out_of_reach(error: ApiError) -> bool:
+    """Whether nothing is known after this, and other requests would fare no better."""
+    return isinstance(error, Unreachable | Unauthorized) or error.code >= 500 or error.code == 429
+
+
+def describe(error: ApiError, target: str, server: str) -> tuple[str, str]:
+    """A reason, and a sentence with what to do."""
+    text = error.message
+    renew = f"onejob mirror add {target} --replace --kubeconfig FILE"
+    if isinstance(error, Unauthorized):
+        return "BadCredentials", f"{server} does not accept the credentials: {text}; renew: {renew}"
+    if isinstance(error, Forbidden):
+        return "Forbidden", f"{text}; give the user of target {target} that permission there"
+    if isinstance(error, Untrusted):
+        return "WrongCertificate", f"{text}; if {server} is the right server: {renew}"
+    if isinstance(error, Unreachable):
+        return "Unreachable", f"{server}: {text}"
+    if is_out_of_reach(error):
+        return "Unreachable", f"{server} answers with an error: {text}"
+    return "Refused", f"{server} refuses: {text}"

@@ -1,0 +1,136 @@
+"""Logs and sessions of Pods that stand in for remote ones: passed on to the remote API server.
+
+Nothing of the controller is needed for this, so that it also works for Jobs that have finished: the
+Pod here says which target it is at, and the Secret of that name how to reach it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
+from onejob.client.base import Client
+from onejob.client.http import HttpClient
+from onejob.client.kubeconfig import BadKubeconfig
+from onejob.controllers.mirror.controller import read_target
+from onejob.planning.mirror import names
+from onejob.wire.errors import ApiError, InternalError, NotFound
+from onejob.wire.requests import LogOptions
+
+Document = dict[str, Any]
+
+_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+
+
+@asynccontextmanager
+async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpClient, str], None]":
+    """The remote API server, and the path of the remote Pod there."""
+    metadata = pod["metadata"]
+    target = names.target_of_node(pod["spec"]["nodeName"])
+    try:
+        connection, _ = await read_target(client, metadata["namespace"], target)
+    except BadKubeconfig as error:
+        raise NotFound(f"pod {metadata['name']} is at target {target}: {error}") from error
+    namespace = metadata.get("annotations", {}).get(names.REMOTE_NAMESPACE, metadata["namespace"])
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(metadata['name'], safe='')}"
+    http = HttpClient(connection, rng=Random())
+    try:
+        yield http, path
+    except ApiError as error:
+        error.message = f"at target {target}: {error.message}"
+        raise
+    finally:
+        await http.close()
+
+
+async def remote_logs(
+    client: Client, pod: Document, container: str, options: LogOptions
+) -> AsyncGenerator[bytes, None]:
+    query = {
+        "container": container,
+        "follow": "true" if options.follow else "",
+        "previous": "true" if options.previous else "",
+        "timestamps": "true" if options.timestamps else "",
+        "tailLines": _text(options.tail_lines),
+        "limitBytes": _text(options.limit_bytes),
+        "sinceSeconds": _text(options.since_seconds),
+        "sinceTime": options.since_time.isoformat() if options.since_time is not None else "",
+    }
+    async with _opened(client, pod) as (http, path):
+        given = {name: value for name, value in query.items() if value}
+        async for piece in http.stream(f"{path}/log?{urlencode(given)}"):
+            yield piece
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+async def remote_session(
+    client: Client, pod: Document, request: ExecRequest, streams: ExecStreams
+) -> int:
+    """exec, or attach if there is no command. Returns the exit code."""
+    wanted = [("container", request.container)]
+    wanted += [("command", word) for word in request.command]
+    for name in ("stdin", "stdout", "stderr", "tty"):
+        if getattr(request, name):
+            wanted.append((name, "true"))
+    verb = "exec" if request.command else "attach"
+    async with _opened(client, pod) as (http, path):
+        socket = await http.web_socket(f"{path}/{verb}?{urlencode(wanted)}", _PROTOCOLS)
+        helping = [asyncio.create_task(_resize(socket, streams))] if request.tty else []
+        if request.stdin:
+            helping.append(asyncio.create_task(_type(socket, streams)))
+        try:
+            return await _show(socket, streams)
+        finally:
+            for task in helping:
+                task.cancel()
+            await asyncio.gather(*helping, return_exceptions=True)
+            await socket.close()
+
+
+async def _type(socket: Any, streams: ExecStreams) -> None:
+    while data := await streams.read_stdin():
+        await socket.send_bytes(bytes([_STDIN]) + data)
+    if socket.protocol == _PROTOCOLS[0]:
+        await socket.send_bytes(bytes([_CLOSE, _STDIN]))
+
+
+async def _resize(socket: Any, streams: ExecStreams) -> None:
+    while True:
+        size = await streams.next_size()
+        body = msgspec.json.encode({"Width": size.width, "Height": size.height})
+        await socket.send_bytes(bytes([_RESIZE]) + body)
+
+
+async def _show(socket: Any, streams: ExecStreams) -> int:
+    async for message in socket:
+        data = message.data if isinstance(message.data, bytes) else message.data.encode()
+        channel, content = data[0] if data else -1, data[1:]
+        if channel == _STDOUT and content:
+            await streams.write_stdout(content)
+        elif channel == _STDERR and content:
+            await streams.write_stderr(content)
+        elif channel == _STATUS and content:
+            return _exit_code(content)
+    raise InternalError("the connection to the remote cluster ended")
+
+
+def _exit_code(content: bytes) -> int:
+    try:
+        status: Document = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        raise InternalError(content.decode("utf-8", "replace")) from None
+    if status.get("status") == "Success":
+        return 0
+    for cause in status.get("details", {}).get("causes", ()):
+        if cause.get("reason") == "ExitCode":
+            return int(cause["message"])
+    raise InternalError(str(status.get("message") or "the command failed"))

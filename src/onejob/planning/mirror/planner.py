@@ -1,0 +1,381 @@
+"""What to do next for a mirrored Job: what is wanted here, what is there, what is on record → one
+step. Pure. The controller observes, takes the step, and asks again.
+
+The order of writes makes it safe to die between any two of them:
+
+1. `Claim`: the Job here gets its finalizer and a record of where its copy will be.
+2. `CreateCopy`: under a name that only one Job can have, suspended, labelled with our UID. Whether
+   a request was carried out is found out by reading.
+3. `Link`: the copy's UID goes on record.
+4. `ChangeCopy` with `start`: only a copy whose UID is on record is ever resumed. One that turns up
+   late stays suspended, and no process is ever started twice.
+
+A record is replaced (`Relocate`) only once the copy that it names is proven gone: the API server
+there says that the Job does not exist and that none of its Pods runs. Or after the time that the
+Job itself states, which is said in an event.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from onejob.objects.job import Job
+from onejob.planning.mirror import names
+from onejob.planning.mirror.copying import Change, changes, copy_of, dropped_fields
+from onejob.planning.mirror.wishes import BadWish, Record, Wish, read_wish, record_of
+
+Document = dict[str, Any]
+
+
+# --- what was observed --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A Job has the copy's name. Whose it is, is for the planner to say."""
+
+    document: Document
+    #: Pods of the copy on record that have not ended; asked for if this is not that copy.
+    pods_left: int = 0
+    server: str = ""
+
+    @property
+    def uid(self) -> str:
+        return str(self.document["metadata"]["uid"])
+
+    @property
+    def origin(self) -> str:
+        return str(self.document["metadata"].get("labels", {}).get(names.ORIGIN, ""))
+
+    @property
+    def deleting(self) -> bool:
+        return "deletionTimestamp" in self.document["metadata"]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The remote API server says that there is no such Job."""
+
+    pods_left: int = 0
+    server: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfReach:
+    """The remote side could not be asked, or did not let us."""
+
+    reason: str
+    message: str
+    #: For how long by now; 0 if only for this moment.
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """Nothing needs to be known of the remote side yet."""
+
+
+Remote: TypeAlias = Found | Absent | OutOfReach | NotAsked
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    job: Job
+    document: Document
+    remote: Remote
+    #: Somebody deletes the Job and keeps its Pods.
+    orphaning: bool = False
+
+
+# --- what follows -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCopy:
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCopy:
+    copy: Document
+    changes: list[Change]
+    #: Pods may be started after this: what they need must be there.
+    starts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveCopy:
+    uid: str
+    propagation: Literal["Foreground", "Orphan"] = "Foreground"
+
+
+@dataclass(frozen=True, slots=True)
+class Relocate:
+    """The copy on record is gone, or given up: the next one may be made."""
+
+    record: Record
+    #: For an event.
+    message: str
+    abandoned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The Job here may go. `message` says what was left behind, if anything."""
+
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Nothing is to be done but to say how it stands."""
+
+    copy: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """It cannot go on; says why, and what would help."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The mirror has no business with this Job (any more)."""
+
+
+Step: TypeAlias = (
+    Claim | CreateCopy | Link | ChangeCopy | RemoveCopy | Relocate | Fail | Release | Report | Wait
+    | Done
+)  # fmt: skip
+
+
+def place_to_ask(job: Job) -> Record | None:
+    """Where the planner wants to know what there is; None: nothing needs to be asked."""
+    if job.finished and not job.metadata.deleting:
+        return None
+    if job.metadata.deleting:
+        return _last_record(job)
+    return record_of(job)
+
+
+def plan(facts: Facts) -> Step:
+    job = facts.job
+    if job.metadata.deleting:
+        return _leaving(facts)
+    if job.finished:
+        return Done()
+    record = record_of(job)
+    try:
+        wish = read_wish(job)
+    except BadWish as error:
+        return Wait("BadAnnotation", str(error))
+    if record is None:
+        return Claim(Record(wish.target, wish.namespace, job.metadata.name))
+    moved = (wish.target, wish.namespace) != (record.target, record.namespace)
+    if moved and not _decided(job):
+        return _moving(facts, record, wish)
+    match facts.remote:
+        case OutOfReach(reason, message):
+            return Wait(reason, message)
+        case Absent(server=server):
+            if not record.uid:
+                return CreateCopy(copy_of(facts.document, record))
+            return _copy_gone(facts, record, wish, server)
+        case Found() as found:
+            return _copy_found(facts, record, wish, found)
+        case NotAsked():
+            raise AssertionError("a Job with a record is only planned for once its copy was read")
+
+
+def _copy_found(facts: Facts, record: Record, wish: Wish, found: Found) -> Step:
+    job = facts.job
+    if found.origin != job.metadata.uid:
+        if record.uid:
+            return _copy_gone(facts, record, wish, found.server)
+        return Wait(
+            "NameTaken",
+            f"{_place(record)} is a Job that is no copy of this one; delete it there, or create "
+            "this Job under another name",
+        )
+    if not record.uid:
+        return _link(facts, record, found)
+    if found.uid != record.uid:
+        # It came late, after the one on record was gone. It has never run.
+        return RemoveCopy(found.uid)
+    if found.deleting:
+        return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
+    needed = changes(facts.document, found.document)
+    if needed and not _is_over(found.document):
+        starts = any(change.field == "suspend" and not change.new for change in needed)
+        return ChangeCopy(found.document, needed, starts)
+    return Report(found.document)
+
+
+def _link(facts: Facts, record: Record, found: Found) -> Step:
+    if found.deleting:
+        return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
+    wanted = copy_of(facts.document, record)["spec"]
+    if dropped := list(dropped_fields(wanted, found.document["spec"])):
+        return Wait(
+            "FieldsNotKnown",
+            f"the remote server drops {', '.join(dropped[:5])}, so the Job would not do there what "
+            "it says; the copy stays suspended. Use a newer server, or create the Job without",
+        )
+    return Link(replace(record, uid=found.uid, server=found.server))
+
+
+def _copy_gone(facts: Facts, record: Record, wish: Wish, server: str) -> Step:
+    """The copy on record is not there any more, and not because we wanted it so."""
+    job = facts.job
+    if (waiting := _unproven(facts, record, server)) is not None:
+        return waiting
+    text = f"{_place(record)} was deleted there, and none of its Pods runs any more"
+    if _decided(job) or not wish.restart:
+        again = f"; to run it again, create the Job anew, or use {names.WHEN_COPY_DELETED}: Restart"
+        return Fail("MirrorCopyDeleted", text + again)
+    after = replace(record, uid="", server="", attempt=record.attempt + 1)
+    return Relocate(after, f"{text}: copy {after.attempt} is made")
+
+
+def _moving(facts: Facts, record: Record, wish: Wish) -> Step:
+    """Another target is asked for: first the copy must be gone from the one before."""
+    after = Record(wish.target, wish.namespace, record.name, attempt=record.attempt + 1)
+    match facts.remote:
+        case OutOfReach(reason, message, seconds):
+            if not record.uid:
+                # Nothing was ever started there, and nothing will be.
+                return Relocate(after, f"nothing runs at {record.target}: moved to {after.target}")
+            if wish.lost_after is not None and seconds >= wish.lost_after:
+                return Relocate(after, _given_up(record, wish.lost_after), abandoned=True)
+            return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
+        case Found() as found if found.origin == facts.job.metadata.uid:
+            if found.deleting:
+                return Wait("Moving", f"{_place(record)} is being deleted before the Job moves")
+            return RemoveCopy(found.uid)
+        case Found(server=server) | Absent(server=server):
+            if (waiting := _unproven(facts, record, server)) is not None:
+                return waiting
+            return Relocate(after, f"{_place(record)} is gone: moved to {after.target}")
+        case NotAsked():
+            raise AssertionError("a Job with a record is only planned for once its copy was read")
+
+
+def _leaving(facts: Facts) -> Step:
+    job = facts.job
+    if names.FINALIZER not in job.metadata.finalizers:
+        return Done()
+    record = _last_record(job)
+    if record is None:
+        return Release()
+    try:
+        lost_after = read_wish(job).lost_after
+    except BadWish:
+        lost_after = None
+    match facts.remote:
+        case OutOfReach(reason, message, seconds):
+            if not record.uid:
+                return Release(
+                    f"{_place(record)} was never started; if it was created there, it is left "
+                    "suspended"
+                )
+            if lost_after is not None and seconds >= lost_after:
+                return Release(_given_up(record, lost_after))
+            wish = Wish(lost_after=lost_after)
+            return Wait(reason, f"{message}; {_until_given_up(record, wish, seconds)}")
+        case Found() as found if found.origin == job.metadata.uid:
+            if found.deleting:
+                return Wait("Leaving", f"{_place(record)} is being deleted")
+            return RemoveCopy(found.uid, "Orphan" if facts.orphaning else "Foreground")
+        case Found(server=server) | Absent(server=server):
+            waiting = None if facts.orphaning else _unproven(facts, record, server)
+            return waiting or Release()
+        case NotAsked():
+            raise AssertionError("a Job with a record is only planned for once its copy was read")
+
+
+def _last_record(job: Job) -> Record | None:
+    """Where to look for the copy of a Job that is deleted, also if somebody removed the record."""
+    if names.FINALIZER not in job.metadata.finalizers:
+        return None
+    record = record_of(job)
+    if record is not None:
+        return record
+    try:
+        wish = read_wish(job)
+    except BadWish:
+        return None
+    return Record(wish.target, wish.namespace, job.metadata.name)
+
+
+def _unproven(facts: Facts, record: Record, server: str) -> Wait | None:
+    """Why it cannot be said yet that the copy on record is gone; None if it can."""
+    if not record.uid:
+        return None
+    if server != record.server:
+        return Wait(
+            "ServerChanged",
+            f"target {record.target} was {record.server} when {_place(record)} was made and is "
+            f"{server} now, where it is not; restore the target, or remove the finalizer "
+            f"{names.FINALIZER} of a Job that is deleted",
+        )
+    pods_left = facts.remote.pods_left if isinstance(facts.remote, Found | Absent) else 0
+    if pods_left:
+        return Wait(
+            "PodsLeft",
+            f"{_place(record)} is gone, but {pods_left} of its Pods still run there: "
+            f"kubectl get pods -l {names.ORIGIN}={facts.job.metadata.uid}",
+        )
+    return None
+
+
+def _decided(job: Job) -> bool:
+    """Whether the Job's end is settled: it is too late to start over."""
+    return job.condition_is_true("FailureTarget") or job.condition_is_true("SuccessCriteriaMet")
+
+
+def _is_over(copy: Document) -> bool:
+    return any(
+        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+        for condition in copy.get("status", {}).get("conditions") or ()
+    )
+
+
+def _given_up(record: Record, lost_after: float) -> str:
+    return (
+        f"{_place(record)} (UID {record.uid}) is given up after {lost_after:g} s without contact, "
+        f"as {names.LOST_AFTER} says: it may still run there"
+    )
+
+
+def _until_given_up(record: Record, wish: Wish, seconds: float) -> str:
+    if wish.lost_after is None:
+        return (
+            f"{_place(record)} may still run, so nothing else is started and the Job stays; "
+            f"{names.LOST_AFTER} states a time after which it is given up"
+        )
+    left = max(wish.lost_after - seconds, 0.0)
+    return f"{_place(record)} may still run; it is given up in {left:.0f} s"
+
+
+def _place(record: Record) -> str:
+    return f"job {record.namespace}/{record.name} at {record.target}"

@@ -1,0 +1,187 @@
+"""The status of a mirrored Job: the copy's, such that it passes the validation of the API server
+here whatever the remote one says and whatever was missed in between."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from onejob.planning.mirror import names
+
+Status = dict[str, Any]
+_Condition = dict[str, Any]
+
+_FINISHED: Final = ("Complete", "Failed")
+#: What each terminal condition must be accompanied by.
+_TARGETS: Final = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
+_STICKY: Final = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
+
+
+def mirrored_status(spec: dict[str, Any], old: Status, remote: Status, now: datetime) -> Status:
+    """What the copy's status makes of ours. Our own condition is kept as it was."""
+    conditions = _conditions(spec, old, remote)
+    status = _counts(spec, old, remote)
+    start = _start_time(spec, old, remote, conditions)
+    finish = next((one for one in conditions if _is_true(one) and one["type"] in _FINISHED), None)
+    if finish is not None:
+        ended = remote.get("completionTime") or finish.get("lastTransitionTime") or time_text(now)
+        exempt = spec.get("suspend") is True and spec.get("completions") == 0
+        start = start or (None if exempt else ended)
+        if finish["type"] == "Complete":
+            # Clocks differ between clusters.
+            status["completionTime"] = old.get("completionTime") or max(ended, start or ended)
+    if start is not None:
+        status["startTime"] = start
+    status["conditions"] = conditions + [
+        one for one in old.get("conditions", ()) if one["type"] == names.READY
+    ]
+    return status
+
+
+def _counts(spec: dict[str, Any], old: Status, remote: Status) -> Status:
+    status: Status = {}
+    active = remote.get("active") or 0
+    counts = {"active": active}
+    for field in ("ready", "terminating"):
+        if remote.get(field) is not None:
+            counts[field] = min(remote[field], active) if field == "ready" else remote[field]
+    indexed = spec.get("completionMode") == "Indexed"
+    elastic = indexed and spec.get("completions") == spec.get("parallelism")
+    for field in ("succeeded", "failed"):
+        count = remote.get(field) or 0
+        # A copy that was made anew counts from zero; what was reported stays reported.
+        may_shrink = elastic and field == "succeeded"
+        counts[field] = count if may_shrink else max(count, old.get(field) or 0)
+    status.update(
+        (field, n) for field, n in counts.items() if n or field in ("ready", "terminating")
+    )
+    if indexed and remote.get("completedIndexes"):
+        status["completedIndexes"] = remote["completedIndexes"]
+    if spec.get("backoffLimitPerIndex") is not None and remote.get("failedIndexes") is not None:
+        status["failedIndexes"] = remote["failedIndexes"]
+    return status
+
+
+def _conditions(spec: dict[str, Any], old: Status, remote: Status) -> list[_Condition]:
+    there = {
+        one["type"]: one for one in remote.get("conditions") or () if one["type"] != names.READY
+    }
+    here = {one["type"]: one for one in old.get("conditions") or ()}
+    if spec.get("suspend") is not True and "Suspended" not in here:
+        # Copies are suspended until they may start, which is not this Job's business.
+        there.pop("Suspended", None)
+    for finished, target in _TARGETS.items():
+        if finished in there and _is_true(there[finished]) and target not in there:
+            # Servers before 1.31 have no such condition for all Jobs.
+            there[target] = {**there[finished], "type": target}
+    if _still_at_work(remote):
+        for finished in _FINISHED:
+            there.pop(finished, None)
+    for kind in _STICKY:
+        if kind in here and _is_true(here[kind]):
+            there[kind] = here[kind]
+    _keep_one_verdict(there, here)
+    return list(there.values())
+
+
+def _keep_one_verdict(there: dict[str, _Condition], here: dict[str, _Condition]) -> None:
+    """A copy that was made anew may end otherwise than the one before began to; what was said
+    first stands. A server's own verdicts never contradict each other."""
+    success, failure = ("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")
+    failed_first = any(kind in here and _is_true(here[kind]) for kind in failure)
+    succeeded_first = any(kind in here and _is_true(here[kind]) for kind in success)
+    failing = any(kind in there and _is_true(there[kind]) for kind in failure)
+    losers = success if failed_first or (failing and not succeeded_first) else failure
+    for kind in losers:
+        if kind in there and _is_true(there[kind]):
+            del there[kind]
+
+
+def _still_at_work(remote: Status) -> bool:
+    uncounted = remote.get("uncountedTerminatedPods") or {}
+    return bool(
+        remote.get("active")
+        or remote.get("terminating")
+        or uncounted.get("succeeded")
+        or uncounted.get("failed")
+    )
+
+
+def _start_time(
+    spec: dict[str, Any], old: Status, remote: Status, conditions: list[_Condition]
+) -> str | None:
+    """Once set it stays, but for Jobs that are or were suspended."""
+    before, there = old.get("startTime"), remote.get("startTime")
+    if not before or spec.get("suspend") is True or _resumes(old, conditions):
+        return there
+    return str(before)
+
+
+def _resumes(old: Status, conditions: list[_Condition]) -> bool:
+    was = any(one["type"] == "Suspended" and _is_true(one) for one in old.get("conditions") or ())
+    return was and any(
+        one["type"] == "Suspended" and one["status"] == "False" for one in conditions
+    )
+
+
+def failed_status(
+    spec: dict[str, Any], old: Status, reason: str, message: str, now: datetime
+) -> Status:
+    """The end of a Job whose copy is gone. What its Pods had decided before stands."""
+    moment = time_text(now)
+    end: Status = {**old, "active": 0, "ready": 0, "terminating": 0}
+    end.pop("uncountedTerminatedPods", None)
+    decided = {one["type"]: one for one in old.get("conditions") or () if _is_true(one)}
+    criteria, target = decided.get("SuccessCriteriaMet"), decided.get("FailureTarget")
+    if criteria is not None:
+        verdict = {**criteria, "type": "Complete", "lastTransitionTime": moment}
+        extra = [verdict]
+    elif target is not None:
+        extra = [{**target, "type": "Failed", "lastTransitionTime": moment}]
+    else:
+        failure = {
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastProbeTime": moment,
+            "lastTransitionTime": moment,
+        }
+        extra = [{"type": kind, **failure} for kind in ("FailureTarget", "Failed")]
+    kinds = {one["type"] for one in extra}
+    end["conditions"] = [
+        one for one in old.get("conditions") or () if one["type"] not in kinds
+    ] + extra
+    start = end.setdefault("startTime", moment)
+    if criteria is not None:
+        end["completionTime"] = max(moment, start)
+    return end
+
+
+def with_condition(
+    status: Status, *, ready: bool, reason: str, message: str, now: datetime
+) -> Status:
+    """Our own condition set; its time is that of the last change between True and False."""
+    state = "True" if ready else "False"
+    others = [one for one in status.get("conditions") or () if one["type"] != names.READY]
+    before = ready_condition(status)
+    since = time_text(now)
+    if before is not None and before["status"] == state:
+        since = before.get("lastTransitionTime", since)
+    condition = {
+        "type": names.READY,
+        "status": state,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+    }
+    return {**status, "conditions": [*others, condition]}
+
+
+def ready_condition(status: Status) -> _Condition | None:
+    return next((one for one in status.get("conditions") or () if one["type"] == names.READY), None)
+
+
+def _is_true(condition: _Condition) -> bool:
+    return condition.get("status") == "True"
+
+
+def time_text(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

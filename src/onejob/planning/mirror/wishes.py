@@ -1,0 +1,130 @@
+"""What the annotations of a mirrored Job ask for, and what the mirror noted there itself."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from onejob.objects.job import Job
+from onejob.planning.go_duration import DurationError, parse_duration
+from onejob.planning.mirror import names
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+#: A node's name, made of the target's, must be short enough for a label.
+_LONGEST_TARGET: Final = 63 - len(names.NODE_SUFFIX)
+_CONFIG_KINDS: Final = ("configmaps", "secrets")
+_SECOND: Final = 10**9
+
+
+class Wish(msgspec.Struct, frozen=True):
+    target: str = ""
+    #: On the remote cluster.
+    namespace: str = ""
+    #: Which of `configmaps` and `secrets` are copied.
+    copied: frozenset[str] = frozenset()
+    #: After so many seconds without contact the copy counts as gone; None: never.
+    lost_after: float | None = None
+    #: Whether a new copy is made when somebody deletes the copy, and the Job does not fail.
+    restart: bool = False
+
+
+class BadWish(ValueError):
+    """An annotation does not make sense; the message names it and says what would."""
+
+
+def read_wish(job: Job) -> Wish:
+    """Raises BadWish."""
+    given = job.metadata.annotations
+    return Wish(
+        target=_target(given),
+        namespace=_namespace(given, job.metadata.namespace),
+        copied=_copied(given),
+        lost_after=_lost_after(given),
+        restart=_restart(given),
+    )
+
+
+def _target(given: Mapping[str, str]) -> str:
+    target = given.get(names.TARGET, "")
+    if not target:
+        raise BadWish(
+            f"the annotation {names.TARGET} must name a target; "
+            "onejob mirror add makes one, onejob mirror list shows them"
+        )
+    if not _NAME.fullmatch(target) or len(target) > _LONGEST_TARGET:
+        raise BadWish(
+            f"the annotation {names.TARGET} must be the name of a Secret of at most "
+            f"{_LONGEST_TARGET} characters, not {target[:80]!r}"
+        )
+    return target
+
+
+def _namespace(given: Mapping[str, str], default: str) -> str:
+    namespace = given.get(names.NAMESPACE) or default
+    if not _NAME.fullmatch(namespace) or len(namespace) > 63 or "." in namespace:
+        raise BadWish(f"the annotation {names.NAMESPACE} is no namespace: {namespace[:80]!r}")
+    return namespace
+
+
+def _copied(given: Mapping[str, str]) -> frozenset[str]:
+    kinds = frozenset(kind.strip() for kind in given.get(names.COPY_CONFIG, "").split(",")) - {""}
+    if unknown := kinds.difference(_CONFIG_KINDS):
+        raise BadWish(
+            f"the annotation {names.COPY_CONFIG} lists configmaps, secrets or both, "
+            f"not {min(unknown)[:80]!r}"
+        )
+    return kinds
+
+
+def _lost_after(given: Mapping[str, str]) -> float | None:
+    text = given.get(names.LOST_AFTER, "")
+    if not text:
+        return None
+    try:
+        seconds = parse_duration(text) / _SECOND
+    except DurationError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise BadWish(f"the annotation {names.LOST_AFTER} is a time such as 15m, not {text[:80]!r}")
+    return seconds
+
+
+def _restart(given: Mapping[str, str]) -> bool:
+    text = given.get(names.WHEN_COPY_DELETED, "Fail")
+    if text not in ("Fail", "Restart"):
+        raise BadWish(
+            f"the annotation {names.WHEN_COPY_DELETED} is Fail or Restart, not {text[:80]!r}"
+        )
+    return text == "Restart"
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the copy is. Written before it is made, so that it is found again after a crash; a
+    copy runs only once its UID is in here, so no other ever runs."""
+
+    target: str
+    namespace: str
+    name: str
+    #: The remote server's URL when the copy was linked.
+    server: str = ""
+    #: "" until the copy is linked.
+    uid: str = ""
+    #: Which copy this is; more than 1 after earlier ones were gone.
+    attempt: int = 1
+
+
+_read_record = msgspec.json.Decoder(Record).decode
+
+
+def record_of(job: Job) -> Record | None:
+    """None as well if somebody made the annotation unreadable: the copy is found by its name."""
+    text = job.metadata.annotations.get(names.RECORD, "")
+    try:
+        return _read_record(text) if text else None
+    except msgspec.DecodeError:
+        return None
+
+
+def record_text(record: Record) -> str:
+    return msgspec.json.encode(record).decode()
