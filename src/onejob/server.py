@@ -27,7 +27,7 @@ from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
-from onejob.controllers.mirror.on_demand import MirrorOnDemand
+from onejob.controllers.mirror.on_demand import MirrorOnDemand, http_connection
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.selection import (
@@ -223,7 +223,9 @@ class ControlPlane:
         """Without the gate the Job controller takes all Jobs, also mirrored ones."""
         chosen = MIRROR in self.settings.controllers
         if chosen and self.settings.gates.enabled("JobManagedBy"):
-            mirror = MirrorOnDemand(self.client, self.informers, clock=self.clock, rng=rng)
+            mirror = MirrorOnDemand(
+                self.client, self.informers, clock=self.clock, connect=http_connection(rng)
+            )
             self._controllers.append(mirror.run())
 
     def _export_store(self) -> None:

@@ -37,7 +37,7 @@ from onejob.wire.requests import (
     WriteOptions,
 )
 from tests.api import worst_cases
-from tests.api.service_support import (
+from tests.api.test_service import (
     CONFIGMAP,
     PERSON,
     POD,

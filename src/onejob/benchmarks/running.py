@@ -1,14 +1,12 @@
-"""Runs one scenario with its peers and reports the progress."""
+"""Runs scenarios one after the other, each with its peers, and tells how far it is."""
 
 from collections.abc import Callable
-
-import msgspec
 
 from onejob.benchmarks.catalogue import Probe, Scenario
 from onejob.benchmarks.results import Measurement, Outcome, Peer
 from onejob.benchmarks.subprocesses import ProbeFailed, run_probe
 
-#: Called with what is being measured and for how many seconds already.
+#: Told what is being measured and for how many seconds already.
 Progress = Callable[[str, float], None]
 
 
@@ -34,7 +32,7 @@ def measure(scenario: Scenario, *, quick: bool, progress: Progress) -> Outcome:
         peers.append(Peer(beside.name, found))
     return Outcome(
         scenario=scenario.name,
-        question=scenario.title,
+        question=scenario.question,
         sizes=scenario.probe.quick if quick else scenario.probe.full,
         measured=measured,
         peers=tuple(peers),
@@ -55,4 +53,4 @@ def with_cost(measured: Measurement) -> Measurement:
         "peak RSS, MB": cost.peak_rss_mb,
         **{f"{name} per pod": cost.per_pod(name) for name in cost.counts},
     }
-    return msgspec.structs.replace(measured, figures=figures)
+    return Measurement(figures, cost, measured.skipped, measured.curve)

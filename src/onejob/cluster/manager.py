@@ -4,11 +4,12 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from onejob.client.base import Client
 from onejob.client.events import EventRecorder
 from onejob.client.http import AlwaysPermitted, HttpClient, WritePermit
 from onejob.client.kubeconfig import Connection
@@ -20,6 +21,7 @@ from onejob.cluster.permissions import questions
 from onejob.cluster.preflight import check
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.job import JobController
+from onejob.controllers.mirror.on_demand import MirrorOnDemand
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
@@ -52,6 +54,8 @@ class Settings:
     #: Requests a second, and how many at once; 0 means without a limit.
     qps: float = 50.0
     burst: int = 100
+    #: Whether Jobs with `managedBy: onejob.dev/mirror` are run on the clusters that they name.
+    mirror: bool = False
 
 
 class Manager:
@@ -95,7 +99,10 @@ class Manager:
         client = HttpClient(self._connection, rng=self._rng, request_seconds=_REQUEST_SECONDS)
         try:
             needs = questions(
-                settings.namespaces, self._namespace, leader_elect=settings.leader_elect
+                settings.namespaces,
+                self._namespace,
+                leader_elect=settings.leader_elect,
+                mirror=settings.mirror,
             )
             return await check(
                 client, needs, own_namespace=self._namespace, manager=settings.manager
@@ -154,7 +161,7 @@ class Manager:
             request_seconds=_REQUEST_SECONDS,
         )
         controllers = _Controllers(
-            client, gate, self._settings, self._clock, self.metrics, self._identity
+            client, gate, self._settings, self._clock, self.metrics, self._identity, self._connect
         )
         self._term = controllers
         try:
@@ -173,6 +180,10 @@ class Manager:
             self._term = None
             self._requests_before += client.requests
             await client.close()
+
+    def _connect(self, target: Connection, permit: WritePermit) -> Client:
+        """To a cluster that mirrored Jobs run on: no write there either, once the term is over."""
+        return HttpClient(target, rng=self._rng, permit=permit, request_seconds=_REQUEST_SECONDS)
 
     def _queue_depths(self) -> dict[tuple[str, ...], float]:
         return self._term.queue_depths() if self._term is not None else {}
@@ -206,6 +217,7 @@ class _Controllers:
         clock: Clock,
         metrics: Metrics,
         identity: str,
+        connect: Callable[[Connection, WritePermit], Client],
     ) -> None:
         self.client = client
         self._gate = gate
@@ -230,6 +242,17 @@ class _Controllers:
                 self._clock_watch.on_jump(controller.clock_jumped)
                 self._parts.append(controller.run())
                 self._queues.append(controller)
+            if settings.mirror:
+                # No Pods stand in for the remote ones here: the API server would not bring their
+                # logs, and the cluster's own controllers would take them for lost.
+                mirror = MirrorOnDemand(
+                    client,
+                    informers,
+                    clock=clock,
+                    connect=lambda target: connect(target, gate),
+                    stand_ins=False,
+                )
+                self._parts.append(mirror.run())
 
     def queue_depths(self) -> dict[tuple[str, ...], float]:
         depths: dict[tuple[str, ...], float] = {}

@@ -57,15 +57,23 @@ NEEDS: Sequence[Need] = (
 )
 #: In the namespace of the controller itself. A Job is created there as a dry run only.
 OWN_NEEDS: Sequence[Need] = (Need("batch", "jobs", ("create",)),)
+#: With `--mirror`: the finalizer and the record of where the copy is; the targets; what is copied.
+MIRROR_NEEDS: Sequence[Need] = (
+    Need("batch", "jobs", ("patch",)),
+    Need("batch", "jobs", ("update",), "status"),
+    Need("", "secrets", ("get",)),
+    Need("", "configmaps", ("get",)),
+)
 ELECTION_NEEDS: Sequence[Need] = (
     Need("coordination.k8s.io", "leases", ("get", "create", "update")),
 )
 
 
 def questions(
-    namespaces: Sequence[str], own_namespace: str, *, leader_elect: bool
+    namespaces: Sequence[str], own_namespace: str, *, leader_elect: bool, mirror: bool = False
 ) -> Sequence[Question]:
     own = (*OWN_NEEDS, *(ELECTION_NEEDS if leader_elect else ()))
-    wanted = [(need, namespace) for namespace in namespaces or ("",) for need in NEEDS]
+    needs = (*NEEDS, *(MIRROR_NEEDS if mirror else ()))
+    wanted = [(need, namespace) for namespace in namespaces or ("",) for need in needs]
     wanted += [(need, own_namespace) for need in own]
     return [Question(need, verb, namespace) for need, namespace in wanted for verb in need.verbs]

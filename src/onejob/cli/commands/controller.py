@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.options import parse_listen, require_manager_name
+from onejob.cli.options import parse_listen
 
 if TYPE_CHECKING:
     from onejob.client.kubeconfig import Connection
@@ -86,6 +86,11 @@ A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs
     metavar="HOST:PORT",
     help="Answer /healthz, /readyz and /metrics there, over plain HTTP.",
 )
+@click.option(
+    "--mirror",
+    is_flag=True,
+    help="Also run Jobs that are managed by onejob.dev/mirror, on the clusters that they name.",
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 def command(
     kubeconfig: str,
@@ -100,6 +105,7 @@ def command(
     qps: float,
     burst: int,
     metrics_listen: str,
+    mirror: bool,
     verbose: int,
 ) -> int:
     """Run the Jobs of a Kubernetes cluster whose managedBy names onejob.
@@ -118,7 +124,7 @@ def command(
     )
     if timing.problem:
         raise CommandError(timing.problem, "see the --leader-elect options")
-    require_manager_name(manager_name)
+    _require_manager_name(manager_name)
     listen = parse_listen(metrics_listen) if metrics_listen else None
     try:
         connection = find_connection(SystemClock(), kubeconfig=kubeconfig, context=context)
@@ -132,6 +138,7 @@ def command(
         own_namespace=leader_elect_namespace,
         qps=qps,
         burst=burst,
+        mirror=mirror,
     )
     _log_to_stderr(verbose)
     return _run(settings, connection, listen)
@@ -143,6 +150,22 @@ def _require_http_client() -> None:
     if find_spec("aiohttp") is None:
         raise CommandError(
             "this needs an HTTP client that is not installed", "pip install 'onejob[cluster]'"
+        )
+
+
+def _require_manager_name(name: str) -> None:
+    from onejob.planning.names import BUILT_IN_MANAGER
+
+    domain, slash, path = name.partition("/")
+    if not (domain and slash and path):
+        raise CommandError(
+            f"--manager-name {name!r} is not a name that managedBy may have",
+            "give a domain and a path, such as example.com/job-controller",
+        )
+    if name == BUILT_IN_MANAGER:
+        raise CommandError(
+            f"{name} is the cluster's own controller: both would run the same Jobs",
+            "choose another --manager-name",
         )
 
 

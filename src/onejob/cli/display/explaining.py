@@ -19,6 +19,7 @@ from onejob.planning.job.plan import Note, Observed, Plan
 from onejob.planning.job.planner import plan_job
 from onejob.planning.job.pod_facts import finish_time, is_tracked
 from onejob.planning.job.settings import Settings
+from onejob.planning.mirror import names as mirror
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
 
@@ -108,6 +109,8 @@ def _state(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> str:
     kinds = {note.kind for note in plan.notes}
     if job.metadata.deleting:
         return "is being deleted."
+    if _is_mirrored(job) and not job.finished:
+        return _mirrored_state(job)
     if "managed-elsewhere" in kinds:
         return "is left to another controller."
     if job.spec.suspend:
@@ -147,7 +150,26 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
     return causes
 
 
+def _is_mirrored(job: Job) -> bool:
+    return job.spec.managed_by == mirror.MANAGER
+
+
+def _mirrored_state(job: Job) -> str:
+    target = job.metadata.annotations.get(mirror.TARGET) or "a remote cluster"
+    condition = job.condition(mirror.READY)
+    if condition is None:
+        return f"is to run at target {target}."
+    if condition.status != "True":
+        return f"waits: {condition.reason} at target {target}."
+    return f"{'is suspended' if job.spec.suspend else 'runs'} at target {target}."
+
+
 def _managed_elsewhere(job: Job) -> str:
+    if _is_mirrored(job):
+        condition = job.condition(mirror.READY)
+        if condition is None:
+            return "it is mirrored, and the mirror has not said anything of it yet"
+        return condition.message
     text = f"spec.managedBy is {job.spec.managed_by}, so onejob leaves it alone"
     if job.status.start_time is None and not job.status.conditions:
         text += "; nobody has written its status yet, so perhaps no such controller runs"
@@ -281,6 +303,8 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
     if job.finished:
         return [_after_the_end(job, now)]
     kinds = {note.kind: note for note in plan.notes}
+    if _is_mirrored(job):
+        return ["what happens there is shown here: onejob logs and onejob get pods reach it"]
     if "managed-elsewhere" in kinds:
         return [f"whatever {job.spec.managed_by} decides; {BUILT_IN_MANAGER} would be onejob"]
     if job.metadata.deleting:

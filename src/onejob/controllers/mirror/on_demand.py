@@ -1,7 +1,7 @@
 """Waits for the first mirrored Job. Until then there is no controller, no timer and no import."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from onejob.objects.job import Job
 from onejob.planning.mirror.names import MANAGER
 
 if TYPE_CHECKING:
+    from onejob.client.kubeconfig import Connection
     from onejob.controllers.mirror.controller import MirrorController
 
 
@@ -23,14 +24,15 @@ class MirrorOnDemand:
         informers: SharedInformers,
         *,
         clock: Clock,
-        rng: Random,
+        connect: Callable[["Connection"], Client],
         stand_ins: bool = True,
     ) -> None:
-        """`stand_ins`: whether Pods are kept here that stand in for the remote ones."""
+        """`connect` makes the client for a target; it raises BadKubeconfig where it cannot.
+        `stand_ins`: whether Pods are kept here that stand in for the remote ones."""
         self._client = client
         self._informers = informers
         self._clock = clock
-        self._rng = rng
+        self._connect = connect
         self._stand_ins = stand_ins
         self._controller: MirrorController | None = None
         self._wanted = asyncio.Event()
@@ -62,17 +64,33 @@ class MirrorOnDemand:
         self._controller.jobs_changed(ours)
 
     def _made(self) -> "MirrorController":
-        from onejob.client.http import HttpClient
         from onejob.controllers.mirror.controller import MirrorController
 
-        rng = self._rng
         return MirrorController(
             self._client,
             self._informers,
             clock=self._clock,
-            connect=lambda connection: HttpClient(connection, rng=rng),
+            connect=self._connect,
             stand_ins=self._stand_ins,
         )
+
+
+def http_connection(rng: Random) -> Callable[["Connection"], Client]:
+    """How a server reaches its targets. The HTTP client is an extra, and slow to import."""
+
+    def connect(connection: "Connection") -> Client:
+        try:
+            from onejob.client.http import HttpClient
+        except ImportError as error:
+            from onejob.client.kubeconfig import BadKubeconfig
+
+            raise BadKubeconfig(
+                "this server has no HTTP client for remote clusters: "
+                "install it with pip install 'onejob[cluster]' and start it again"
+            ) from error
+        return HttpClient(connection, rng=rng)
+
+    return connect
 
 
 def needs_mirror(job: Job | None) -> bool:

@@ -8,19 +8,21 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.client.base import Client
-from onejob.client.http import HttpClient
 from onejob.client.kubeconfig import BadKubeconfig
 from onejob.controllers.mirror.controller import read_target
 from onejob.planning.mirror import names
 from onejob.wire.errors import ApiError, InternalError, NotFound
 from onejob.wire.requests import LogOptions
+
+if TYPE_CHECKING:
+    from onejob.client.http import HttpClient
 
 Document = dict[str, Any]
 
@@ -35,7 +37,8 @@ async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpCl
     target = names.target_of_node(pod["spec"]["nodeName"])
     try:
         connection, _ = await read_target(client, metadata["namespace"], target)
-    except BadKubeconfig as error:
+        from onejob.client.http import HttpClient
+    except (BadKubeconfig, ImportError) as error:
         raise NotFound(f"pod {metadata['name']} is at target {target}: {error}") from error
     namespace = metadata.get("annotations", {}).get(names.REMOTE_NAMESPACE, metadata["namespace"])
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(metadata['name'], safe='')}"

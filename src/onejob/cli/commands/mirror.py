@@ -1,0 +1,287 @@
+"""`onejob mirror`: the clusters that Jobs with `managedBy: onejob.dev/mirror` may run on."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from onejob.cli.errors import EXIT_FAILED, CommandError
+from onejob.cli.options import client_options, data_dir_option, output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.base import Api
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob mirror add prod --kubeconfig prod.yaml    # a target, for Jobs of this namespace
+  onejob mirror list                               # targets, their Jobs, how it goes
+  onejob mirror remove prod"""
+
+_ADD_EPILOG = """\b
+Examples:
+  onejob mirror add prod --kubeconfig ~/.kube/config --context prod
+  onejob mirror add prod --kubeconfig new.yaml --replace    # renewed credentials"""
+
+_LIST_EPILOG = """\b
+Examples:
+  onejob mirror list
+  onejob mirror list -o json"""
+
+_REMOVE_EPILOG = """\b
+Examples:
+  onejob mirror remove prod"""
+
+#: The node that stands for a target is named after it, and names have at most 63 characters.
+_LONGEST_NAME: Final = 44
+
+
+@click.group(epilog=_EPILOG, short_help="Clusters that Jobs may run on")
+def command() -> None:
+    """Name clusters that Jobs with `managedBy: onejob.dev/mirror` may run on."""
+
+
+@command.command("add", epilog=_ADD_EPILOG, short_help="Name a cluster")
+@click.argument("name")
+@click.option("--kubeconfig", required=True, metavar="FILE", help="Of the remote cluster.")
+@click.option("--context", default="", metavar="NAME", help="[default: its current one]")
+@click.option("--replace", is_flag=True, help="Of a target that exists, renew the kubeconfig.")
+@click.option("--check/--no-check", default=True, help="Ask the remote cluster first.")
+@click.option(
+    "--server-kubeconfig", metavar="FILE", help="Of onejob, instead of the data dir's server."
+)
+@click.option("-n", "--namespace", metavar="NAME", help="Of the Jobs here. [default: the server's]")
+@data_dir_option
+def add(
+    name: str,
+    kubeconfig: str,
+    context: str,
+    replace: bool,
+    check: bool,
+    server_kubeconfig: str | None,
+    namespace: str | None,
+    data_dir: str | None,
+) -> None:
+    """Keep the credentials of a remote cluster as Secret NAME, for Jobs of the same namespace that
+    have the annotation onejob.dev/mirror-target: NAME.
+
+    One context is kept; files that it names are put into the text. Exec plugins, auth providers,
+    proxies and insecure TLS are refused: whoever may write a Secret would have the server run
+    programs, or send credentials to anybody.
+    """
+    from pathlib import Path
+
+    from onejob.cli.clients.sources import sources
+    from onejob.client.inline_kubeconfig import inlined_kubeconfig
+    from onejob.client.kubeconfig import BadKubeconfig
+    from onejob.wire.names import subdomain_errors
+
+    if subdomain_errors(name) or len(name) > _LONGEST_NAME:
+        raise CommandError(
+            f"{name!r} cannot be the name of a target",
+            f"lower case letters, digits, '-' and '.', at most {_LONGEST_NAME} characters",
+        )
+    try:
+        text = inlined_kubeconfig(Path(kubeconfig), context)
+    except BadKubeconfig as error:
+        raise CommandError(str(error)) from None
+    if check:
+        _check(text)
+    where = sources(data_dir, server_kubeconfig, namespace)
+    try:
+        api = where.require_server()
+        changed = _write(api, where.namespace_in(api), name, text, replace=replace)
+    finally:
+        where.close()
+    print(f"target {name} {'replaced' if changed else 'added'}")
+    print(f"Jobs use it with managedBy: onejob.dev/mirror and onejob.dev/mirror-target: {name}")
+
+
+def _check(text: bytes) -> None:
+    """Whether the cluster answers, and lets us see Jobs."""
+    from onejob.cli.clients.base import Ask, path_of
+    from onejob.cli.clients.http_api import HttpApi
+    from onejob.client.inline_kubeconfig import read_inline_kubeconfig
+    from onejob.objects.meta import JOBS
+    from onejob.wire.errors import ApiError
+    from onejob.wire.kinds import BY_RESOURCE
+
+    connection = read_inline_kubeconfig(text, "kubeconfig")
+    api = HttpApi(connection, "--no-check adds it all the same")
+    try:
+        api.send(Ask("GET", path_of(BY_RESOURCE[JOBS], connection.namespace), {"limit": "1"}))
+    except ApiError as error:
+        raise CommandError(
+            f"{connection.server}: {error.message}", "--no-check adds it all the same"
+        ) from None
+    finally:
+        api.close()
+
+
+def _write(api: "Api", namespace: str, name: str, text: bytes, *, replace: bool) -> bool:
+    """Whether there was such a target before."""
+    import base64
+
+    import msgspec
+
+    from onejob.cli.clients.base import Ask, path_of
+    from onejob.planning.mirror.names import KUBECONFIG_KEY, TARGET_LABEL
+    from onejob.wire.errors import AlreadyExists
+    from onejob.wire.kinds import BY_RESOURCE
+
+    kind = BY_RESOURCE["secrets"]
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": {TARGET_LABEL: "true"}},
+        "data": {KUBECONFIG_KEY: base64.b64encode(text).decode()},
+    }
+    body = msgspec.json.encode(secret)
+    try:
+        api.send(Ask("POST", path_of(kind, namespace), body=body))
+    except AlreadyExists:
+        if not replace:
+            raise CommandError(
+                f"there is a Secret {name} already", "--replace renews its kubeconfig"
+            ) from None
+        api.send(
+            Ask(
+                "PATCH",
+                path_of(kind, namespace, name),
+                body=body,
+                content_type="application/merge-patch+json",
+            )
+        )
+        return True
+    return False
+
+
+@command.command("list", epilog=_LIST_EPILOG, short_help="Show targets and how it goes")
+@output_option("json")
+@client_options
+def list_targets(output: str | None, where: "Sources") -> None:
+    """Show the targets of a namespace, how many Jobs use them, and whether that works."""
+    from onejob.cli.display.tables import render_table
+    from onejob.cli.display.terminal import terminal_of
+
+    api = where.require_server()
+    found = _targets(api, where.namespace_in(api))
+    if output:
+        import msgspec
+
+        print(msgspec.json.encode({"targets": found}).decode())
+        return
+    if not found:
+        print("No targets found (onejob mirror add NAME --kubeconfig FILE).")
+        return
+    rows = [
+        (one["name"], one["server"], str(one["jobs"]), str(one["unfinished"]), one["state"])
+        for one in found
+    ]
+    headers = ("NAME", "SERVER", "JOBS", "UNFINISHED", "STATE")
+    for line in render_table(headers, rows, terminal_of().width):
+        print(line)
+    for one in found:
+        if one["message"]:
+            print(f"{one['name']}: {one['message']}")
+
+
+def _targets(api: "Api", namespace: str) -> list[dict[str, Any]]:
+    from onejob.cli.clients.base import list_all
+    from onejob.planning.mirror.names import TARGET_LABEL
+    from onejob.wire.kinds import BY_RESOURCE
+
+    jobs = _jobs_by_target(api, namespace)
+    secrets = list_all(api, BY_RESOURCE["secrets"], namespace, labelSelector=TARGET_LABEL)
+    return [_target(secret, jobs.get(secret["metadata"]["name"], [])) for secret in secrets]
+
+
+def _target(secret: dict[str, Any], jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    from onejob.planning.mirror.status import ready_condition
+
+    server, problem = _server(secret)
+    unfinished = [job for job in jobs if not _is_finished(job)]
+    conditions = [ready_condition(job.get("status", {})) or {} for job in unfinished or jobs]
+    troubled = [one for one in conditions if one.get("status") == "False"]
+    working = any(one.get("status") == "True" for one in conditions)
+    state = troubled[0]["reason"] if troubled else "Ready" if working else "Unused"
+    return {
+        "name": secret["metadata"]["name"],
+        "server": server,
+        "jobs": len(jobs),
+        "unfinished": len(unfinished),
+        "state": "BadKubeconfig" if problem else state,
+        "message": problem or (troubled[0]["message"] if troubled else ""),
+    }
+
+
+def _server(secret: dict[str, Any]) -> tuple[str, str]:
+    import base64
+
+    from onejob.client.inline_kubeconfig import read_inline_kubeconfig
+    from onejob.client.kubeconfig import BadKubeconfig
+    from onejob.planning.mirror.names import KUBECONFIG_KEY
+
+    try:
+        text = base64.b64decode(secret.get("data", {}).get(KUBECONFIG_KEY, ""))
+        return read_inline_kubeconfig(text, "its kubeconfig").server, ""
+    except BadKubeconfig as error:
+        return "<none>", str(error)
+
+
+def _jobs_by_target(api: "Api", namespace: str) -> dict[str, list[dict[str, Any]]]:
+    import msgspec
+
+    from onejob.cli.clients.base import list_all
+    from onejob.objects.job import read_job
+    from onejob.objects.meta import JOBS
+    from onejob.planning.mirror.names import MANAGER, TARGET
+    from onejob.planning.mirror.wishes import record_of
+    from onejob.wire.kinds import BY_RESOURCE
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for job in list_all(api, BY_RESOURCE[JOBS], namespace):
+        if job["spec"].get("managedBy") == MANAGER:
+            record = record_of(read_job(msgspec.json.encode(job)))
+            wished = job["metadata"].get("annotations", {}).get(TARGET, "")
+            found.setdefault(record.target if record is not None else wished, []).append(job)
+    return found
+
+
+def _is_finished(job: dict[str, Any]) -> bool:
+    return any(
+        one["type"] in ("Complete", "Failed") and one["status"] == "True"
+        for one in job.get("status", {}).get("conditions", ())
+    )
+
+
+@command.command("remove", epilog=_REMOVE_EPILOG, short_help="Forget a cluster")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Even if Jobs have copies there.")
+@client_options
+def remove(name: str, force: bool, where: "Sources") -> None:
+    """Delete a target's credentials. Jobs that have copies there could not be followed or deleted
+    any more, so that is refused while there are any."""
+    from onejob.cli.clients.base import Ask, get, path_of
+    from onejob.planning.mirror.names import FINALIZER, TARGET_LABEL
+    from onejob.wire.kinds import BY_RESOURCE
+
+    api = where.require_server()
+    namespace = where.namespace_in(api)
+    kind = BY_RESOURCE["secrets"]
+    secret = get(api, kind, namespace, name)
+    if TARGET_LABEL not in secret["metadata"].get("labels", {}):
+        raise CommandError(f"Secret {name} is no target", "see onejob mirror list")
+    using = [
+        job["metadata"]["name"]
+        for job in _jobs_by_target(api, namespace).get(name, [])
+        if FINALIZER in job["metadata"].get("finalizers", ())
+    ]
+    if using and not force:
+        others = f" and {len(using) - 1} more" if len(using) > 1 else ""
+        raise CommandError(
+            f"job/{using[0]}{others} may have a copy at {name}",
+            "delete the Jobs first, or use --force",
+            exit_code=EXIT_FAILED,
+        )
+    api.send(Ask("DELETE", path_of(kind, namespace, name)))
+    print(f"target {name} removed")
