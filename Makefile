@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-contract differential clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-contract upstream-bench upstream-failover upstream-outage differential clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -116,6 +116,15 @@ upstream: setup ## a real Kubernetes to test with, built from the Go module prox
 
 upstream-contract: upstream ## what every client of ours promises, asked of a real kube-apiserver too
 	ONEJOB_UPSTREAM=1 $(BIN)/pytest -rs tests/contract
+
+upstream-bench: upstream ## onejob controller next to kube-controller-manager on a real API server
+	$(BIN)/python -m tests.upstream.bench $(ROUNDS)
+
+upstream-failover: upstream ## two replicas of onejob controller, the leader killed all the time
+	$(BIN)/python -m tests.upstream.failover $(FAILOVER)
+
+upstream-outage: upstream ## onejob controller while the API server and the way to it fail
+	$(BIN)/python -m tests.upstream.outage $(OUTAGE)
 
 # ONLY='cron.*' runs some scenarios; RECORD=1 keeps what Kubernetes answered for replays.
 differential: setup ## the same scenarios on a real Kubernetes and on onejob, compared

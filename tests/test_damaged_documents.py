@@ -20,7 +20,7 @@ from onejob.objects.meta import JOBS, PODS, Key
 from onejob.testing import OnejobServer
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, NotFound
-from tests.test_server import a_plane
+from tests.server_support import a_plane
 
 BAD = Key(JOBS, "default", "bad")
 

@@ -1,30 +1,15 @@
 """A control plane that has lost a part says so, for it would hang from then on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from onejob.benchmarks.plane import a_job
-from onejob.node.options import NodeOptions
-from onejob.server import ControlPlane, Settings, World
-from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import run_virtual, virtual_clock
-
-
-@asynccontextmanager
-async def a_plane(folder: Path) -> AsyncIterator[ControlPlane]:
-    plane = await ControlPlane.start(
-        Settings(folder, NodeOptions(runtime="simulated")),
-        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
-    )
-    try:
-        yield plane
-    finally:
-        await plane.stop()
+from onejob.server import ControlPlane
+from onejob.virtual_time import run_virtual
+from tests.server_support import a_plane
 
 
 def why_it_failed(folder: Path, scene: Callable[[ControlPlane], Awaitable[None]]) -> str:

@@ -37,7 +37,7 @@ from onejob.wire.requests import (
     WriteOptions,
 )
 from tests.api import worst_cases
-from tests.api.test_service import (
+from tests.api.service_support import (
     CONFIGMAP,
     PERSON,
     POD,

@@ -16,8 +16,8 @@ from onejob.api.schema.protobuf_encoding import (
 from onejob.api.schema.schema import load_schema
 from onejob.api.schema.shapes import ObjectShape
 from onejob.wire.kinds import BY_RESOURCE, KINDS
+from tests.api.protobuf_support import PROTOBUF, body, message, sample
 from tests.api.recording_server import Raw, Recorder, discovery, needs_kubectl
-from tests.api.test_protobuf import PROTOBUF, body, message, sample
 
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",

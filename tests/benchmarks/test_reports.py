@@ -95,6 +95,15 @@ def test_the_command_lists_its_scenarios(capsys: pytest.CaptureFixture[str]) -> 
     assert [line.split()[0] for line in lines] == ["giant", "latency"]
 
 
+def test_the_list_says_which_scenarios_use_the_simulated_node(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_command(["bench", "--list", "giant", "processes"]) == 0
+    giant, processes = capsys.readouterr().out.splitlines()
+    assert "(simulated node)" in giant
+    assert "simulated" not in processes
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -24,6 +24,9 @@ def test_a_scenario_measures_what_it_promises(scenario: Scenario) -> None:
         *(peer.name for peer in scenario.elsewhere),
         *(peer.name for peer in scenario.beside),
     ]
+    # Figures of a simulated node must not be taken for those of real Pods.
+    assert ("simulated" in outcome.measured.nodes) == (scenario.node == "simulated")
+    assert ("(simulated node)" in outcome.question) == (scenario.node == "simulated")
     for peer in outcome.peers:
         shared = set(peer.measured.figures) & set(figures)
         assert shared or peer.measured.skipped.startswith("not installed")

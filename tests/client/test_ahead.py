@@ -9,30 +9,12 @@ import pytest
 from onejob.client.ahead import InStep, LocalAhead
 from onejob.client.base import Create, Op, Patch, Selection, Written
 from onejob.objects.meta import Key
-from onejob.store.base import CommitFailed
-from onejob.store.writer import Done, Job, LoopCommitter
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import Conflict, InternalError
+from tests.client.ahead_support import FailingCommitter
 from tests.scripted_cluster import Cluster, a_cluster
 
 CONFIGMAPS = "configmaps"
-
-
-class FailingCommitter(LoopCommitter):
-    """Refuses the commits it is told to, as a full disk does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.commits = 0
-        self.fails_at: set[int] = set()
-
-    def submit(self, job: Job, done: Done) -> None:
-        self.commits += 1
-        if self.commits in self.fails_at:
-            failure = CommitFailed("the disk is full")
-            asyncio.get_running_loop().call_soon(lambda: done(failure))
-        else:
-            super().submit(job, done)
 
 
 def create(name: str) -> Op:

@@ -13,7 +13,7 @@ from onejob.client.base import Create
 from onejob.client.http import HttpClient
 from onejob.client.naming import is_what_was_sent, with_chosen_name
 from onejob.wire.errors import AlreadyExists, Forbidden
-from tests.client.test_http import ANYONE, answer, status, talking_to
+from tests.client.http_support import ANYONE, answer, status, talking_to
 
 POD = {
     "apiVersion": "v1",

@@ -7,28 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.client.base import Client, Create, Delete
-from onejob.client.events import EventRecorder
-from onejob.controllers.context import ControllerContext
-from onejob.controllers.garbage import GarbageCollector
-from onejob.informers.shared import SharedInformers
+from onejob.client.base import Create, Delete
 from onejob.objects.meta import PODS
 from onejob.virtual_time import run_virtual
-from tests.scripted_cluster import Cluster, RunningController, a_cluster
-
-
-async def start_with_collector(cluster: Cluster, client: Client | None = None) -> RunningController:
-    """The Job controller, and somebody who deletes what the deleted leave behind."""
-    running = await cluster.start_job_controller(client)
-    informers = SharedInformers(cluster.client)
-    recorder = EventRecorder(cluster.client, "garbage-collector-controller", cluster.clock)
-    collector = GarbageCollector(
-        ControllerContext(cluster.client, informers, recorder, cluster.clock, cluster.metrics),
-        cluster.service.kinds,
-    )
-    await informers.start()
-    cluster.tasks.append(asyncio.create_task(collector.run()))
-    return running
+from tests.job.memory_support import start_with_collector
+from tests.scripted_cluster import a_cluster
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])

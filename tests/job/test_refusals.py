@@ -22,7 +22,7 @@ from onejob.wire.errors import (
     TooManyRequests,
 )
 from tests.job.clients import Interceptor
-from tests.job.test_memory import start_with_collector
+from tests.job.memory_support import start_with_collector
 from tests.scripted_cluster import Script, a_cluster
 
 IS: dict[str, Callable[[Op], bool]] = {

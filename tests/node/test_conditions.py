@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from onejob.client.base import Selection
-from onejob.client.local import LocalClient
 from onejob.clock import SystemClock
 from onejob.node.agent.conditions import ConditionEvent, NodeCondition, NodeConditions
 from onejob.node.agent.pressure import Pressures, short_of_space
@@ -19,7 +18,8 @@ from onejob.node.supervisor.pressure import DESCRIPTORS, DISK, MEMORY, PROCESSES
 from onejob.objects.meta import EVENTS, NODES, Key
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import NotFound
-from tests.client.test_full_disk import a_disk_and_a_client
+from tests.client.full_disk_support import a_disk_and_a_client
+from tests.node.conditions_support import the_condition
 from tests.node.support import NODE, Document, a_node, an_api, process_runtime, shell
 
 SHORT = NodeCondition(DISK, True, "NoDiskSpace", "the disk is full")
@@ -88,20 +88,6 @@ def test_since_when_things_are_as_they_are_survives_a_restart() -> None:
     # It is no longer so, as far as we know yet.
     assert after.shown(DISK)["status"] == "False"
     assert after.shown(DISK)["lastTransitionTime"] == "2026-01-01T02:00:00Z"
-
-
-async def the_condition(client: LocalClient, kind: str, status: str) -> Document:
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                node = json.loads(await client.get(Key(NODES, "", NODE)))
-            except NotFound:
-                node = {"status": {}}
-            for condition in node["status"].get("conditions", ()):
-                if condition["type"] == kind and condition["status"] == status:
-                    found: Document = condition
-                    return found
-            await asyncio.sleep(0.01)
 
 
 def test_the_node_shows_a_condition_at_once_with_an_event(tmp_path: Path) -> None:

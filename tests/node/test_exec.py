@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.process.descriptors import Source
 from onejob.node.sessions.exec_session import ExecSession
 from onejob.wire.errors import BadRequest
+from tests.node.exec_support import everything
 from tests.node.support import DATA, Node, a_process_node, alive, shell, until_dead, with_spec
 
 Open = Callable[..., Awaitable[ExecSession]]
@@ -32,14 +32,6 @@ def _opener(node: Node) -> Open:
         return await node.agent.open_session("default", "p", "", command, stdin=stdin, tty=tty)
 
     return open
-
-
-async def everything(output: Source | None) -> bytes:
-    assert output is not None
-    text = b""
-    while piece := await output.read():
-        text += piece
-    return text
 
 
 def test_a_command_sees_the_containers_files_and_environment(tmp_path: Path) -> None:

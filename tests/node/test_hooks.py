@@ -9,6 +9,7 @@ import pytest
 
 from onejob.client.base import Delete, Patch
 from onejob.objects.meta import PODS, Key
+from tests.node.probes_support import a_free_port
 from tests.node.support import (
     Document,
     Node,
@@ -21,7 +22,6 @@ from tests.node.support import (
     until_true,
     with_spec,
 )
-from tests.node.test_probes import a_free_port
 
 #: Writes down what happens to it, in order.
 STEADY = "trap 'echo stopped >> said; exit 0' TERM; echo up >> said; while :; do sleep 0.02; done"

@@ -13,8 +13,8 @@ import pytest
 from onejob.node.process.supervisor_client import SupervisorClient
 from onejob.node.supervisor.spawn import can_isolate
 from tests.faults import Faults, faulty_supervisors
+from tests.node.conditions_support import the_condition
 from tests.node.support import Node, a_process_node, condition, shell, the_container
-from tests.node.test_conditions import the_condition
 
 
 def play(tmp_path: Path, scene: Callable[[Node, Faults], Awaitable[None]]) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from onejob.node.podman.engine import CLIENT_FAILED, Engine
 from onejob.node.supervisor.pressure import PROCESSES
+from tests.node.probes_support import a_free_port
 from tests.node.support import Document, a_pod, a_process_node, shell, the_container
 
 #: Answers 200 below /ok and 503 elsewhere, on the port it is given.
@@ -26,13 +26,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-
-
-def a_free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def a_web_server(port: int, **container: Any) -> Document:

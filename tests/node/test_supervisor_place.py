@@ -24,7 +24,7 @@ from tests.node.support import (
     shell,
     the_container,
 )
-from tests.node.test_survival import COUNTED, a_doomed_server, starts, wait_for
+from tests.node.survival_support import COUNTED, a_doomed_server, starts, wait_for
 
 WAITS = COUNTED + "while [[ ! -e go ]]; do sleep 0.02; done; exit 5"
 

@@ -1,20 +1,14 @@
 """Nothing is lost and nothing runs twice, whoever is killed."""
 
 import asyncio
-import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from onejob.node.supervisor.journal import Journal, identity_of
 from tests.node.support import (
-    Document,
     a_node,
     a_process_node,
     alive,
@@ -25,39 +19,7 @@ from tests.node.support import (
     the_container,
     until_dead,
 )
-
-#: `$$` reaches the shell only if it is doubled, as everywhere in Kubernetes.
-COUNTED = "echo $$$$ >> starts; "
-
-
-@contextmanager
-def a_doomed_server(path: Path, pod: Document, *more: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.node.doomed_server", str(path), *more],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(json.dumps(pod) + "\n")
-        server.stdin.flush()
-        assert server.stdout.readline() == "ready\n"
-        try:
-            yield server
-        finally:
-            server.kill()
-
-
-def wait_for(path: Path) -> int:
-    """The pid that a container wrote."""
-    while not path.exists() or not path.read_text().endswith("\n"):
-        pass
-    return int(path.read_text().split()[-1])
-
-
-def starts(path: Path) -> int:
-    return len((path / "starts").read_text().splitlines())
+from tests.node.survival_support import COUNTED, a_doomed_server, starts, wait_for
 
 
 def test_a_workload_outlives_a_killed_server_and_is_adopted(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import sys
 
 from onejob.planning.cronjob.schedule import parse_schedule
 from tests.planning.cron_reference import FIRST_DAY, LAST_DAY, SCHEDULES, ZONES, times_by_looking
-from tests.planning.test_schedule import times_by_next
+from tests.planning.schedule_support import times_by_next
 
 
 def main() -> int:

@@ -1,12 +1,9 @@
 """CronJobs: what is due, what may start, what the status says. Times are 2026-01-01 unless said."""
 
-from datetime import UTC, datetime
-from typing import Any
-
 import msgspec
 import pytest
 
-from onejob.objects.cronjob import CronJob, ObjectReference, read_cronjob
+from onejob.objects.cronjob import CronJob, ObjectReference
 from onejob.objects.job import Job, read_job
 from onejob.planning.cronjob.documents import job_document, status_patch
 from onejob.planning.cronjob.planner import (
@@ -25,80 +22,7 @@ from onejob.planning.cronjob.planner import (
 )
 from onejob.planning.cronjob.slots import is_too_late
 from onejob.planning.job.plan import Event
-
-
-def at(text: str) -> datetime:
-    """A time of day, or a whole time."""
-    return datetime.fromisoformat(text if "T" in text else f"2026-01-01T{text}Z").astimezone(UTC)
-
-
-def stamp(text: str) -> str:
-    return at(text).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def a_cronjob(
-    schedule: str = "0 * * * *",
-    *,
-    created: str = "09:30",
-    last: str | None = None,
-    last_success: str | None = None,
-    active: tuple[str, ...] = (),
-    deleting: bool = False,
-    **spec: Any,
-) -> CronJob:
-    status: dict[str, Any] = {"active": [a_reference(name) for name in active]}
-    if last:
-        status["lastScheduleTime"] = stamp(last)
-    if last_success:
-        status["lastSuccessfulTime"] = stamp(last_success)
-    metadata: dict[str, Any] = {
-        "name": "tick",
-        "namespace": "default",
-        "uid": "cj",
-        "resourceVersion": "7",
-        "creationTimestamp": stamp(created),
-    }
-    if deleting:
-        metadata["deletionTimestamp"] = stamp("11:00")
-    template = {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}
-    document = {
-        "metadata": metadata,
-        "spec": {"schedule": schedule, "jobTemplate": template, **spec},
-        "status": status,
-    }
-    return read_cronjob(msgspec.json.encode(document))
-
-
-def a_reference(name: str) -> dict[str, str]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "namespace": "default",
-        "name": name,
-        "uid": f"uid-{name}",
-    }
-
-
-def a_job(
-    name: str,
-    condition: str = "",
-    *,
-    started: str | None = None,
-    completed: str | None = None,
-    owner: str | None = "cj",
-) -> Job:
-    status: dict[str, Any] = {}
-    if condition:
-        status["conditions"] = [{"type": condition, "status": "True"}]
-    if started:
-        status["startTime"] = stamp(started)
-    if completed:
-        status["completionTime"] = stamp(completed)
-    metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
-    if owner:
-        reference = {"kind": "CronJob", "name": "tick", "uid": owner, "controller": True}
-        metadata["ownerReferences"] = [reference]
-    return read_job(msgspec.json.encode({"metadata": metadata, "status": status}))
+from tests.planning.cronjob_support import a_cronjob, a_job, at, stamp
 
 
 def plan_at(

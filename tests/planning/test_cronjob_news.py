@@ -6,7 +6,7 @@ import pytest
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 from onejob.planning.cronjob.news import cronjob_is_news, job_is_news
-from tests.planning.test_cronjob import a_cronjob, a_job, at
+from tests.planning.cronjob_support import a_cronjob, a_job, at
 
 CRONJOB = a_cronjob(active=("one",))
 RUNNING = a_job("one")

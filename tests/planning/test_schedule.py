@@ -1,13 +1,12 @@
 """Cron schedules: what is accepted, what is refused with which words, and when they are due."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onejob.planning.cronjob.schedule import (
-    Schedule,
     ScheduleError,
     parse_schedule,
     valid_time_zone,
@@ -22,20 +21,11 @@ from tests.planning.cron_reference import (
     times_by_looking,
     transitions,
 )
+from tests.planning.schedule_support import times_by_next
 
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
-
-
-def times_by_next(schedule: Schedule, first: datetime, end: datetime) -> list[datetime]:
-    """The times in [first, end) found by asking for one after the other."""
-    times: list[datetime] = []
-    found = schedule.next(first - timedelta(seconds=1))
-    while found is not None and found < end:
-        times.append(found)
-        found = schedule.next(found)
-    return times
 
 
 @pytest.mark.parametrize("zone", ZONES)

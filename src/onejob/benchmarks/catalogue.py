@@ -40,6 +40,12 @@ class Scenario(msgspec.Struct, frozen=True):
     targets: Mapping[str, Goal] = {}
     beside: tuple[Beside, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
+    #: What runs the Pods: a simulated node ends them at once and starts no process.
+    node: Literal["simulated", "process", "none"] = "simulated"
+
+    @property
+    def title(self) -> str:
+        return f"{self.question} (simulated node)" if self.node == "simulated" else self.question
 
 
 def find(name: str) -> Scenario | None:
@@ -66,6 +72,12 @@ def _bare_loop(completions: int, parallelism: int) -> Beside:
     return Beside("limit: bare loop", Probe("limits:bare_pod_lives", size, quick))
 
 
+def _real_processes(parallelism: int) -> Beside:
+    size = {"completions": 2_000, "parallelism": parallelism}
+    quick = {"completions": 40, "parallelism": min(parallelism, 20)}
+    return Beside("onejob, real /bin/true", Probe("processes:one_job", size, quick))
+
+
 def _spawning(
     by: Literal["xargs", "gnu_parallel", "hyperqueue", "a_spawn_loop", "onejob"],
 ) -> Probe:
@@ -81,10 +93,10 @@ _CHEAP = {"CPU per pod, µs": _at_most(300)}
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "parallelism-10",
-        "How fast is one Job at parallelism 10, on a node that takes no time?",
+        "How fast is one Job at parallelism 10?",
         _one_job(10_000, 10),
         {"pods/s": _at_least(1_500), **_CHEAP},
-        (_bare_loop(10_000, 10),),
+        (_bare_loop(10_000, 10), _real_processes(10)),
         (Elsewhere("Kubernetes", {"pods/s": 9.9}),),
     ),
     Scenario(
@@ -92,7 +104,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "How fast is one Job at parallelism 100?",
         _one_job(20_000, 100),
         {"pods/s": _at_least(4_000), **_CHEAP},
-        (_bare_loop(20_000, 100),),
+        (_bare_loop(20_000, 100), _real_processes(100)),
         (Elsewhere("Kubernetes", {"pods/s": 99}),),
     ),
     Scenario(
@@ -214,6 +226,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "exit-to-complete",
         "How long after a real process has ended is its Job Complete?",
         Probe("latency:exit_to_complete", {"jobs": 300}, {"jobs": 3}),
+        node="process",
     ),
     Scenario(
         "processes",
@@ -226,6 +239,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             Beside("HyperQueue", _spawning("hyperqueue")),
             Beside("limit: spawn loop", _spawning("a_spawn_loop")),
         ),
+        node="process",
     ),
     Scenario(
         "cold-start",
@@ -238,6 +252,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             Elsewhere("kind, boot", {"seconds": 47}),
             Elsewhere("minikube, boot", {"seconds": 57}),
         ),
+        node="process",
     ),
     Scenario(
         "idle",
@@ -250,6 +265,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         {"RSS, MB": _at_most(60), "CPU, %": _at_most(0.5)},
         (Beside("limit: bare server", Probe("serving:idle_bare_server")),),
         (Elsewhere("Kubernetes", {"RSS, MB": 420}),),
+        node="process",
     ),
     Scenario(
         "api",
@@ -300,6 +316,7 @@ SCENARIOS: tuple[Scenario, ...] = (
                 Probe("store:by_a_bare_loop", {"writes_each": 1_000}, {"writes_each": 5}),
             ),
         ),
+        node="none",
     ),
     Scenario(
         "operations",

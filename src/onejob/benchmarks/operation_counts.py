@@ -7,6 +7,7 @@ from random import Random
 from onejob.benchmarks.counting import CountingCommitter, counting_codec, operations, since
 from onejob.benchmarks.plane import MeasuredPlane, a_job, completions
 from onejob.benchmarks.results import Measurement
+from onejob.benchmarks.used_nodes import record_node
 from onejob.node.options import NodeOptions
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import LoopCommitter
@@ -25,7 +26,7 @@ def per_pod(*, completions: int, parallelism: int, indexed: int = 0) -> Measurem
 async def _count(folder: Path, pods: int, parallelism: int, indexed: bool) -> dict[str, int]:
     committer = CountingCommitter(LoopCommitter(_COMMIT_SECONDS))
     plane = await ControlPlane.start(
-        Settings(folder, NodeOptions(runtime="simulated", name="node")),
+        Settings(folder, NodeOptions(runtime=record_node("simulated"), name="node")),
         World(clock=virtual_clock(), rng=Random(1), committer=committer),
     )
     committer.revision = lambda: plane.store.revision

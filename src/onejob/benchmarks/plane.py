@@ -14,6 +14,7 @@ import uvloop
 
 from onejob import own_process
 from onejob.benchmarks.counting import CountingCommitter, operations
+from onejob.benchmarks.used_nodes import record_node
 from onejob.client.base import Client, Create, Selection
 from onejob.clock import Clock, SystemClock
 from onejob.node.options import NodeOptions, RuntimeName
@@ -48,7 +49,7 @@ async def a_plane(
     pods_end_with_us: bool = False,
 ) -> AsyncIterator[MeasuredPlane]:
     """Started, and stopped at the end. Without a folder the state is thrown away."""
-    node = NodeOptions(runtime=runtime, pods_end_with_us=pods_end_with_us)
+    node = NodeOptions(runtime=record_node(runtime), pods_end_with_us=pods_end_with_us)
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
         committer = CountingCommitter(ThreadCommitter())
         plane = await ControlPlane.start(

@@ -1,4 +1,4 @@
-"""Real processes: thousands of `/bin/true`, by onejob and by those who do nothing else."""
+"""Real processes: thousands of `/bin/true`, by onejob and by programs that do nothing else."""
 
 import os
 import shutil
@@ -28,6 +28,12 @@ def by_onejob(*, processes: int, at_once: int) -> Measurement:
         ])  # fmt: skip
     figures = {"seconds": seconds, "processes/s": processes / seconds}
     return Measurement({**figures, "whole command, seconds": whole}, cost)
+
+
+def one_job(*, completions: int, parallelism: int) -> Measurement:
+    """The same question as `control_plane:one_job`, with Pods that are real processes."""
+    seconds, cost = run_like_a_server(_by_onejob(completions, parallelism))
+    return Measurement({"seconds": seconds, "pods/s": completions / seconds}, cost)
 
 
 async def _by_onejob(processes: int, at_once: int) -> tuple[float, Cost]:

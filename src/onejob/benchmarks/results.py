@@ -1,4 +1,4 @@
-"""What a measurement is, and how it stands to its target."""
+"""Measurements and their outcomes, compared with targets."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -32,6 +32,8 @@ class Measurement(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped: str = ""
     #: Cost against size, for the plot: (pods, CPU µs per pod).
     curve: tuple[tuple[int, float], ...] = ()
+    #: The runtimes of the nodes that were used, recorded by `used_nodes`.
+    nodes: tuple[str, ...] = ()
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class Goal(msgspec.Struct, frozen=True):
         return f"{sign} {number(self.value)}" + (f"× {self.times}" if self.times else "")
 
     def met_by(self, figure: float, peer: float | None = None) -> bool | None:
-        """None where it cannot be told: the peer was not measured."""
+        """None if it is unknown, because the peer was not measured."""
         bound = self.value
         if self.times:
             if peer is None:

@@ -1,12 +1,14 @@
-"""Runs scenarios one after the other, each with its peers, and tells how far it is."""
+"""Runs one scenario with its peers and reports the progress."""
 
 from collections.abc import Callable
+
+import msgspec
 
 from onejob.benchmarks.catalogue import Probe, Scenario
 from onejob.benchmarks.results import Measurement, Outcome, Peer
 from onejob.benchmarks.subprocesses import ProbeFailed, run_probe
 
-#: Told what is being measured and for how many seconds already.
+#: Called with what is being measured and for how many seconds already.
 Progress = Callable[[str, float], None]
 
 
@@ -32,7 +34,7 @@ def measure(scenario: Scenario, *, quick: bool, progress: Progress) -> Outcome:
         peers.append(Peer(beside.name, found))
     return Outcome(
         scenario=scenario.name,
-        question=scenario.question,
+        question=scenario.title,
         sizes=scenario.probe.quick if quick else scenario.probe.full,
         measured=measured,
         peers=tuple(peers),
@@ -53,4 +55,4 @@ def with_cost(measured: Measurement) -> Measurement:
         "peak RSS, MB": cost.peak_rss_mb,
         **{f"{name} per pod": cost.per_pod(name) for name in cost.counts},
     }
-    return Measurement(figures, cost, measured.skipped, measured.curve)
+    return msgspec.structs.replace(measured, figures=figures)

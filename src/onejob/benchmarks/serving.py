@@ -19,7 +19,9 @@ from onejob.benchmarks.plane import run_like_a_server
 from onejob.benchmarks.processes import onejob_command
 from onejob.benchmarks.results import Cost, Measurement
 from onejob.benchmarks.usage import cpu_seconds_of, descendants, peak_rss_mb, rss_mb
+from onejob.benchmarks.used_nodes import record_node
 from onejob.clock import SystemClock
+from onejob.node.options import RuntimeName
 
 _PODS = "/api/v1/namespaces/default/pods"
 _READY_SECONDS = 30.0
@@ -49,7 +51,7 @@ async def _by_onejob(
     alone: int, together: int, clients: int, watchers: int, lists: int
 ) -> Measurement:
     figures: dict[str, float] = {}
-    async with a_server("--runtime", "simulated") as server:
+    async with a_server("simulated") as server:
         connections = await _connect(server.address, clients)
         cpu = cpu_seconds_of(server.pid)
         one = connections[:1]
@@ -142,12 +144,12 @@ class Server:
 
 
 @asynccontextmanager
-async def a_server(*options: str) -> AsyncIterator[Server]:
+async def a_server(runtime: RuntimeName = "process") -> AsyncIterator[Server]:
     """`onejob serve` in a process and a folder of its own, ready to be asked."""
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
         command = [*onejob_command(), "serve", "--listen", "127.0.0.1:0", "--data-dir", folder]
         kubeconfig = Path(folder) / "kubeconfig"
-        async with _running([*command, *options], kubeconfig) as pid:
+        async with _running([*command, "--runtime", record_node(runtime)], kubeconfig) as pid:
             yield Server(pid, address_of(kubeconfig))
 
 

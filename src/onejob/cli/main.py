@@ -37,6 +37,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "onejob.cli.commands.controller",
         "Run Jobs of a Kubernetes cluster that ask for onejob",
     ),
+    "manifests": (
+        "onejob.cli.commands.manifests",
+        "Print what installs the controller in a cluster",
+    ),
     "mirror": ("onejob.cli.commands.mirror", "Name clusters that Jobs may run on"),
     "bench": ("onejob.cli.commands.bench", "Measure onejob next to its peers and limits"),
     "completion": ("onejob.cli.commands.completion", "Print a completion script for your shell"),

@@ -284,3 +284,20 @@ def parse_listen(text: str) -> tuple[str, int]:
     if not colon or not port.isdigit() or int(port) > 65535:
         raise CommandError(f"--listen {text}: expected HOST:PORT", "for instance 127.0.0.1:7443")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def require_manager_name(name: str) -> None:
+    """Whether Jobs may ask for it in managedBy, and nobody else answers to it."""
+    from onejob.planning.names import BUILT_IN_MANAGER
+
+    domain, slash, path = name.partition("/")
+    if not (domain and slash and path):
+        raise CommandError(
+            f"--manager-name {name!r} is not a name that managedBy may have",
+            "give a domain and a path, such as example.com/job-controller",
+        )
+    if name == BUILT_IN_MANAGER:
+        raise CommandError(
+            f"{name} is the cluster's own controller: both would run the same Jobs",
+            "choose another --manager-name",
+        )

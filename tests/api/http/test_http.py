@@ -11,30 +11,15 @@ from urllib.parse import quote
 import pytest
 import yaml
 
-from onejob.objects.meta import Key
 from onejob.wire.errors import BadRequest, Expired, InternalError, Timeout
 from onejob.wire.requests import NOWHERE, DeleteOptions, LogOptions, User, WatchEvent
 from tests.api.http.client_certificate import make_client_certificate
+from tests.api.http.http_support import JOBS, added, job
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import Wire, closed, read_chunk, read_head, request_bytes, with_server
 
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-
-
-def job(name: str, filler: int = 0) -> bytes:
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "resourceVersion": "5"},
-        "spec": {"filler": "x" * filler},
-    }
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def added(name: str) -> WatchEvent:
-    return WatchEvent("ADDED", Key("jobs.batch", "default", name), 5, job(name))
 
 
 # --- who is asking ------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 from onejob.api.http.serving import ApiServer, CannotListen
 from onejob.clock import SystemClock
 from onejob.wire.requests import WatchEvent
+from tests.api.http.http_support import JOBS, added
 from tests.api.http.scripted import ScriptedService
-from tests.api.http.test_http import JOBS, added
 from tests.api.http.wire import (
     Wire,
     closed,

@@ -10,9 +10,9 @@ import pytest
 
 from onejob.api.sessions.pod_streams import TerminalSize
 from onejob.api.sessions.spdy import SpdyReader, SpdyWriter, StreamData, StreamReset
+from tests.api.http.exec_sessions_support import EXEC, Programs, pod
+from tests.api.http.port_forwarding_support import FORWARD, PORT, Ports
 from tests.api.http.scripted import ScriptedService
-from tests.api.http.test_exec_sessions import EXEC, Programs, pod
-from tests.api.http.test_port_forwarding import FORWARD, PORT, Ports
 from tests.api.http.wire import (
     TOKEN,
     Wire,

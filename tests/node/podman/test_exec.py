@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from onejob.node.sessions.exec_session import ExecSession
+from tests.node.exec_support import everything
 from tests.node.podman.support import NEEDS_PODMAN, a_podman_node, script
 from tests.node.support import with_spec
-from tests.node.test_exec import everything
 
 pytestmark = NEEDS_PODMAN
 

@@ -1,24 +1,17 @@
 """An image that cannot be had keeps a Pod waiting, and says why; it never fails it."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
 
 from onejob.client.base import Delete
 from onejob.objects.meta import PODS, Key
+from tests.node.podman.images_support import ABSENT, waits_for
 from tests.node.podman.support import IMAGE, NEEDS_PODMAN, a_podman_node, in_image
-from tests.node.support import Document, the_container
+from tests.node.support import the_container
 
 pytestmark = NEEDS_PODMAN
-
-ABSENT = f"registry.invalid/absent:{os.getpid()}"
-
-
-def waits_for(pod: Document) -> str:
-    statuses = pod["status"].get("containerStatuses")
-    return str(statuses[0]["state"].get("waiting", {}).get("reason", "")) if statuses else ""
 
 
 @pytest.mark.parametrize(

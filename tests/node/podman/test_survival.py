@@ -14,6 +14,7 @@ from typing import Any
 from onejob.client.base import Delete
 from onejob.node.podman.records import ATTEMPT, CONTAINER, DATA_DIR, POD_UID
 from onejob.objects.meta import PODS, Key
+from tests.node.podman.images_support import ABSENT, waits_for
 from tests.node.podman.support import (
     ENGINE,
     IMAGE,
@@ -25,7 +26,6 @@ from tests.node.podman.support import (
     in_image,
     script,
 )
-from tests.node.podman.test_images import ABSENT, waits_for
 from tests.node.support import Document, an_api, condition, the_container, with_spec
 
 pytestmark = NEEDS_PODMAN

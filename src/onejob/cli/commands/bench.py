@@ -52,7 +52,7 @@ def command(
     if list_only:
         from onejob.cli.display.tables import render_table
 
-        rows = [[scenario.name, scenario.question] for scenario in scenarios]
+        rows = [[scenario.name, scenario.title] for scenario in scenarios]
         print("\n".join(render_table((), rows, terminal.width)))
         return EXIT_OK
     if plot is not None and not any(scenario.name == "scaling" for scenario in scenarios):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.options import parse_listen
+from onejob.cli.options import parse_listen, require_manager_name
 
 if TYPE_CHECKING:
     from onejob.client.kubeconfig import Connection
@@ -124,7 +124,7 @@ def command(
     )
     if timing.problem:
         raise CommandError(timing.problem, "see the --leader-elect options")
-    _require_manager_name(manager_name)
+    require_manager_name(manager_name)
     listen = parse_listen(metrics_listen) if metrics_listen else None
     try:
         connection = find_connection(SystemClock(), kubeconfig=kubeconfig, context=context)
@@ -150,22 +150,6 @@ def _require_http_client() -> None:
     if find_spec("aiohttp") is None:
         raise CommandError(
             "this needs an HTTP client that is not installed", "pip install 'onejob[cluster]'"
-        )
-
-
-def _require_manager_name(name: str) -> None:
-    from onejob.planning.names import BUILT_IN_MANAGER
-
-    domain, slash, path = name.partition("/")
-    if not (domain and slash and path):
-        raise CommandError(
-            f"--manager-name {name!r} is not a name that managedBy may have",
-            "give a domain and a path, such as example.com/job-controller",
-        )
-    if name == BUILT_IN_MANAGER:
-        raise CommandError(
-            f"{name} is the cluster's own controller: both would run the same Jobs",
-            "choose another --manager-name",
         )
 
 

@@ -1,0 +1,147 @@
+"""What installs `onejob controller` in a cluster, as documents; pure.
+
+The rules are those that the controller asks for when it starts, and no others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onejob.cluster.permissions import ELECTION_NEEDS, NEEDS, OWN_NEEDS, Need
+
+Document = dict[str, Any]
+
+_NAME: Final = "onejob-controller"
+_LABELS: Final = {"app.kubernetes.io/name": _NAME}
+_PORT: Final = 8080
+_RBAC: Final = "rbac.authorization.k8s.io"
+#: Nobody's, as images without a user of their own have it.
+_USER: Final = 65532
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    namespace: str
+    image: str
+    manager: str
+    #: Whose Jobs are run; empty means those of all namespaces.
+    watched: tuple[str, ...] = ()
+    replicas: int = 2
+
+
+def manifests(installation: Installation) -> Sequence[Document]:
+    """In the order in which they can be applied."""
+    namespace = installation.namespace
+    return (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(namespace)},
+        *_roles_for_jobs(installation),
+        *_role("Role", f"{_NAME}-own", (*OWN_NEEDS, *ELECTION_NEEDS), namespace, namespace),
+        _deployment(installation),
+    )
+
+
+def _roles_for_jobs(installation: Installation) -> Sequence[Document]:
+    if not installation.watched:
+        return _role("ClusterRole", _NAME, NEEDS, "", installation.namespace)
+    return [
+        document
+        for namespace in installation.watched
+        for document in _role("Role", _NAME, NEEDS, namespace, installation.namespace)
+    ]
+
+
+def _role(
+    kind: str, name: str, needs: Sequence[Need], namespace: str, own_namespace: str
+) -> Sequence[Document]:
+    """A role, and its binding to the controller's account."""
+    metadata = _metadata(namespace, name)
+    rules = [
+        {"apiGroups": [need.group], "resources": [need.path], "verbs": list(need.verbs)}
+        for need in needs
+    ]
+    account = {"kind": "ServiceAccount", "name": _NAME, "namespace": own_namespace}
+    return (
+        {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+            "subjects": [account],
+        },
+    )
+
+
+def _deployment(installation: Installation) -> Document:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(installation.namespace),
+        "spec": {
+            "replicas": installation.replicas,
+            "selector": {"matchLabels": _LABELS},
+            "template": {"metadata": {"labels": _LABELS}, "spec": _pod(installation)},
+        },
+    }
+
+
+def _pod(installation: Installation) -> Document:
+    same_node = {
+        "weight": 100,
+        "podAffinityTerm": {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": _LABELS},
+        },
+    }
+    return {
+        "serviceAccountName": _NAME,
+        "terminationGracePeriodSeconds": 45,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {
+            "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [same_node]}
+        },
+        "containers": [_container(installation)],
+    }
+
+
+def _container(installation: Installation) -> Document:
+    arguments = [
+        "controller",
+        f"--manager-name={installation.manager}",
+        "--leader-elect",
+        f"--metrics-listen=0.0.0.0:{_PORT}",
+        *(f"--namespace={namespace}" for namespace in installation.watched),
+    ]
+    return {
+        "name": "controller",
+        "image": installation.image,
+        "args": arguments,
+        "ports": [{"name": "metrics", "containerPort": _PORT}],
+        "livenessProbe": _probe("/healthz", 10, 3),
+        "readinessProbe": _probe("/readyz", 5, 1),
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _probe(path: str, period: int, failures: int) -> Document:
+    return {
+        "httpGet": {"path": path, "port": "metrics"},
+        "periodSeconds": period,
+        "failureThreshold": failures,
+    }
+
+
+def _metadata(namespace: str, name: str = _NAME) -> Document:
+    place = {"namespace": namespace} if namespace else {}
+    return {"name": name, **place, "labels": dict(_LABELS)}

@@ -1,0 +1,55 @@
+"""Ports that answer in a known way."""
+
+import asyncio
+
+from onejob.api.sessions.port_forwarding import Connection
+from onejob.wire.errors import BadRequest
+from tests.api.http.wire import closed
+
+FORWARD = "/api/v1/namespaces/default/pods/p/portforward"
+
+#: The Pod's port, whatever port of this machine that is.
+PORT = 8080
+
+
+class Ports:
+    """A Pod that listens on one port. What it is told it says again, in capitals, and it hangs up
+    after what the client has said last."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.ended = asyncio.Event()
+        self._listener: asyncio.Server | None = None
+        self._serving: list[asyncio.Task[None]] = []
+
+    async def connect(self, namespace: str, name: str, port: int) -> Connection:
+        assert (namespace, name) == ("default", "p")
+        if port != PORT:
+            raise BadRequest(f"no process listens on port {port}")
+        assert self._listener is not None
+        address = self._listener.sockets[0].getsockname()
+        return await asyncio.open_connection(*address)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.append(task)
+        try:
+            while data := await reader.read(100_000):
+                writer.write(data.upper())
+                await writer.drain()
+                if data.endswith(b"bye"):
+                    break
+        finally:
+            self.ended.set()
+            writer.close()
+            await closed(writer)
+
+    async def start(self) -> None:
+        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    async def close(self) -> None:
+        assert self._listener is not None
+        self._listener.close()
+        await asyncio.gather(*self._serving)

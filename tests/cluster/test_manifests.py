@@ -1,0 +1,135 @@
+"""What installs the controller: valid documents that grant what it asks for, and no more."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from onejob.cluster.manifests import Installation, manifests
+from onejob.cluster.permissions import questions
+from tests.cli.command_line import ROOT, QuickCommandLine
+
+EVERYWHERE = Installation("onejob-system", "example.com/onejob:1", "onejob.dev/job-controller")
+SOMEWHERE = Installation("ours", "example.com/onejob:1", "example.com/jobs", ("a", "b"), 3)
+
+
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE])
+def test_they_are_valid(installation: Installation) -> None:
+    for document in manifests(installation):
+        kubernetes_validate.validate(document, "1.32", strict=True)
+
+
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE])
+def test_they_grant_exactly_what_is_asked_for(installation: Installation) -> None:
+    documents = manifests(installation)
+    granted = set()
+    for role in documents:
+        if role["kind"] in ("Role", "ClusterRole"):
+            for rule in role["rules"]:
+                (group,), (resource,) = rule["apiGroups"], rule["resources"]
+                namespace = role["metadata"].get("namespace", "")
+                granted |= {(verb, group, resource, namespace) for verb in rule["verbs"]}
+    asked = {
+        (question.verb, question.need.group, question.need.path, question.namespace)
+        for question in questions(installation.watched, installation.namespace, leader_elect=True)
+    }
+    assert granted == asked
+    assert "*" not in str(granted)
+
+
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE])
+def test_each_role_is_bound_to_the_account(installation: Installation) -> None:
+    documents = manifests(installation)
+    roles = [d["metadata"] for d in documents if d["kind"] in ("Role", "ClusterRole")]
+    bindings = [d for d in documents if d["kind"].endswith("Binding")]
+    assert [binding["metadata"] for binding in bindings] == roles
+    (account,) = [d["metadata"] for d in documents if d["kind"] == "ServiceAccount"]
+    for binding in bindings:
+        assert binding["subjects"] == [
+            {
+                "kind": "ServiceAccount",
+                "name": account["name"],
+                "namespace": account["namespace"],
+            }
+        ]
+
+
+def deployment(installation: Installation) -> dict[str, Any]:
+    (found,) = [d for d in manifests(installation) if d["kind"] == "Deployment"]
+    return found
+
+
+def test_the_deployment_is_careful() -> None:
+    spec = deployment(EVERYWHERE)["spec"]
+    assert spec["replicas"] == 2
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_the_arguments_are_those_of_the_command(tmp_path: Path) -> None:
+    arguments = deployment(SOMEWHERE)["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments[0] == "controller"
+    assert "--leader-elect" in arguments
+    assert {"--namespace=a", "--namespace=b"} <= set(arguments)
+    # All options are understood: what is complained about is that there is no cluster here.
+    result = QuickCommandLine(tmp_path).run(*arguments)
+    assert result.returncode == 2
+    assert "no kubeconfig is named" in result.stderr
+
+
+def test_the_command_prints_them_as_yaml(tmp_path: Path) -> None:
+    result = QuickCommandLine(tmp_path).run(
+        "manifests", "--image", "example.com/onejob:1", "--namespace", "ours",
+        "--manager-name", "example.com/jobs", "--watch", "a", "--watch", "b", "--replicas", "3",
+    )  # fmt: skip
+    assert result.returncode == 0
+    assert list(yaml.safe_load_all(result.stdout)) == list(manifests(SOMEWHERE))
+    assert not re.search(r"[&*]id\d", result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--image"),
+        (("--image", ""), "cannot be the name of an image"),
+        (("--image", "x", "--namespace", "A"), "'A' cannot be the name of a namespace"),
+        (("--image", "x", "--watch", "a/b"), "'a/b' cannot be the name of a namespace"),
+        (("--image", "x", "--manager-name", "x"), "give a domain and a path"),
+    ],
+)
+def test_bad_options_are_said_in_one_line(
+    tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    result = QuickCommandLine(tmp_path).run("manifests", *words)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_image_is_built_from_files_that_are_there() -> None:
+    """Nothing here builds images; what can be compared is what it copies and how it is run."""
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = [
+        word
+        for line in lines
+        if line.startswith("COPY") and "--from" not in line
+        for word in line.split()[1:-1]
+    ]
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for name in copied:
+        assert (ROOT / name).exists()
+        assert f"!{name}" in ignored
+    user = deployment(EVERYWHERE)["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+    assert f"USER {user}:{user}" in lines

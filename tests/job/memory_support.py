@@ -1,0 +1,24 @@
+"""A Job controller beside a garbage collector."""
+
+import asyncio
+
+from onejob.client.base import Client
+from onejob.client.events import EventRecorder
+from onejob.controllers.context import ControllerContext
+from onejob.controllers.garbage import GarbageCollector
+from onejob.informers.shared import SharedInformers
+from tests.scripted_cluster import Cluster, RunningController
+
+
+async def start_with_collector(cluster: Cluster, client: Client | None = None) -> RunningController:
+    """The Job controller, and somebody who deletes what the deleted leave behind."""
+    running = await cluster.start_job_controller(client)
+    informers = SharedInformers(cluster.client)
+    recorder = EventRecorder(cluster.client, "garbage-collector-controller", cluster.clock)
+    collector = GarbageCollector(
+        ControllerContext(cluster.client, informers, recorder, cluster.clock, cluster.metrics),
+        cluster.service.kinds,
+    )
+    await informers.start()
+    cluster.tasks.append(asyncio.create_task(collector.run()))
+    return running

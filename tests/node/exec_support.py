@@ -1,0 +1,11 @@
+"""Reading what an exec session prints."""
+
+from onejob.node.process.descriptors import Source
+
+
+async def everything(output: Source | None) -> bytes:
+    assert output is not None
+    text = b""
+    while piece := await output.read():
+        text += piece
+    return text

@@ -1,0 +1,17 @@
+"""The times of a schedule, one after the other."""
+
+from datetime import datetime, timedelta
+
+from onejob.planning.cronjob.schedule import (
+    Schedule,
+)
+
+
+def times_by_next(schedule: Schedule, first: datetime, end: datetime) -> list[datetime]:
+    """The times in [first, end) found by asking for one after the other."""
+    times: list[datetime] = []
+    found = schedule.next(first - timedelta(seconds=1))
+    while found is not None and found < end:
+        times.append(found)
+        found = schedule.next(found)
+    return times

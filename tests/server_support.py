@@ -1,0 +1,23 @@
+"""A control plane in this process."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+from onejob.node.options import NodeOptions
+from onejob.server import ControlPlane, Settings, World
+from onejob.store.writer import LoopCommitter
+from onejob.virtual_time import virtual_clock
+
+
+@asynccontextmanager
+async def a_plane(folder: Path) -> AsyncIterator[ControlPlane]:
+    plane = await ControlPlane.start(
+        Settings(folder, NodeOptions(runtime="simulated")),
+        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter()),
+    )
+    try:
+        yield plane
+    finally:
+        await plane.stop()
