@@ -23,7 +23,7 @@ from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, Key
 from onejob.planning.cronjob.documents import job_document
-from onejob.planning.cronjob.planner import by_start_time, plan_start, reschedule, take_stock
+from onejob.planning.cronjob.planner import by_start_time, plan_start, reschedule, update_status
 from onejob.planning.cronjob.schedule import parse_schedule
 from onejob.planning.cronjob.slots import due_slot, look_again_seconds, most_recent_slot
 from onejob.planning.job.plan import Event
@@ -130,11 +130,11 @@ def _run_next_schedule_time(case: Case) -> Verdict:
     spec = msgspec.structs.replace(cronjob.spec, schedule=case["schedule"])
     cronjob = msgspec.structs.replace(cronjob, spec=spec)
     recent = due_slot(cronjob, cronjob.status, _now(case), parse_schedule(case["schedule"]))
-    plan = plan_start(take_stock(cronjob, None, ()), frozenset(), _now(case))
-    told = [event for event in plan.events if event.reason == "TooManyMissedTimes"]
+    plan = plan_start(update_status(cronjob, None, ()), frozenset(), _now(case))
+    obstacle_events = [event for event in plan.events if event.reason == "TooManyMissedTimes"]
     actual = {
         "error": recent.error,
-        "events": _events(told),
+        "events": _events(obstacle_events),
         "scheduledTime": _stamp(recent.slot),
     }
     return _compare_all(case, actual)

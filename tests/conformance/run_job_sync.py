@@ -34,7 +34,7 @@ from onejob.planning.job.plan import (
 )
 from onejob.planning.job.planner import account, plan_job, settle
 from onejob.planning.job.pod_facts import is_tracked
-from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_document
 from onejob.planning.job.tracking import account_for_held
@@ -323,7 +323,7 @@ def _creation_differences(case: Case, world: World) -> Iterator[str]:
     if not attempts:
         return
     job = read_job(msgspec.json.encode(case["job"]))
-    stamp = PodStamp(job, world.settings)
+    stamp = PodFactory(job, world.settings)
     documents = [
         msgspec.json.decode(stamp.document(seed))
         for seed in sorted(attempts, key=lambda seed: seed.index or 0)

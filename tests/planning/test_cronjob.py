@@ -18,7 +18,7 @@ from onejob.planning.cronjob.planner import (
     plan_start,
     reschedule,
     settle,
-    take_stock,
+    update_status,
 )
 from onejob.planning.cronjob.slots import is_too_late
 from onejob.planning.job.plan import Event
@@ -28,7 +28,7 @@ from tests.planning.cronjob_support import a_cronjob, a_job, at, stamp
 def plan_at(
     now: str, cronjob: CronJob, *jobs: Job, missing: frozenset[str] = frozenset()
 ) -> StartPlan:
-    return plan_start(take_stock(cronjob, None, jobs), missing, at(now))
+    return plan_start(update_status(cronjob, None, jobs), missing, at(now))
 
 
 def reasons(events: tuple[Event, ...]) -> list[str]:
@@ -194,13 +194,15 @@ def test_a_job_that_exists_already_is_recorded_only_if_it_is_ours(job: Job, reco
 
 def test_a_refused_creation_is_told_unless_the_namespace_is_going_away() -> None:
     plan = plan_at("10:00", a_cronjob())
-    told = settle(plan, (), NotCreated("quota"))
-    assert told.events == (Event("Warning", "FailedCreate", "Error creating job: quota"),)
+    obstacle_events = settle(plan, (), NotCreated("quota"))
+    assert obstacle_events.events == (
+        Event("Warning", "FailedCreate", "Error creating job: quota"),
+    )
     silent = settle(plan, (), NotCreated("terminating", silent=True))
     assert silent.events == ()
-    assert told.error == "quota"
+    assert obstacle_events.error == "quota"
     assert silent.error == "terminating"
-    assert told.status is None
+    assert obstacle_events.status is None
 
 
 def test_completion_counts_only_with_the_complete_condition() -> None:
@@ -210,28 +212,28 @@ def test_completion_counts_only_with_the_complete_condition() -> None:
         a_job("done", "Complete", completed="10:20"),
         a_job("earlier", "Complete", completed="10:10"),
     )
-    stock = take_stock(a_cronjob(active=("unfinished",)), None, jobs)
-    assert stock.status.last_successful_time == at("10:20")
-    assert stock.changed
+    current = update_status(a_cronjob(active=("unfinished",)), None, jobs)
+    assert current.status.last_successful_time == at("10:20")
+    assert current.changed
 
 
 def test_an_older_success_does_not_set_the_time_back() -> None:
     cronjob = a_cronjob(last_success="10:30")
-    stock = take_stock(cronjob, None, (a_job("done", "Complete", completed="10:20"),))
-    assert not stock.changed
-    assert stock.status == cronjob.status
+    current = update_status(cronjob, None, (a_job("done", "Complete", completed="10:20"),))
+    assert not current.changed
+    assert current.status == cronjob.status
 
 
 def test_finished_jobs_leave_the_active_list() -> None:
     cronjob = a_cronjob(active=("a", "b", "c"))
     jobs = (a_job("a", "Complete", completed="10:00"), a_job("b", "Failed"), a_job("c"))
-    stock = take_stock(cronjob, None, jobs)
-    assert [event.message for event in stock.events] == [
+    current = update_status(cronjob, None, jobs)
+    assert [event.message for event in current.events] == [
         "Saw completed job: a, condition: Complete",
         "Saw completed job: b, condition: Failed",
     ]
-    assert [reference.name for reference in stock.status.active] == ["c"]
-    assert stock.unseen == ()
+    assert [reference.name for reference in current.status.active] == ["c"]
+    assert current.unseen == ()
 
 
 def test_a_running_job_that_is_not_listed_is_unexpected_unless_a_newer_cronjob_lists_it() -> None:
@@ -239,20 +241,20 @@ def test_a_running_job_that_is_not_listed_is_unexpected_unless_a_newer_cronjob_l
     jobs = (a_job("a"),)
     assert needs_reread(cached, jobs)
     assert not needs_reread(live, jobs)
-    unexpected = take_stock(cached, cached, jobs)
+    unexpected = update_status(cached, cached, jobs)
     assert reasons(unexpected.events) == ["UnexpectedJob"]
     assert unexpected.status.active == ()
     assert not unexpected.changed
-    informed = take_stock(cached, live, jobs)
+    informed = update_status(cached, live, jobs)
     assert informed.events == ()
     assert informed.cronjob is live
 
 
 def test_active_jobs_that_the_cache_lacks_are_looked_up_and_dropped_if_missing() -> None:
-    stock = take_stock(a_cronjob(active=("a", "b")), None, ())
-    assert [reference.name for reference in stock.unseen] == ["a", "b"]
-    plan = plan_start(stock, frozenset({"uid-b"}), at("09:40"))
-    assert [event.message for event in plan.stock.events] == ["Active job went missing: b"]
+    current = update_status(a_cronjob(active=("a", "b")), None, ())
+    assert [reference.name for reference in current.unseen] == ["a", "b"]
+    plan = plan_start(current, frozenset({"uid-b"}), at("09:40"))
+    assert [event.message for event in plan.current.events] == ["Active job went missing: b"]
     end = settle(plan)
     assert end.status is not None
     assert [reference.name for reference in end.status.active] == ["a"]
@@ -308,16 +310,16 @@ def test_a_job_that_is_being_deleted_is_not_deleted_again_but_still_counts() -> 
 def test_a_success_deleted_in_the_same_sync_still_counts() -> None:
     cronjob = a_cronjob(active=("a",), successfulJobsHistoryLimit=0)
     jobs = (a_job("a", "Complete", completed="10:00"),)
-    stock = take_stock(cronjob, None, jobs, (Deleted("a", "uid-a"),))
-    assert stock.status.last_successful_time == at("10:00")
-    assert stock.status.active == ()
-    assert reasons(stock.events) == ["SuccessfulDelete"]
+    current = update_status(cronjob, None, jobs, (Deleted("a", "uid-a"),))
+    assert current.status.last_successful_time == at("10:00")
+    assert current.status.active == ()
+    assert reasons(current.events) == ["SuccessfulDelete"]
 
 
 def test_a_failed_history_deletion_is_told_and_changes_nothing() -> None:
-    stock = take_stock(a_cronjob(), None, (), (Deleted("a", "uid-a", "no"),))
-    assert stock.events == (Event("Warning", "FailedDelete", "Deleted job: no"),)
-    assert not stock.changed
+    current = update_status(a_cronjob(), None, (), (Deleted("a", "uid-a", "no"),))
+    assert current.events == (Event("Warning", "FailedDelete", "Deleted job: no"),)
+    assert not current.changed
 
 
 def test_the_job_of_a_slot() -> None:
@@ -356,8 +358,8 @@ def test_the_job_of_a_slot() -> None:
 
 def test_the_status_patch_names_its_revision_and_clears_what_is_empty() -> None:
     cronjob = a_cronjob(active=("a",), last="09:00")
-    stock = take_stock(cronjob, None, (a_job("a", "Failed"),))
-    assert msgspec.json.decode(status_patch(cronjob, stock.status)) == {
+    current = update_status(cronjob, None, (a_job("a", "Failed"),))
+    assert msgspec.json.decode(status_patch(cronjob, current.status)) == {
         "metadata": {"resourceVersion": "7"},
         "status": {
             "active": None,
@@ -377,8 +379,8 @@ def test_the_status_patch_names_its_revision_and_clears_what_is_empty() -> None:
     ],
 )
 def test_an_edited_schedule_waits_for_its_next_slot(
-    new: CronJob, seconds: float | None, told: str | None
+    new: CronJob, seconds: float | None, obstacle_events: str | None
 ) -> None:
     delay, event = reschedule(a_cronjob(), new, at("09:59"))
     assert delay == (pytest.approx(seconds) if seconds is not None else None)
-    assert (event.reason if event else None) == told
+    assert (event.reason if event else None) == obstacle_events

@@ -12,7 +12,7 @@ from onejob.planning.job.indexes import IndexFormatError, IndexSet, parse_indexe
 from onejob.planning.job.per_index import failure_count
 from onejob.planning.job.plan import Observed, PodOutcomes, PodSeed, RemovalOutcomes
 from onejob.planning.job.planner import account, settle
-from onejob.planning.job.pod_template import PodStamp, generate_name_with_index
+from onejob.planning.job.pod_template import PodFactory, generate_name_with_index
 from onejob.planning.job.routing import may_release_finalizer, route_pod_change
 from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_document
@@ -620,7 +620,7 @@ def test_edge_64_a_users_index_variable_is_kept_and_long_names_are_cut() -> None
     mine = {"name": "JOB_COMPLETION_INDEX", "value": "mine"}
     template = {"spec": {"containers": [{"name": "a", "env": [mine]}, {"name": "b"}]}}
     job = an_indexed_job(completions=3, template=template)
-    document = msgspec.json.decode(PodStamp(job, Settings()).document(PodSeed(2)))
+    document = msgspec.json.decode(PodFactory(job, Settings()).document(PodSeed(2)))
     first, second = document["spec"]["containers"]
     assert first["env"] == [mine]
     (added,) = second["env"]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from onejob.planning.job.plan import PodSeed
-from onejob.planning.job.pod_template import PodStamp, generate_name, generate_name_with_index
+from onejob.planning.job.pod_template import PodFactory, generate_name, generate_name_with_index
 from onejob.planning.job.settings import Settings
 from onejob.planning.names import (
     FAILURE_COUNT_ANNOTATION,
@@ -38,7 +38,7 @@ PLAIN = PodSeed()
 def made(seed: PodSeed = PLAIN, *, tracked: bool = True, **fields: Any) -> dict[str, Any]:
     job = a_job(**fields)
     document: dict[str, Any] = msgspec.json.decode(
-        PodStamp(job, Settings(), tracked=tracked).document(seed)
+        PodFactory(job, Settings(), tracked=tracked).document(seed)
     )
     return document
 
@@ -97,7 +97,7 @@ def test_failure_counts_are_carried_on(seed: PodSeed, counts: dict[str, str]) ->
 
 
 def test_specs_of_an_indexed_jobs_pods_differ_only_in_the_leading_hostname() -> None:
-    stamp = PodStamp(an_indexed_job(completions=9, template=TEMPLATE), Settings())
+    stamp = PodFactory(an_indexed_job(completions=9, template=TEMPLATE), Settings())
     specs = {stamp.document(PodSeed(index)).partition(b',"spec":{')[2] for index in range(3)}
     tails = {spec.partition(b",")[2] for spec in specs}
     heads = {spec.partition(b",")[0] for spec in specs}
@@ -106,7 +106,7 @@ def test_specs_of_an_indexed_jobs_pods_differ_only_in_the_leading_hostname() -> 
 
 
 def test_a_hostname_of_the_template_leads_too() -> None:
-    document = PodStamp(a_job(template=TEMPLATE), Settings()).document(PodSeed())
+    document = PodFactory(a_job(template=TEMPLATE), Settings()).document(PodSeed())
     assert b'"spec":{"hostname":"mine",' in document
 
 
@@ -118,13 +118,13 @@ def test_a_tracking_finalizer_is_not_added_twice(name: str) -> None:
 
 def test_the_finalizer_can_have_the_proposed_name_or_be_left_out() -> None:
     settings = Settings(tracking_finalizer=TRACKING_AS_PROPOSED)
-    document = msgspec.json.decode(PodStamp(a_job(), settings).document(PodSeed()))
+    document = msgspec.json.decode(PodFactory(a_job(), settings).document(PodSeed()))
     assert document["metadata"]["finalizers"] == [TRACKING_AS_PROPOSED]
     assert made(tracked=False)["metadata"].get("finalizers", []) == []
 
 
 def test_stamping_parses_the_template_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    stamp = PodStamp(an_indexed_job(completions=1000, template=TEMPLATE), Settings())
+    stamp = PodFactory(an_indexed_job(completions=1000, template=TEMPLATE), Settings())
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("nothing is to be parsed or encoded per Pod")

@@ -29,7 +29,7 @@ from onejob.planning.job.plan import (
     StatusWrite,
 )
 from onejob.planning.job.planner import account, plan_job, settle
-from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_patch, with_status
 from onejob.planning.names import FAILURE_COUNT_ANNOTATION, INDEX_ANNOTATION, TRACKING
@@ -308,7 +308,7 @@ class Driver:
 
     def _change_pods(self, plan: Plan) -> PodOutcomes:
         deleted = {deletion.uid for deletion in plan.deletions if self._delete(deletion)}
-        stamps = PodStamp(plan.job, self.settings)
+        stamps = PodFactory(plan.job, self.settings)
         created = failures = 0
         for seed in plan.creations:
             document = stamps.document(seed)

@@ -1,4 +1,4 @@
-"""The seam: one interface, two implementations (in this process, over HTTPS).
+"""The client interface, with two implementations: in this process and over HTTPS.
 
 Documents cross it as bytes. Everything that uses the API, controllers and node agent and
 command line alike, knows only this module, so it runs unchanged against a real cluster.

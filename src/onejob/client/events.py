@@ -1,4 +1,4 @@
-"""Events: what happened to an object, told to people. Best effort, and never too many.
+"""Records Events: best effort, and rate limited.
 
 Limits are upstream's recorder's: per source and object a burst of 25, then one per five
 minutes; an event like an earlier one raises that one's count; from the tenth on that are alike
@@ -147,7 +147,7 @@ class EventRecorder:
         same, message = self._identify(what, type_, reason, message, moment)
         written = self._written.get(same)
         if written is not None:
-            # What is not told now is in the count of what is told next.
+            # If this one is not written now, it is in the count of the next that is.
             written.count += 1
         if not self._allowed(what, moment):
             return
@@ -167,7 +167,7 @@ class EventRecorder:
             await self._wake.wait()
             await self.flush()
             if self._held_up:
-                # What hinders them may take a while to pass.
+                # A full disk may last for a while.
                 self._held_up = False
                 await asyncio.sleep(_RETRY_SECONDS)
 

@@ -13,25 +13,25 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
-from onejob.planning.cronjob.news import cronjob_is_news, job_is_news
 from onejob.planning.cronjob.planner import reschedule
+from onejob.planning.cronjob.relevance import cronjob_change_matters, job_change_matters
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
 
 #: How long to wait for the caches to show our own writes before giving the worker to others.
 _CATCH_UP_SECONDS = 5.0
-#: A slot whose name is taken by a stranger's Job waits for that Job, which tells us nothing.
+#: A slot whose Job name is taken by a Job that is not ours waits; no event of ours ends that wait.
 _BLOCKED_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
 class _CronJobState:
-    """What is remembered of a CronJob between syncs."""
+    """What is kept of a CronJob between syncs."""
 
     #: The newest revisions written for it and for its Jobs: do not plan on older caches.
     cronjob_revision: int = 0
     job_revision: int = 0
-    #: What was done for it last: news of that is none.
+    #: What the last sync did: the changes that it causes need no further sync.
     starting: str = ""
     written: CronJobStatus | None = None
     note: str = ""
@@ -75,7 +75,7 @@ class CronJobController:
         state = self._states.get(key)
         return state.note if state is not None else ""
 
-    # --- what wakes it --------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------
 
     def _cronjobs_changed(self, deltas: Sequence[Delta[CronJob]]) -> None:
         for delta in deltas:
@@ -84,11 +84,11 @@ class CronJobController:
             elif delta.old is None:
                 self._queue.add(delta.key)
             else:
-                self._edited(delta.key, delta.old, delta.new)
+                self._cronjob_updated(delta.key, delta.old, delta.new)
 
-    def _edited(self, key: Key, old: CronJob, new: CronJob) -> None:
+    def _cronjob_updated(self, key: Key, old: CronJob, new: CronJob) -> None:
         state = self._state_of(key)
-        if not cronjob_is_news(old, new, state.written):
+        if not cronjob_change_matters(old, new, state.written):
             return
         state.written = None
         seconds, event = reschedule(
@@ -113,7 +113,7 @@ class CronJobController:
         state = self._states.get(owner)
         cronjob = self._cronjobs.cache.get(owner)
         starting = state.starting if state is not None else ""
-        if job_is_news(delta.old, delta.new, cronjob=cronjob, starting=starting):
+        if job_change_matters(delta.old, delta.new, cronjob=cronjob, starting=starting):
             self._queue.add(owner)
 
     def clock_jumped(self) -> None:
@@ -152,7 +152,7 @@ class CronJobController:
         state.job_revision = max(state.job_revision, synced.job_revision)
         for event in synced.events:
             self._record_event(cronjob, event)
-        # Before it is written: the news of it may come before the answer.
+        # Before it is written: the watch may show it before the write is answered.
         state.written = synced.status or state.written
         written = await write_status(self._client, synced)
         state.cronjob_revision = max(state.cronjob_revision, written)
@@ -181,7 +181,7 @@ class CronJobController:
         ours = (job for job in found if job.metadata.namespace == namespace)
         return sorted(ours, key=lambda job: job.metadata.name)
 
-    # --- telling --------------------------------------------------------------------------
+    # --- Events and metrics ---------------------------------------------------------------
 
     def _record_event(self, cronjob: CronJob, event: Event) -> None:
         subject = about("batch/v1", "CronJob", cronjob.metadata)

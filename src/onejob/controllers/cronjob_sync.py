@@ -1,5 +1,5 @@
-"""Carries out one sync of one CronJob: asks the API what the planner wants to know, does what it
-decides. Needs a `Client` and nothing else."""
+"""One sync of one CronJob: reads from the API what the planner needs and executes what it decides.
+Uses a `Client` and nothing else."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from onejob.objects.meta import JOBS, Key
 from onejob.planning.cronjob.documents import status_patch
 from onejob.planning.cronjob.planner import (
     Created,
+    CurrentState,
     Deleted,
     Existed,
     NotCreated,
     NotReplaced,
     Outcome,
     StartPlan,
-    Stock,
     needs_reread,
     plan_history,
     plan_start,
     settle,
-    take_stock,
+    update_status,
 )
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
@@ -32,7 +32,7 @@ from onejob.wire.errors import AlreadyExists, ApiError, NotFound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synced:
-    """What a sync did, and what is left to do: write the status, tell the events, look again."""
+    """What a sync did, and what is left to do: write the status, record the events, requeue."""
 
     #: The CronJob the status is for: the cached one, or a newer one that was read.
     cronjob: CronJob
@@ -63,24 +63,24 @@ async def sync_cronjob(
     starting: Callable[[str], None] = lambda name: None,
     known: FutureTimes | None = None,
 ) -> Synced:
-    """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is told the
-    name of a Job before it is created; `known` is what the sync before noticed."""
+    """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is called with
+    the name of a Job before it is created; `known` is `future_times` of the sync before."""
     calls = _ApiCalls(client, starting)
     deleted = await calls.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
-    stock = take_stock(cronjob, None, (), deleted)
+    current = update_status(cronjob, None, (), deleted)
     try:
         live = await calls.read_cronjob(cronjob.key) if needs_reread(cronjob, jobs) else None
-        stock = take_stock(cronjob, live, jobs, deleted)
-        missing = await calls.find_missing(stock)
+        current = update_status(cronjob, live, jobs, deleted)
+        missing = await calls.find_missing(current)
     except ApiError as error:
-        return _incomplete(stock, calls, error, known or NO_FUTURE_TIMES)
-    plan = plan_start(stock, missing, now, local_zone=local_zone, known=known)
+        return _incomplete(current, calls, error, known or NO_FUTURE_TIMES)
+    plan = plan_start(current, missing, now, local_zone=local_zone, known=known)
     outcome, replaced = await calls.start(plan)
     settlement = settle(plan, replaced, outcome)
     return Synced(
-        cronjob=plan.stock.cronjob,
+        cronjob=plan.current.cronjob,
         status=settlement.status,
-        events=(*plan.stock.events, *plan.events, *settlement.events),
+        events=(*plan.current.events, *plan.events, *settlement.events),
         look_again_seconds=settlement.look_again_seconds,
         error=settlement.error,
         skew_seconds=settlement.skew_seconds,
@@ -92,7 +92,7 @@ async def sync_cronjob(
 
 
 async def write_status(client: Client, synced: Synced) -> int:
-    """Write what the sync found out, if it found out anything; the revision written, or 0."""
+    """Write the status if the sync changed it; returns the revision written, or 0."""
     if synced.status is None:
         return 0
     body = status_patch(synced.cronjob, synced.status)
@@ -100,12 +100,14 @@ async def write_status(client: Client, synced: Synced) -> int:
     return written.revision
 
 
-def _incomplete(stock: Stock, calls: "_ApiCalls", error: ApiError, known: FutureTimes) -> Synced:
-    """The API did not tell what the planner must know; what was found out before still counts."""
+def _incomplete(
+    current: CurrentState, calls: "_ApiCalls", error: ApiError, known: FutureTimes
+) -> Synced:
+    """The API failed before the planner had all it needs; what is known until then is kept."""
     return Synced(
-        cronjob=stock.cronjob,
-        status=stock.status if stock.changed else None,
-        events=stock.events,
+        cronjob=current.cronjob,
+        status=current.status if current.changed else None,
+        events=current.events,
         error=str(error),
         job_revision=calls.job_revision,
         future_times=known,
@@ -136,9 +138,9 @@ class _ApiCalls:
     async def read_cronjob(self, key: Key) -> CronJob:
         return read_cronjob(await self._client.get(key))
 
-    async def find_missing(self, stock: Stock) -> frozenset[str]:
+    async def find_missing(self, current: CurrentState) -> frozenset[str]:
         missing = set()
-        for reference in stock.unseen:
+        for reference in current.unseen:
             try:
                 document = await self._client.get(Key(JOBS, reference.namespace, reference.name))
             except NotFound:
@@ -171,7 +173,7 @@ class _ApiCalls:
 
     async def _create(self, plan: StartPlan) -> Outcome:
         assert plan.start is not None, "there is nothing to create"
-        namespace = plan.stock.cronjob.metadata.namespace
+        namespace = plan.current.cronjob.metadata.namespace
         self._starting(plan.start.name)
         try:
             written = await self._client.write(Create(JOBS, namespace, plan.start.document))

@@ -112,7 +112,7 @@ class GarbageCollector:
         try:
             await self._process(task)
         except Conflict:
-            # Somebody was faster, which is nobody's fault.
+            # Another client was faster: retried, but not counted as an error.
             raise
         except (ApiError, Retry):
             self._metrics.count("garbagecollector_controller_resources_sync_error_total")

@@ -38,7 +38,7 @@ from onejob.planning.job.plan import (
 )
 from onejob.planning.job.planner import account, plan_job, settle
 from onejob.planning.job.pod_facts import controlling_job_uid
-from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.pruning import keeps_accounted_pods
 from onejob.planning.job.settings import Settings
 from onejob.planning.job.status import status_patch, with_status
@@ -95,7 +95,7 @@ class JobController:
 
     @property
     def remembered_jobs(self) -> int:
-        """Of how many Jobs something is kept in mind; for tests and figures."""
+        """For how many Jobs a state is kept; for tests."""
         return len(self._states)
 
     def clock_jumped(self) -> None:
@@ -105,7 +105,7 @@ class JobController:
     # --- the sync -------------------------------------------------------------------------
 
     async def sync(self, key: Key) -> float | None:
-        """Bring one Job a step further. Returns the seconds until time alone may matter."""
+        """Sync one Job. Returns the seconds after which to sync again without a change."""
         job = self._jobs.cache.get(key)
         if job is None:
             return None
@@ -137,13 +137,13 @@ class JobController:
         return self._seconds_until_next(plan)
 
     async def _catch_up(self, job: Job, state: JobState) -> Job | None:
-        """The Job as it is once the caches show all that we know to be written."""
+        """Wait until the caches have all our writes; returns the Job as it is then."""
         if state.needs_relist:
             await self._relist_pods(job, state)
         await self._wait_for_cache(self._jobs, state.job_revision, "batch", "jobs")
         await self._wait_for_cache(self._pods, state.pod_revision, "", "pods")
         current = self._jobs.cache.get(job.key)
-        # What was remembered of a Job means nothing for a namesake that took its place.
+        # The state of a Job is not valid for a later Job of the same name.
         same = current is not None and current.metadata.uid == job.metadata.uid
         return current if same else None
 
@@ -160,8 +160,8 @@ class JobController:
             raise Retry(f"the cache of {resource} does not show our own writes yet") from late
 
     async def _relist_pods(self, job: Job, state: JobState) -> None:
-        """Ask the server itself what there is, and plan only once the cache shows as much:
-        otherwise a Pod could be created twice."""
+        """List the Job's Pods from the server, and plan only once the cache has them too: otherwise
+        a Pod could be created twice."""
         state.needs_relist = False
         try:
             listing = await self._client.list(Selection(PODS, job.metadata.namespace))
@@ -208,7 +208,7 @@ class JobController:
             await self._pods.flush_deferred()
 
     def _skip(self, job: Job, why: Note) -> None:
-        """There is nothing to do for a Job, now or until it changes."""
+        """There is nothing to do for a Job until it changes: drop its state."""
         match why.kind:
             case "managed-elsewhere":
                 log.info("%s %s", job.key, why.text)
@@ -238,7 +238,7 @@ class JobController:
         outcomes = await change_pods(
             client,
             plan,
-            self._pod_stamp(job, state),
+            self._pod_factory(job, state),
             state,
             lambda event: self._record_event(job, event),
         )
@@ -264,8 +264,7 @@ class JobController:
             raise Retry(settlement.error)
 
     async def _write(self, job: Job, write: StatusWrite, state: JobState, client: Ahead) -> Job:
-        """Store a status, then say what may be said once it is stored. Returns the Job as it
-        is now."""
+        """Write a status, then record its events and metrics. Returns the Job as it is now."""
         patch = Patch(job.key, status_patch(job, write.status), "merge", "status")
         try:
             written = await client.write(patch)
@@ -285,14 +284,14 @@ class JobController:
         state.job_revision = max(state.job_revision, written.revision)
         return with_status(job, job.status, str(written.revision))
 
-    def _pod_stamp(self, job: Job, state: JobState) -> PodStamp:
+    def _pod_factory(self, job: Job, state: JobState) -> PodFactory:
         tracked = tracks_with_finalizers(job, self._settings)
         made_for = (job.metadata.generation, tracked)
-        if state.pod_stamp is None or state.pod_stamp[0] != made_for:
+        if state.pod_factory is None or state.pod_factory[0] != made_for:
             marks = marks_of_pods(job, self._settings)
-            pod_stamp = PodStamp(job, self._settings, tracked=tracked, marks=marks)
-            state.pod_stamp = (made_for, pod_stamp)
-        return state.pod_stamp[1]
+            pod_factory = PodFactory(job, self._settings, tracked=tracked, marks=marks)
+            state.pod_factory = (made_for, pod_factory)
+        return state.pod_factory[1]
 
     def _seconds_until_next(self, plan: Plan) -> float | None:
         at = plan.look_again_at
@@ -300,7 +299,7 @@ class JobController:
             return None
         return max(0.0, (at - self._clock.now()).total_seconds())
 
-    # --- telling --------------------------------------------------------------------------
+    # --- Events and metrics ---------------------------------------------------------------
 
     def _record_event(self, job: Job, event: Event) -> None:
         subject = about("batch/v1", "Job", job.metadata)

@@ -19,7 +19,7 @@ from onejob.planning.job.plan import (
     PodSeed,
     RemovalOutcomes,
 )
-from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.reporting import (
     pod_create_failed,
     pod_created,
@@ -46,7 +46,7 @@ class _Tally:
 
 
 async def change_pods(
-    client: Ahead, plan: Plan, pod_stamp: PodStamp, state: JobState, record_event: RecordEvent
+    client: Ahead, plan: Plan, pod_factory: PodFactory, state: JobState, record_event: RecordEvent
 ) -> PodOutcomes:
     """Delete and create the Pods that the plan names."""
     namespace = plan.job.metadata.namespace
@@ -56,7 +56,7 @@ async def change_pods(
     if plan.deletions:
         await _delete(client, namespace, plan.deletions, state, record_event, tally)
     if plan.creations:
-        await _create(client, namespace, plan.creations, pod_stamp, state, record_event, tally)
+        await _create(client, namespace, plan.creations, pod_factory, state, record_event, tally)
     return tally.outcomes()
 
 
@@ -148,7 +148,7 @@ async def _create(
     client: Ahead,
     namespace: str,
     seeds: Sequence[PodSeed],
-    pod_stamp: PodStamp,
+    pod_factory: PodFactory,
     state: JobState,
     record_event: RecordEvent,
     tally: _Tally,
@@ -159,7 +159,7 @@ async def _create(
     while position < len(seeds):
         batch = seeds[position : position + size]
         results = await client.write_many(
-            [Create(PODS, namespace, pod_stamp.document(seed)) for seed in batch]
+            [Create(PODS, namespace, pod_factory.document(seed)) for seed in batch]
         )
         failures = [result for result in results if isinstance(result, ApiError)]
         for result in results:

@@ -13,7 +13,7 @@ from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffRecord, PastEnds
 from onejob.planning.job.counting import Census
 from onejob.planning.job.pod_facts import finish_time, is_tracked
-from onejob.planning.job.pod_template import PodStamp
+from onejob.planning.job.pod_template import PodFactory
 
 #: How soon a change calls for a sync of its Job.
 Urgency: TypeAlias = Literal["at once", "soon", "not at all"]
@@ -43,7 +43,7 @@ class JobState:
     create_batch_size: int = 1
     #: Makes the Job's Pods. Kept with what it was made for: the generation of the Job, and
     #: whether its Pods are tracked.
-    pod_stamp: tuple[tuple[int, bool], PodStamp] | None = None
+    pod_factory: tuple[tuple[int, bool], PodFactory] | None = None
 
     def writes_lost(self) -> None:
         """The last writes were rolled back: forget everything derived from them."""

@@ -87,7 +87,7 @@ class NamespaceController:
 
     def _namespaces_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
         for delta in deltas:
-            # Not for what we say about it ourselves.
+            # Not for our own status writes.
             if delta.new is not None and _stage(delta.old) != _stage(delta.new):
                 self._queue.add(delta.key.name)
 
@@ -125,7 +125,7 @@ class NamespaceController:
             if isinstance(result, ApiError) and not isinstance(
                 result, (AlreadyExists, Forbidden, NotFound)
             ):
-                raise Retry(f"{namespace} could not be furnished: {result}")
+                raise Retry(f"the contents of {namespace} could not be created: {result}")
         if isinstance(results[1], AlreadyExists):
             await self._repair_root_ca(Key(_CONFIG_MAPS, namespace, ROOT_CA))
 
@@ -186,7 +186,7 @@ class NamespaceController:
                         remains.add(resource, left.finalizers)
 
     async def _report_remains(self, document: bytes, remains: Remains) -> bool:
-        """Say what keeps the namespace, if anything does. False if that is known already."""
+        """Write conditions that say what keeps the namespace. False if they are there already."""
         if not remains and not has_other_finalizers(document):
             return False
         patch = deletion_conditions(document, remains, self._clock.now())

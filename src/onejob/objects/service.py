@@ -1,4 +1,4 @@
-"""Services as Pods hear of them: by name, address and ports."""
+"""The part of Services that Pods get as environment variables: name, address and ports."""
 
 import msgspec
 

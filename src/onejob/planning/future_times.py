@@ -1,8 +1,8 @@
-"""Moments that are on record as past, though the clock says that they are still to come.
+"""Recorded times that lie in the future, because the clock was set back.
 
-The clock was set back since, or it was another machine's. Waiting until it gets there again
-could take for ever, so such a moment counts as the one at which it was first noticed: whoever
-waits after it waits for as long as was meant, and not longer.
+Or another machine's clock wrote them. Waiting until the clock gets there again could take for ever,
+so such a time counts as the moment at which it was first noticed: a wait that starts from it lasts
+as long as was meant, and not longer.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What a namespace must have while it lives, and what is said of it while it is emptied."""
+"""What every namespace contains, and its conditions while it is being deleted."""
 
 from collections import Counter
 from collections.abc import Iterable

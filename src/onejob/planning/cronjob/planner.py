@@ -4,7 +4,7 @@ The answers of the API decide how a sync goes on, so it has stages, each a value
 
     plan_history     Jobs to delete because of the history limits
     needs_reread     whether the cached CronJob looks too old to judge its Jobs by
-    take_stock       status.active and lastSuccessfulTime brought up to date; which Jobs to look up
+    update_status    status.active and lastSuccessfulTime brought up to date; which Jobs to look up
     plan_start       the slot to start now, if any, and when to look again
     settle           the status to write, given how starting went
 """
@@ -34,7 +34,7 @@ from onejob.planning.job.plan import Event
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What came of deleting a Job; `error` None means that it is deleted."""
+    """The result of deleting a Job; `error` None means that it is deleted."""
 
     name: str
     uid: str
@@ -42,8 +42,8 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
-    """Where the CronJob stands before anything is started."""
+class CurrentState:
+    """The CronJob and its updated status before anything is started."""
 
     cronjob: CronJob
     status: CronJobStatus
@@ -65,9 +65,9 @@ class JobStart:
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    stock: Stock
+    current: CurrentState
     now: datetime
-    #: Told at once.
+    #: To be recorded at once.
     events: tuple[Event, ...] = ()
     schedule: Schedule | None = None
     start: JobStart | None = None
@@ -153,24 +153,24 @@ def needs_reread(cronjob: CronJob, jobs: Iterable[Job]) -> bool:
     return any(not job.finished and job.metadata.uid not in active for job in jobs)
 
 
-def take_stock(
+def update_status(
     cronjob: CronJob, live: CronJob | None, jobs: Sequence[Job], deleted: Sequence[Deleted] = ()
-) -> Stock:
+) -> CurrentState:
     """Bring the status up to date with the Jobs. `live` is the CronJob re-read, if it was."""
-    if live is not None and _knows_more(live, cronjob, jobs):
+    if live is not None and _is_newer(live, cronjob, jobs):
         cronjob = live
-    ledger = _Ledger(cronjob.status)
+    update = _StatusUpdate(cronjob.status)
     for deletion in deleted:
-        ledger.book_deletion(deletion)
+        update.record_deletion(deletion)
     for job in jobs:
-        ledger.book_job(job)
+        update.record_job(job)
     ours = {job.metadata.uid for job in jobs}
-    unseen = tuple(reference for reference in ledger.active if reference.uid not in ours)
-    return Stock(cronjob, ledger.status(), ledger.changed, tuple(ledger.events), unseen)
+    unseen = tuple(reference for reference in update.active if reference.uid not in ours)
+    return CurrentState(cronjob, update.status(), update.changed, tuple(update.events), unseen)
 
 
 def plan_start(
-    stock: Stock,
+    current: CurrentState,
     missing: AbstractSet[str],
     now: datetime,
     *,
@@ -183,52 +183,52 @@ def plan_start(
     Where the clock was set back, slots that come once more are run once more, but for the one
     that was run last: the schedule is one of the clock on the wall.
     """
-    stock = _without(stock, missing)
+    current = _without(current, missing)
     future_times = NO_FUTURE_TIMES
     if known is not None:
-        future_times = known.after((slots_from(stock.cronjob, stock.status),), now)
-    return replace(_plan_start(stock, now, local_zone, future_times), future_times=future_times)
+        future_times = known.after((slots_from(current.cronjob, current.status),), now)
+    return replace(_plan_start(current, now, local_zone, future_times), future_times=future_times)
 
 
 def _plan_start(
-    stock: Stock, now: datetime, local_zone: str, future_times: FutureTimes
+    current: CurrentState, now: datetime, local_zone: str, future_times: FutureTimes
 ) -> StartPlan:
-    cronjob, status = stock.cronjob, stock.status
+    cronjob, status = current.cronjob, current.status
     zone = cronjob.spec.time_zone
     if cronjob.metadata.deleting:
-        return StartPlan(stock, now, note="the CronJob is being deleted")
+        return StartPlan(current, now, note="the CronJob is being deleted")
     if zone is not None and (problem := time_zone_error(zone)):
         event = _warning("UnknownTimeZone", f"invalid timeZone: {_quoted(zone)}: {problem}")
-        return StartPlan(stock, now, (event,), note=event.message)
+        return StartPlan(current, now, (event,), note=event.message)
     if cronjob.spec.suspend:
-        return StartPlan(stock, now, note="the CronJob is suspended")
-    events = _complaints(cronjob)
+        return StartPlan(current, now, note="the CronJob is suspended")
+    events = _schedule_warnings(cronjob)
     try:
         schedule = parse_schedule(cronjob.spec.schedule, zone, local=local_zone)
     except ScheduleError as error:
         text = f"unparseable schedule: {_quoted(cronjob.spec.schedule)} : {error}"
         event = _warning("UnparseableSchedule", text)
-        return StartPlan(stock, now, (*events, event), note=event.message)
+        return StartPlan(current, now, (*events, event), note=event.message)
     recent = due_slot(cronjob, status, now, schedule, future_times)
     if recent.error is not None:
         text = f"invalid schedule: {cronjob.spec.schedule} : {recent.error}"
         event = _warning("InvalidSchedule", text)
-        return StartPlan(stock, now, (*events, event), note=event.message)
+        return StartPlan(current, now, (*events, event), note=event.message)
     if recent.slot is None:
         again = look_again_seconds(cronjob, status, now, schedule, future_times)
         return StartPlan(
-            stock, now, events, schedule, look_again_seconds=again, note="no slot is due"
+            current, now, events, schedule, look_again_seconds=again, note="no slot is due"
         )
     if recent.missed == "many":
         events = (*events, _TOO_MANY_MISSED)
     obstacle = _obstacle(cronjob, status, recent.slot, now)
     if obstacle is not None:
         again = look_again_seconds(cronjob, status, now, schedule, future_times)
-        told = (obstacle.event,) if obstacle.event else ()
+        obstacle_events = (obstacle.event,) if obstacle.event else ()
         return StartPlan(
-            stock,
+            current,
             now,
-            (*events, *told),
+            (*events, *obstacle_events),
             schedule,
             look_again_seconds=again,
             note=obstacle.note,
@@ -239,36 +239,36 @@ def _plan_start(
         job_document(cronjob, recent.slot),
         status.active if cronjob.spec.concurrency_policy == "Replace" else (),
     )
-    return StartPlan(stock, now, events, schedule, start)
+    return StartPlan(current, now, events, schedule, start)
 
 
 def settle(
     plan: StartPlan, replaced: Sequence[Deleted] = (), outcome: Outcome | None = None
 ) -> Settlement:
     """The end of the sync. `outcome` None: there was nothing to start."""
-    ledger = _Ledger(plan.stock.status, changed=plan.stock.changed)
+    update = _StatusUpdate(plan.current.status, changed=plan.current.changed)
     for deletion in replaced:
-        ledger.book_deletion(deletion)
+        update.record_deletion(deletion)
     match outcome:
         case None:
-            return ledger.settlement(look_again_seconds=plan.look_again_seconds)
+            return update.settlement(look_again_seconds=plan.look_again_seconds)
         case NotReplaced(error, lookup):
             if lookup:
-                ledger.events.append(_warning("FailedGet", f"Get job: {error}"))
-            return ledger.settlement(error=error)
+                update.events.append(_warning("FailedGet", f"Get job: {error}"))
+            return update.settlement(error=error)
         case NotCreated(error, silent):
             if not silent:
-                ledger.events.append(_warning("FailedCreate", f"Error creating job: {error}"))
-            return ledger.settlement(error=error)
+                update.events.append(_warning("FailedCreate", f"Error creating job: {error}"))
+            return update.settlement(error=error)
         case Existed(job):
             # A namesake of someone else's, or one that is known: nothing of ours to record.
-            if not _controls(plan.stock.cronjob, job) or job.metadata.uid in ledger.uids():
-                return ledger.settlement()
-            return _started(plan, ledger, job)
+            if not _controls(plan.current.cronjob, job) or job.metadata.uid in update.uids():
+                return update.settlement()
+            return _started(plan, update, job)
         case Created(job):
             name = job.metadata.name
-            ledger.events.append(Event("Normal", "SuccessfulCreate", f"Created job {name}"))
-            return replace(_started(plan, ledger, job), skew_seconds=_skew(plan, job))
+            update.events.append(Event("Normal", "SuccessfulCreate", f"Created job {name}"))
+            return replace(_started(plan, update, job), skew_seconds=_skew(plan, job))
 
 
 def reschedule(
@@ -321,14 +321,14 @@ def _obstacle(
     return None
 
 
-def _started(plan: StartPlan, ledger: "_Ledger", job: Job) -> Settlement:
+def _started(plan: StartPlan, update: "_StatusUpdate", job: Job) -> Settlement:
     assert plan.start is not None, "a Job was started without a plan to"
     assert plan.schedule is not None, "a Job was started without a schedule"
-    ledger.active.append(reference_to(job))
-    ledger.changed = True
-    status = _with(ledger.status(), last_schedule_time=plan.start.slot)
-    again = look_again_seconds(plan.stock.cronjob, status, plan.now, plan.schedule)
-    return Settlement(status, tuple(ledger.events), again)
+    update.active.append(reference_to(job))
+    update.changed = True
+    status = _with(update.status(), last_schedule_time=plan.start.slot)
+    again = look_again_seconds(plan.current.cronjob, status, plan.now, plan.schedule)
+    return Settlement(status, tuple(update.events), again)
 
 
 def _skew(plan: StartPlan, job: Job) -> float | None:
@@ -338,20 +338,20 @@ def _skew(plan: StartPlan, job: Job) -> float | None:
     return (created_at - plan.start.slot).total_seconds()
 
 
-def _without(stock: Stock, missing: AbstractSet[str]) -> Stock:
-    gone = [reference for reference in stock.unseen if reference.uid in missing]
+def _without(current: CurrentState, missing: AbstractSet[str]) -> CurrentState:
+    gone = [reference for reference in current.unseen if reference.uid in missing]
     if not gone:
-        return stock
-    kept = tuple(reference for reference in stock.status.active if reference not in gone)
+        return current
+    kept = tuple(reference for reference in current.status.active if reference not in gone)
     events = tuple(
         Event("Normal", "MissingJob", f"Active job went missing: {reference.name}")
         for reference in gone
     )
-    status = _with(stock.status, active=kept)
-    return replace(stock, status=status, changed=True, events=(*stock.events, *events))
+    status = _with(current.status, active=kept)
+    return replace(current, status=status, changed=True, events=(*current.events, *events))
 
 
-class _Ledger:
+class _StatusUpdate:
     """A CronJob's status while it is being brought up to date."""
 
     def __init__(self, status: CronJobStatus, *, changed: bool = False) -> None:
@@ -371,15 +371,15 @@ class _Ledger:
             last_successful_time=self.last_successful_time,
         )
 
-    def book_deletion(self, deletion: Deleted) -> None:
+    def record_deletion(self, deletion: Deleted) -> None:
         if deletion.error is not None:
             self.events.append(_warning("FailedDelete", f"Deleted job: {deletion.error}"))
             return
-        self._strike(deletion.uid)
+        self._remove_active(deletion.uid)
         self.changed = True
         self.events.append(Event("Normal", "SuccessfulDelete", f"Deleted job {deletion.name}"))
 
-    def book_job(self, job: Job) -> None:
+    def record_job(self, job: Job) -> None:
         name, listed = job.metadata.name, job.metadata.uid in self.uids()
         condition = job.finished_condition
         if condition is None:
@@ -388,20 +388,20 @@ class _Ledger:
                 self.events.append(_warning("UnexpectedJob", text))
             return
         if listed:
-            self._strike(job.metadata.uid)
+            self._remove_active(job.metadata.uid)
             self.changed = True
             text = f"Saw completed job: {name}, condition: {condition.type}"
             self.events.append(Event("Normal", "SawCompletedJob", text))
         if condition.type == "Complete":
-            self._book_success(job.status.completion_time)
+            self._record_success(job.status.completion_time)
 
-    def _book_success(self, completed_at: datetime | None) -> None:
+    def _record_success(self, completed_at: datetime | None) -> None:
         latest = self.last_successful_time
         if latest is None or (completed_at is not None and completed_at > latest):
             self.last_successful_time = completed_at
             self.changed = True
 
-    def _strike(self, uid: str) -> None:
+    def _remove_active(self, uid: str) -> None:
         self.active = [reference for reference in self.active if reference.uid != uid]
 
     def settlement(
@@ -419,7 +419,7 @@ def _excess(jobs: Sequence[Job], limit: int | None) -> Sequence[Job]:
     return jobs[: max(len(jobs) - limit, 0)] if limit is not None else ()
 
 
-def _knows_more(live: CronJob, cached: CronJob, jobs: Iterable[Job]) -> bool:
+def _is_newer(live: CronJob, cached: CronJob, jobs: Iterable[Job]) -> bool:
     """Whether the re-read CronJob lists a running Job that the cached one lacks."""
     active = _uids(live.status) - _uids(cached.status)
     return any(not job.finished and job.metadata.uid in active for job in jobs)
@@ -434,7 +434,7 @@ def _controls(cronjob: CronJob, job: Job) -> bool:
     return controller is not None and controller.uid == cronjob.metadata.uid
 
 
-def _complaints(cronjob: CronJob) -> tuple[Event, ...]:
+def _schedule_warnings(cronjob: CronJob) -> tuple[Event, ...]:
     if "TZ" not in cronjob.spec.schedule:
         return ()
     text = (

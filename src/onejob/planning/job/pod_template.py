@@ -33,7 +33,7 @@ _PER_POD_ANNOTATIONS = (
 )
 
 
-class PodStamp:
+class PodFactory:
     """Makes the Pod documents of one Job. Valid for one generation of it: the template can
     change only with the generation, so keep the stamp by UID and generation."""
 

@@ -1,4 +1,4 @@
-"""What is told of a Job to people (events) and to monitoring (metrics), as data."""
+"""The Events and metrics of a Job, as data."""
 
 from collections.abc import Mapping
 
@@ -52,8 +52,8 @@ def finish_events(
     else:
         events.append(Event("Warning", terminal.reason, terminal.message))
     if lifecycle:
-        story = f"{terminal.reason}: {terminal.message}"
-        events.append(Event("Normal" if succeeded else "Warning", "JobFinish", story))
+        text = f"{terminal.reason}: {terminal.message}"
+        events.append(Event("Normal" if succeeded else "Warning", "JobFinish", text))
     return tuple(events)
 
 

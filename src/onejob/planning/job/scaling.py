@@ -159,8 +159,8 @@ def _start_pods(
             failed_at = future_times.counts_from(failed_at)
         wait = policy.remaining(backoff.failures_since_success, failed_at, now)
         if wait:
-            story = f"waits after {backoff.failures_since_success} failure(s) in a row"
-            return _waiting("backoff", story, now, wait)
+            text = f"waits after {backoff.failures_since_success} failure(s) in a row"
+            return _waiting("backoff", text, now, wait)
     missing = min(missing, settings.max_pod_changes)
     if not job.indexed:
         seeds: tuple[PodSeed, ...] = (PodSeed(),) * missing
@@ -170,21 +170,21 @@ def _start_pods(
             pending = indexes
             indexes, wait = due_indexes(pending, tally.retained, policy, now, future_times)
             if wait:
-                story = f"index {NO_INDEXES.with_indexes(pending)} waits: it failed before"
-                return _waiting("index-backoff", story, now, wait)
+                text = f"index {NO_INDEXES.with_indexes(pending)} waits: it failed before"
+                return _waiting("index-backoff", text, now, wait)
         seeds = tuple(_seed(job, index, tally) for index in indexes)
     return PodChanges(creations=seeds, reason=_creation_reason(job, tally), action="pods_created")
 
 
-def _waiting(kind: NoteKind, story: str, now: datetime, wait: timedelta) -> PodChanges:
-    note = Note(kind, story, now + max(wait, _SHORTEST_WAIT))
+def _waiting(kind: NoteKind, text: str, now: datetime, wait: timedelta) -> PodChanges:
+    note = Note(kind, text, now + max(wait, _SHORTEST_WAIT))
     return PodChanges(action="pods_created", notes=(note,))
 
 
 def _idle_notes(job: Job, missing: int, ending: int) -> tuple[Note, ...]:
     if missing > 0:
-        story = f"{ending} Pod(s) must end before others take their place"
-        return (Note("waiting-for-pods", story),)
+        text = f"{ending} Pod(s) must end before others take their place"
+        return (Note("waiting-for-pods", text),)
     if job.spec.parallelism == 0:
         return (Note("no-parallelism", "parallelism is 0: no Pod is started"),)
     return ()

@@ -5,7 +5,7 @@ import pytest
 
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
-from onejob.planning.cronjob.news import cronjob_is_news, job_is_news
+from onejob.planning.cronjob.relevance import cronjob_change_matters, job_change_matters
 from tests.planning.cronjob_support import a_cronjob, a_job, at
 
 CRONJOB = a_cronjob(active=("one",))
@@ -33,11 +33,11 @@ COMPLETE = a_job("one", "Complete", started="10:00", completed="10:05")
 def test_a_change_of_a_job_is_news_if_a_sync_could_see_it(
     old: Job | None, new: Job | None, starting: str, news: bool
 ) -> None:
-    assert job_is_news(old, new, cronjob=CRONJOB, starting=starting) is news
+    assert job_change_matters(old, new, cronjob=CRONJOB, starting=starting) is news
 
 
 def test_the_end_of_a_job_is_news_while_its_cronjob_is_not_known() -> None:
-    assert job_is_news(a_job("old", "Failed"), None, cronjob=None)
+    assert job_change_matters(a_job("old", "Failed"), None, cronjob=None)
 
 
 WRITTEN = CronJobStatus(last_schedule_time=at("10:00"))
@@ -66,4 +66,4 @@ BEFORE = _with(CRONJOB, CronJobStatus())
 def test_a_change_of_the_cronjob_is_news_unless_it_is_what_we_wrote(
     new: CronJob, written: CronJobStatus | None, news: bool
 ) -> None:
-    assert cronjob_is_news(BEFORE, new, written) is news
+    assert cronjob_change_matters(BEFORE, new, written) is news
