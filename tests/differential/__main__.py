@@ -25,6 +25,7 @@ from tests.upstream.cluster import Upstream
 
 #: Scenarios under way at once on each side.
 _AT_ONCE = 16
+_SWITCHED_OFF = "ServiceAccount,DefaultTolerationSeconds,Priority,TaintNodesByCondition"
 _CONTROLLERS = (
     "job-controller,cronjob-controller,ttl-after-finished-controller,"
     "garbage-collector-controller,pod-garbage-collector-controller,namespace-controller"
@@ -73,7 +74,7 @@ def _upstream(folder: Path) -> Upstream:
     """Without what would add to Pods what onejob does not have."""
     return Upstream(
         folder,
-        apiserver_flags=("--disable-admission-plugins=ServiceAccount,DefaultTolerationSeconds",),
+        apiserver_flags=(f"--disable-admission-plugins={_SWITCHED_OFF}",),
     )
 
 

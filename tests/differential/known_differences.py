@@ -55,6 +55,51 @@ KNOWN: Final[Sequence[Known]] = (
         "onejob keeps a zero that was written; Kubernetes drops it",
     ),
     Known(
+        "objects.an_event_of_ones_own",
+        r"/0:POST events/answer/(eventTime|firstTimestamp|lastTimestamp|reporting\w+|source)$",
+        "onejob leaves out fields without a value; Kubernetes always shows these of an Event",
+    ),
+    Known(
+        "objects.nodes",
+        r"/[02]:\w+ nodes(/phantom)?/answer/status/(daemonEndpoints|nodeInfo)$",
+        "onejob leaves out fields without a value; Kubernetes always shows these of a Node",
+    ),
+    Known(
+        "objects.bad_pods",
+        r"/16:POST pods/answer/",
+        "onejob allows the user and group IDs that Linux has, up to 2**32 - 1",
+    ),
+    Known(
+        "objects.bad_pods",
+        r"/17:POST pods/answer/",
+        "the supported values are the same, in another order",
+    ),
+    Known(
+        "objects.discovery_of_batch",
+        r"/2:resources/value/jobs/pods$",
+        "onejob also serves the Pods of a Job",
+    ),
+    Known(
+        "objects.metadata_that_is_refused",
+        r"/0:POST configmaps/answer/reason",
+        "onejob gives each error a reason",
+    ),
+    Known(
+        "objects.metadata_that_is_refused",
+        r"/5:generation/value",
+        "a generation is the server's to count; Kubernetes keeps what is given to some kinds",
+    ),
+    Known(
+        "objects.pods_by_themselves",
+        r"/0:POST pods/answer/spec/serviceAccount(Name)?$",
+        "onejob names the account of a Pod, as an admission plugin does that is off here",
+    ),
+    Known(
+        "objects.what_of_a_pod_may_change",
+        r"/\d:PATCH pods/p/answer/(message|details/causes/0/message)$",
+        "onejob says in its own words which fields would change",
+    ),
+    Known(
         "watching.a_pod_that_cannot_be_bound_twice",
         r"/[12]:POST pods/j-\*/binding/(answer/)?(code|reason)",
         "a bad Binding is the client's error: 400, where Kubernetes answers 500",

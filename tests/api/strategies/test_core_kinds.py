@@ -179,7 +179,7 @@ def test_taints_have_known_effects() -> None:
     node = created(NODE, a_doc("n", ""))
     taints = {"taints": [{"key": "a", "effect": "Scare"}]}
     assert changed(NODE, node, spec=taints) == [
-        'spec.taints[0].effect: Unsupported value: "Scare": supported values: "NoSchedule", '
+        'metadata.taints[0].effect: Unsupported value: "Scare": supported values: "NoSchedule", '
         '"PreferNoSchedule", "NoExecute"'
     ]
 

@@ -72,7 +72,7 @@ async def preconditions_that_do_not_hold(it: Side) -> None:
 
 @scenario
 async def a_finalizer_of_somebody_else(it: Side) -> None:
-    document = job(suspend=True)
+    document = job(managedBy="example.com/nobody")
     document["metadata"]["finalizers"] = ["example.com/wait"]
     await it.create("jobs", document)
     await it.delete("jobs", "j", propagationPolicy="Background", whole=True)

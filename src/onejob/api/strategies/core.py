@@ -95,6 +95,10 @@ _SECRET_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+#: One of these will do for a basic-auth Secret.
+_BASIC_AUTH: Final = ("username", "password")
+
+
 class SecretStrategy(SelectableStrategy):
     selectable = frozenset({"type"})
 
@@ -242,6 +246,8 @@ def _validate_secret_data(doc: Document) -> list[FieldError]:
     for key in _SECRET_KEYS.get(doc.get("type", ""), ()):
         if key not in data:
             errors.append(required(f"data[{key}]"))
+    if doc.get("type") == "kubernetes.io/basic-auth" and data.keys().isdisjoint(_BASIC_AUTH):
+        errors += [required(f"data[{key}]") for key in _BASIC_AUTH]
     return errors
 
 
@@ -297,7 +303,7 @@ def _validate_service(spec: Mapping[str, Any]) -> list[FieldError]:
 def _validate_taints(doc: Document) -> list[FieldError]:
     effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
     return [
-        not_supported(f"spec.taints[{i}].effect", taint.get("effect", ""), effects)
+        not_supported(f"metadata.taints[{i}].effect", taint.get("effect", ""), effects)
         for i, taint in enumerate(doc.get("spec", {}).get("taints", ()))
         if taint.get("effect") not in effects
     ]

@@ -80,6 +80,9 @@ def _validate_owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
             for field in ("kind", "name", "uid")
             if not owner.get(field)
         ]
+        if (version, owner.get("kind")) == ("v1", "Event"):
+            text = "/v1, Kind=Event is disallowed from being an owner"
+            errors.append(invalid(path, dict(owner), text))
         if not owner.get("controller"):
             continue
         title = f"{owner.get('kind', '')}/{owner.get('name', '')}"
