@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-contract upstream-bench upstream-failover upstream-outage differential clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage differential clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -114,6 +114,10 @@ worst-requests: setup ## how long others wait beside the worst requests we know
 upstream: setup ## a real Kubernetes to test with, built from the Go module proxy into a cache
 	$(BIN)/python -m tests.upstream
 
+# FOCUS='CronJob should' runs some of its specs.
+upstream-e2e: setup ## Kubernetes' own end-to-end specs of Jobs against onejob serve
+	$(BIN)/python -m tests.upstream.e2e --focus '$(FOCUS)'
+
 upstream-contract: upstream ## what every client of ours promises, asked of a real kube-apiserver too
 	ONEJOB_UPSTREAM=1 $(BIN)/pytest -rs tests/contract
 
@@ -129,6 +133,7 @@ upstream-outage: upstream ## onejob controller while the API server and the way 
 # ONLY='cron.*' runs some scenarios; RECORD=1 keeps what Kubernetes answered for replays.
 differential: setup ## the same scenarios on a real Kubernetes and on onejob, compared
 	$(BIN)/python -m tests.differential $(if $(RECORD),--record) $(if $(ONLY),--only '$(ONLY)')
+	$(if $(RECORD),$(BIN)/python -m tests.differential.permissions)
 
 clean: ## forget the environment and generated data
 	rm -rf $(VENV) src/onejob/api/data .mypy_cache .ruff_cache .pytest_cache
