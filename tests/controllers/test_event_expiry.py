@@ -1,11 +1,15 @@
 """Event expiry on the real store and API, in virtual time."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
+from onejob.client.base import Delete, Op, Result
 from onejob.client.events import About, EventRecorder
+from onejob.client.local import LocalClient
 from onejob.objects.meta import EVENTS, Key
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import InsufficientStorage
 from tests.controllers.housekeeping import a_house
 
 SUBJECT = About("batch/v1", "Job", "default", "job", "uid")
@@ -73,5 +77,31 @@ def test_events_of_the_newer_api_expire_by_their_own_times(tmp_path: Path) -> No
             assert await house.exists(Key(EVENTS, "default", "e"))
             await asyncio.sleep(200)
             assert not await house.exists(key)
+
+    run_virtual(main())
+
+
+class FullAtFirst(LocalClient):
+    """The disk has no room for the first deletions."""
+
+    refusals = 2
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        if self.refusals and any(isinstance(op, Delete) for op in ops):
+            self.refusals -= 1
+            raise InsufficientStorage("no room")
+        return await super().write_many(ops)
+
+
+def test_a_full_disk_only_delays_the_end_of_events(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "events", client_of=FullAtFirst) as house:
+            recorder = EventRecorder(house.client, "test", house.clock)
+            recorder.record(SUBJECT, "Normal", "Once", "once")
+            await recorder.flush()
+            await asyncio.sleep(3700)
+            assert len(await house.names(EVENTS)) == 1
+            await asyncio.sleep(100)
+            assert await house.names(EVENTS) == []
 
     run_virtual(main())

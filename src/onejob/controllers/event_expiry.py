@@ -1,17 +1,20 @@
 """Deletes Events an hour after they were last seen, so that they do not pile up for ever."""
 
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from onejob.client.base import Client, Delete, Selection
+from onejob.client.base import Client, Delete, Result, Selection
 from onejob.clock import Clock
 from onejob.controllers.due_keys import DueKeys
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import EVENTS, Key, Meta, View
 from onejob.wire.errors import ApiError, NotFound
+
+log = logging.getLogger(__name__)
 
 DEFAULT_TTL = timedelta(hours=1)
 
@@ -70,10 +73,17 @@ class EventExpiry:
         """Run `informer` beside this."""
         while True:
             keys = await self._due.take(_BATCH)
-            results = await self._client.write_many([Delete(key) for key in keys])
-            for key, result in zip(keys, results, strict=True):
+            for key, result in zip(keys, await self._delete(keys), strict=True):
                 if isinstance(result, ApiError) and not isinstance(result, NotFound):
                     self._due.set(key, self._clock.now() + _RETRY)
+
+    async def _delete(self, keys: Sequence[Key]) -> Sequence[Result]:
+        try:
+            return await self._client.write_many([Delete(key) for key in keys])
+        except ApiError as error:
+            # All of them share a commit: a full disk, for instance, refuses all.
+            log.warning("Events that are due are deleted later: %s", error)
+            return [error] * len(keys)
 
     def clock_jumped(self) -> None:
         """An Event that was seen in the future by the new time is as old as one seen now."""
