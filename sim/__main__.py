@@ -9,9 +9,11 @@ import time
 from collections import Counter
 
 from sim.faults import RATES
+from sim.mutants import MUTANTS, planted
 from sim.story import story
 from sim.world import Verdict, simulate
 
+ALL = "all"
 _HASHING = "PYTHONHASHSEED"
 
 
@@ -22,9 +24,13 @@ def main() -> int:
         arguments = [sys.executable, "-m", "sim", *sys.argv[1:]]
         os.execve(sys.executable, arguments, {**os.environ, _HASHING: "0"})
     logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
+    seeds = range(options.first, options.first + options.seeds)
+    if options.mutant:
+        names = list(MUTANTS) if options.mutant == ALL else [options.mutant]
+        return 0 if all([_search(name, seeds) for name in names]) else 1
     if options.replay is not None:
         return _replay(options.replay)
-    return _run(range(options.first, options.first + options.seeds))
+    return _run(seeds)
 
 
 def _options() -> argparse.Namespace:
@@ -32,6 +38,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--replay", type=int, help="one seed, with all that happened in it")
+    parser.add_argument(
+        "--mutant", choices=(ALL, *MUTANTS), help="plant this bug, and stop when it is found"
+    )
     parser.add_argument("--verbose", action="store_true", help="log what the controllers say")
     return parser.parse_args()
 
@@ -42,6 +51,19 @@ def _replay(seed: int) -> int:
         print(f"{at:9.3f}  {text}")
     _print_problems(verdict)
     return 1 if verdict.problems else 0
+
+
+def _search(name: str, seeds: range) -> bool:
+    """Whether a planted bug is found."""
+    with planted(name):
+        for number, seed in enumerate(seeds, 1):
+            verdict = simulate(seed)
+            if verdict.problems:
+                print(f"{name}: found after {number} seeds, in seed {seed}:", flush=True)
+                print(f"    {verdict.problems[0]}"[:300], flush=True)
+                return True
+    print(f"{name}: NOT found in {len(seeds)} seeds", flush=True)
+    return False
 
 
 def _run(seeds: range) -> int:

@@ -15,6 +15,7 @@ from onejob.client.base import Create, Listing, Op, Result, Selection, WatchEven
 from onejob.client.local import LocalClient
 from onejob.objects.meta import PODS, Meta, View
 from onejob.wire.errors import Expired, InternalError
+from onejob.wire.requests import Outcome
 from sim.faults import Dice
 
 _LATEST_SECONDS = 2.0
@@ -85,6 +86,11 @@ class FaultyClient(LocalClient):
             ]
         )
         return results
+
+    def stage(self, op: Op) -> Outcome:
+        if self._happens("refused write"):
+            raise InternalError("the simulation refused the write")
+        return super().stage(op)
 
     async def durable(self, revision: int) -> None:
         await super().durable(revision)

@@ -16,6 +16,7 @@ RATES = {
     "crash after a commit": 0.004,
     # Between the API and those who use it.
     "lost answer": 0.02,
+    "refused write": 0.01,
     "late watch": 0.15,
     "split watch": 0.1,
     "broken watch": 0.02,

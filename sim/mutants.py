@@ -1,0 +1,172 @@
+"""Bugs that are planted into the production code, one at a time, to show that they are found.
+
+Each is one of the mistakes that the design guards against. They are planted from outside, so that
+production code has no branch for them; one whose target was renamed fails loudly.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import msgspec
+
+from onejob.client.base import Bind, Listing, Op, Result, Selection, WatchEvent, Written
+from onejob.client.local import LocalClient
+from onejob.controllers import job as job_module
+from onejob.controllers.job import JobController
+from onejob.objects.job import Job
+from onejob.objects.meta import PODS
+from onejob.planning.job.plan import Plan, PodRef
+from onejob.planning.names import TRACKING
+from onejob.store.log import LogStore
+from onejob.wire.errors import Conflict, NotFound
+
+Plant = Callable[[ExitStack], None]
+
+#: Every so many events one is dropped.
+_DROPPED_EVENT = 37
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    with ExitStack() as undo:
+        MUTANTS[name](undo)
+        yield
+
+
+def _replace(undo: ExitStack, target: Any, name: str, replacement: Any) -> None:
+    original = getattr(target, name)
+    setattr(target, name, replacement)
+    undo.callback(setattr, target, name, original)
+
+
+def _count_twice_after_a_restart(undo: ExitStack) -> None:
+    """The first list of Pods after a start takes those that were counted for uncounted."""
+    original = LocalClient.list
+    begun: set[int] = set()
+
+    async def list_pods(
+        self: LocalClient, what: Selection, *, limit: int = 0, token: str = ""
+    ) -> Listing:
+        listing = await original(self, what, limit=limit, token=token)
+        if what.resource != PODS or id(self) in begun:
+            return listing
+        begun.add(id(self))
+        documents = [_with_finalizer(document) for document in listing.documents]
+        return Listing(documents, listing.revision, listing.continue_token)
+
+    _replace(undo, LocalClient, "list", list_pods)
+
+
+def _with_finalizer(document: bytes) -> bytes:
+    pod = msgspec.json.decode(document)
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    if not ended or "ownerReferences" not in pod["metadata"]:
+        return document
+    pod["metadata"]["finalizers"] = [TRACKING]
+    return msgspec.json.encode(pod)
+
+
+def _free_before_the_status(undo: ExitStack) -> None:
+    """Finalizers go before the status that lists their Pods."""
+    original = job_module.change_pods
+
+    async def change_pods(client: Any, plan: Plan, stamp: Any, state: Any, tell: Any) -> Any:
+        outcomes = await original(client, plan, stamp, state, tell)
+        ended = [
+            PodRef(pod.metadata.name, pod.metadata.uid) for pod in plan.ledger.held if pod.terminal
+        ]
+        if ended:
+            await job_module.remove_finalizers(client, plan.job.metadata.namespace, ended, state)
+        return outcomes
+
+    _replace(undo, job_module, "change_pods", change_pods)
+
+
+def _revive_a_terminal_status(undo: ExitStack) -> None:
+    """A Job that is finished is planned as if it were not."""
+    original = job_module.plan_job
+
+    def plan_job(job: Job, *rest: Any) -> Plan:
+        if job.finished:
+            status = msgspec.structs.replace(job.status, conditions=())
+            job = msgspec.structs.replace(job, status=status)
+        return original(job, *rest)
+
+    _replace(undo, job_module, "plan_job", plan_job)
+
+
+def _trust_after_a_lost_answer(undo: ExitStack) -> None:
+    """After a write whose answer was lost, nobody asks what there is."""
+
+    async def relist(self: JobController, job: Job, state: Any) -> None:
+        state.needs_relist = False
+
+    _replace(undo, JobController, "_relist_pods", relist)
+
+
+def _drop_watch_events(undo: ExitStack) -> None:
+    original = LocalClient.watch
+    seen = 0
+
+    async def watch(
+        self: LocalClient, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        nonlocal seen
+        async for batch in original(self, what, after=after):
+            kept = []
+            for event in batch:
+                seen += 1
+                if seen % _DROPPED_EVENT or event.type == "BOOKMARK":
+                    kept.append(event)
+            if kept:
+                yield kept
+
+    _replace(undo, LocalClient, "watch", watch)
+
+
+def _bind_what_is_deleted(undo: ExitStack) -> None:
+    """The refusal to bind a Pod that is gone is taken for success."""
+    original = LocalClient.write_many
+
+    async def write_many(self: LocalClient, ops: Sequence[Op]) -> Sequence[Result]:
+        results = await original(self, ops)
+        return [
+            Written(1, b"")
+            if isinstance(op, Bind) and isinstance(result, NotFound | Conflict)
+            else result
+            for op, result in zip(ops, results, strict=True)
+        ]
+
+    _replace(undo, LocalClient, "write_many", write_many)
+
+
+def _acknowledge_early(undo: ExitStack) -> None:
+    """Who waits for a commit is answered before it is on disk."""
+
+    async def durable(self: LogStore, revision: int) -> None:
+        await asyncio.sleep(0)
+
+    _replace(undo, LogStore, "durable", durable)
+
+
+def _plan_on_stale_caches(undo: ExitStack) -> None:
+    """Indexes are chosen from a cache that does not show our own writes yet."""
+
+    async def wait_for_cache(self: JobController, *rest: Any) -> None:
+        return
+
+    _replace(undo, JobController, "_wait_for_cache", wait_for_cache)
+
+
+MUTANTS: Mapping[str, Plant] = {
+    "count twice after a restart": _count_twice_after_a_restart,
+    "finalizer removed before the status write": _free_before_the_status,
+    "terminal status revived": _revive_a_terminal_status,
+    "two Pods for an index after a lost answer": _trust_after_a_lost_answer,
+    "dropped watch event": _drop_watch_events,
+    "early binding of a Pod that was deleted": _bind_what_is_deleted,
+    "shared commit acknowledged before it is durable": _acknowledge_early,
+    "stale cache used for index choice": _plan_on_stale_caches,
+}
