@@ -27,7 +27,8 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds)
     if options.mutant:
         names = list(MUTANTS) if options.mutant == ALL else [options.mutant]
-        return 0 if all([_search(name, seeds) for name in names]) else 1
+        found = [_search(name, seeds) for name in names]
+        return 0 if all(found) else 1
     if options.replay is not None:
         return _replay(options.replay)
     return _run(seeds)

@@ -29,7 +29,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.virtual_time import NOON
-from onejob.wire.errors import ApiError, NotFound
+from onejob.wire.errors import ApiError, Expired, NotFound
 from tests.scripted_cluster import Cluster, Script, a_cluster
 
 ROOT_CA = "-----BEGIN CERTIFICATE-----\nof this server\n-----END CERTIFICATE-----\n"
@@ -69,6 +69,22 @@ class LateWatch(LocalClient):
         async for batch in super().watch(what, after=after):
             if what.resource == self._resource:
                 await asyncio.sleep(self._seconds)
+            yield batch
+
+
+class ForgetfulWatch(LocalClient):
+    """Says of the deletions of one resource only that its history is gone."""
+
+    def __init__(self, service: Service, resource: str) -> None:
+        super().__init__(service)
+        self._resource = resource
+
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        async for batch in super().watch(what, after=after):
+            if what.resource == self._resource and any(event.type == "DELETED" for event in batch):
+                raise Expired("history is gone")
             yield batch
 
 

@@ -13,7 +13,7 @@ from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import TooManyRequests
-from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
+from tests.controllers.housekeeping import TEMPLATE, ForgetfulWatch, House, LateWatch, a_house
 
 CONFIG_MAPS = "configmaps"
 
@@ -255,6 +255,27 @@ def test_a_dependent_that_is_noticed_late_is_orphaned_all_the_same(tmp_path: Pat
             await asyncio.sleep(60)
             assert not await house.exists(job)
             assert "ownerReferences" not in (await house.get(child))["metadata"]
+
+    run_virtual(main())
+
+
+def test_an_owner_does_not_wait_for_a_pod_that_went_unseen(tmp_path: Path) -> None:
+    """The Pod cache does not keep finished Pods, so a list cannot tell by it what is missing."""
+
+    def forgetful(service: Service) -> ForgetfulWatch:
+        return ForgetfulWatch(service, PODS)
+
+    async def main() -> None:
+        async with a_house(
+            tmp_path, "garbage", "jobs", script=lambda pod: 0, client_of=forgetful
+        ) as house:
+            job = await house.a_job("job")
+            await asyncio.sleep(10)
+            assert len(await house.names(PODS)) == 1
+            await house.delete(job, "Foreground")
+            await asyncio.sleep(60)
+            assert await house.names(PODS) == []
+            assert not await house.exists(job)
 
     run_virtual(main())
 

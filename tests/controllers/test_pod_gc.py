@@ -14,7 +14,7 @@ from onejob.client.local import LocalClient
 from onejob.objects.meta import NODES, PODS, Key
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import TooManyRequests
-from tests.controllers.housekeeping import House, a_house
+from tests.controllers.housekeeping import ForgetfulWatch, House, a_house
 
 
 async def a_node(house: House, name: str, **fields: Any) -> Key:
@@ -46,6 +46,27 @@ def test_finished_pods_beyond_the_limit_go_oldest_first(tmp_path: Path) -> None:
             assert removed(house, "terminated") == 3
             assert house.pod_gc is not None
             assert len(house.pod_gc) == 3
+
+    run_virtual(main())
+
+
+def test_a_finished_pod_that_went_unseen_is_forgotten(tmp_path: Path) -> None:
+    def forgetful(service: Service) -> ForgetfulWatch:
+        return ForgetfulWatch(service, PODS)
+
+    async def main() -> None:
+        async with a_house(tmp_path, "pod_gc", client_of=forgetful) as house:
+            assert house.pod_gc is not None
+            # Only what has an owner leaves the cache when it has ended.
+            owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+            reference = {"ownerReferences": [{**owner, "controller": True}]}
+            pod = await house.a_pod("pod", metadata=reference)
+            await house.patch(pod, {"status": {"phase": "Succeeded"}}, "status")
+            await asyncio.sleep(1)
+            assert len(house.pod_gc) == 1
+            await house.delete(pod)
+            await asyncio.sleep(1)
+            assert len(house.pod_gc) == 0
 
     run_virtual(main())
 

@@ -4,7 +4,8 @@ Watches the metadata of all kinds but Events, which own nothing and are owned by
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -82,7 +83,9 @@ class GarbageCollector:
         for kind in kinds:
             if _is_collected(kind) and kind.resource not in self._coordinates:
                 self._coordinates[kind.resource] = (kind.api_version, kind.kind)
-                self._informers.metadata(kind.resource).on_change(self._changed)
+                informer = self._informers.metadata(kind.resource)
+                informer.on_change(self._changed)
+                informer.on_relist(partial(self._relisted, kind.resource))
 
     def _kinds_changed(self, change: KindsChanged) -> None:
         for kind in change.removed:
@@ -100,6 +103,12 @@ class GarbageCollector:
                 self._enqueue(self._graph.forget(old.metadata.uid))
             if new is not None:
                 self._enqueue(self._graph.observe(delta.key, new.metadata))
+
+    def _relisted(self, resource: str, present: Mapping[Key, Any]) -> None:
+        """Objects that went between two lists, if the cache did not keep them."""
+        uids = {view.metadata.uid for view in present.values()}
+        for uid in self._graph.missing(resource, uids):
+            self._enqueue(self._graph.forget(uid))
 
     def _enqueue(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -83,6 +83,7 @@ class PodGarbageCollector:
         self._bound: dict[str, set[Key]] = {}
         self._quarantine = Quarantine()
         self._pods.on_change(self._changed)
+        self._pods.on_relist(self._relisted)
 
     def __len__(self) -> int:
         """How many Pods that have ended are known."""
@@ -131,6 +132,15 @@ class PodGarbageCollector:
             moved = delta.old is None or delta.old.spec.node_name != node
             if node and moved and not target_of_node(node):
                 self._bound.setdefault(node, set()).add(key)
+
+    def _relisted(self, present: Mapping[Key, Pod]) -> None:
+        """The cache does not keep Pods that have ended, so nobody tells that they went."""
+        self._ended.keep_only(present)
+        self._deleting.intersection_update(present)
+        for node, keys in list(self._bound.items()):
+            keys.intersection_update(present)
+            if not keys:
+                del self._bound[node]
 
     def _unbind(self, key: Key, pod: Pod | None) -> None:
         node = pod.spec.node_name if pod is not None else ""

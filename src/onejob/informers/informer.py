@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 V = TypeVar("V")
 
 Handler = Callable[[Sequence[Delta[V]]], None]
+RelistHandler = Callable[[Mapping[Key, V]], None]
 
 _PAGE = 1000
 #: Events handled before others on the event loop get their turn: a few milliseconds' worth.
@@ -53,6 +54,7 @@ class Informer(Generic[V]):
         self._read = read
         self._key_of = key_of
         self._handlers: list[Handler[V]] = []
+        self._relist_handlers: list[RelistHandler[V]] = []
         self._synced = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._deferred = DeferredEvents(self._deliver_deferred)
@@ -61,6 +63,11 @@ class Informer(Generic[V]):
     def on_change(self, handler: Handler[V]) -> None:
         """Call `handler` with each batch of differences, after the cache has them."""
         self._handlers.append(handler)
+
+    def on_relist(self, handler: RelistHandler[V]) -> None:
+        """Call `handler` with all objects of each list, after its differences: for those who
+        remember objects that the cache does not keep, and would not hear that they are gone."""
+        self._relist_handlers.append(handler)
 
     async def synced(self) -> None:
         """Wait for the first complete list."""
@@ -145,17 +152,19 @@ class Informer(Generic[V]):
         """Replace the cache by a list; objects that are missing in it are reported as deleted."""
         self._deferred.clear()
         deltas: list[Delta[V]] = []
-        present: set[Key] = set()
+        present: dict[Key, V] = {}
         for document in listed.documents:
             view = self._read(document)
             key = self._key_of(view)
-            present.add(key)
+            present[key] = view
             deltas.append(self.cache.put(key, view, document))
         deltas.extend(
             self.cache.remove(key) for key in list(self.cache.keys()) if key not in present
         )
         self._advance(listed.revision)
         self._notify(deltas)
+        for handler in self._relist_handlers:
+            handler(present)
         self._synced.set()
 
     def _apply(self, batch: Sequence[WatchEvent]) -> None:

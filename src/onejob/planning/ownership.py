@@ -5,7 +5,7 @@ reads the object and its owners afresh and asks `judge`. The graph may lag behin
 deletion rests on it alone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -117,6 +117,14 @@ class OwnerGraph:
         """Objects of that kind are served no more."""
         for uid in [node.uid for node in self._nodes.values() if node.key.resource == resource]:
             self.forget(uid)
+
+    def missing(self, resource: str, uids: Container[str]) -> Sequence[str]:
+        """UIDs of the objects of a kind that are known here and not among `uids`."""
+        return [
+            node.uid
+            for node in self._nodes.values()
+            if node.key.resource == resource and node.uid not in uids
+        ]
 
     def is_settled(self, uid: str) -> bool:
         """Whether, as far as the graph knows, all owners are there and none of them waits: then

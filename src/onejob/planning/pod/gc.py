@@ -1,7 +1,7 @@
 """Which Pods nobody will clean up any more, and why they may go by force."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -85,6 +85,10 @@ class EndedPods:
         del same_age[key]
         if not same_age:
             del self._by_age[age]
+
+    def keep_only(self, keys: Container[Key]) -> None:
+        for key in [key for key in self._pods if key not in keys]:
+            self.drop(key)
 
     def beyond(self, limit: int) -> Iterator[Removal]:
         """Those of now that are too many, those to go first first; none if limit <= 0.
