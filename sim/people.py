@@ -108,10 +108,13 @@ class People:
             # A Pod that leaves its Job and comes back may find its index taken, and that is
             # nobody's fault: so only Pods without one do.
             edits += [{"ownerReferences": None}, {"labels": {_SELECTED_BY: None}}]
+        # Only as it was seen: one that was counted meanwhile, leaves its Job and is adopted again
+        # is counted again, there as in Kubernetes.
+        version = {"resourceVersion": pod.metadata.resource_version}
         if not pod.metadata.deleting:
             held = [*pod.metadata.finalizers, workloads.FOREIGN_FINALIZER]
-            edits.append({"finalizers": held, "resourceVersion": pod.metadata.resource_version})
-        await self._patch(pod.key, {"metadata": self._rng.choice(edits)})
+            edits.append({"finalizers": held})
+        await self._patch(pod.key, {"metadata": self._rng.choice(edits) | version})
 
     async def _drop_foreign_finalizers(self, key: Key) -> None:
         try:

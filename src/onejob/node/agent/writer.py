@@ -41,13 +41,20 @@ class Writer:
 
     def submit(self, op: Change, answer: Answer, of: Meta) -> None:
         """`of` is the Pod that is written."""
-        owner = of.owner_references[0].uid if of.owner_references else of.uid
+        self._submit(of.owner_references[0].uid if of.owner_references else of.uid, op, answer)
+
+    def _submit(self, owner: str, op: Change, answer: Answer) -> None:
         waiting = self._waiting.get(owner)
         if waiting is None:
             waiting = self._waiting[owner] = deque()
         waiting.append((op, answer))
         self._idle.clear()
         self._wake.set()
+
+    def _submit_later(self, op: Delete, answer: Answer) -> None:
+        log.warning("%s: cannot be deleted, trying again", op.key)
+        loop = asyncio.get_running_loop()
+        loop.call_later(_LONGEST_RETRY, self._submit, op.uid, op, answer)
 
     async def settled(self) -> None:
         """Wait until everything submitted, also by the answers, is written."""
@@ -63,8 +70,12 @@ class Writer:
                 await asyncio.sleep(0)
                 batch = self._take()
                 results = await self._write([op for op, _ in batch])
-                for number, ((_, answer), result) in enumerate(zip(batch, results, strict=True)):
-                    answer(result)
+                for number, ((op, answer), result) in enumerate(zip(batch, results, strict=True)):
+                    if isinstance(op, Delete) and _failed(result):
+                        # Only we delete a Pod for good, and there is no later occasion.
+                        self._submit_later(op, answer)
+                    else:
+                        answer(result)
                     if number % _ANSWERS_PER_TURN == _ANSWERS_PER_TURN - 1:
                         await asyncio.sleep(0)
             self._idle.set()
@@ -101,3 +112,8 @@ class Writer:
         except (ApiError, OSError) as error:
             log.warning("the API does not answer, trying again: %s", error)
             return None
+
+
+def _failed(result: Result) -> bool:
+    """The server itself failed; a refusal is final."""
+    return isinstance(result, ApiError) and result.code >= 500
