@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage differential clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage differential clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -82,6 +82,9 @@ big-job: setup ## a Job of 100,000 completions of either mode, each of its statu
 
 sim: setup ## long randomised runs of the whole control plane in virtual time
 	$(BIN)/python -m sim $(SIM)
+
+mutants: setup ## plant eight bugs one by one: after how many seeds does the simulator find each?
+	$(BIN)/python -m sim --mutant all --seeds 300 $(MUTANTS)
 
 # Without this peer its comparison is skipped, visibly.
 $(VENV)/.peers: $(STAMP)

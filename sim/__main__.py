@@ -60,8 +60,9 @@ def _search(name: str, seeds: range) -> bool:
         for number, seed in enumerate(seeds, 1):
             verdict = simulate(seed)
             if verdict.problems:
-                print(f"{name}: found after {number} seeds, in seed {seed}:", flush=True)
-                print(f"    {verdict.problems[0]}"[:300], flush=True)
+                checks = ", ".join(dict.fromkeys(found.check for found in verdict.problems))
+                print(f"{name}: found after {number} seeds, in seed {seed}, by: {checks}")
+                print(f"    {verdict.problems[0]}"[:200], flush=True)
                 return True
     print(f"{name}: NOT found in {len(seeds)} seeds", flush=True)
     return False

@@ -11,13 +11,16 @@ from typing import Any
 
 import msgspec
 
+from onejob.api.strategies.job.strategy import JobStrategy
 from onejob.client.base import Bind, Listing, Op, Result, Selection, WatchEvent, Written
 from onejob.client.local import LocalClient
 from onejob.controllers import job as job_module
 from onejob.controllers.job import JobController
+from onejob.controllers.job_effects import change_pods, remove_finalizers
 from onejob.objects.job import Job
 from onejob.objects.meta import PODS
 from onejob.planning.job.plan import Plan, PodRef
+from onejob.planning.job.planner import plan_job
 from onejob.planning.names import TRACKING
 from onejob.store.log import LogStore
 from onejob.wire.errors import Conflict, NotFound
@@ -70,31 +73,33 @@ def _with_finalizer(document: bytes) -> bytes:
 
 def _free_before_the_status(undo: ExitStack) -> None:
     """Finalizers go before the status that lists their Pods."""
-    original = job_module.change_pods
 
-    async def change_pods(client: Any, plan: Plan, stamp: Any, state: Any, tell: Any) -> Any:
-        outcomes = await original(client, plan, stamp, state, tell)
+    async def change(client: Any, plan: Plan, stamp: Any, state: Any, tell: Any) -> Any:
+        outcomes = await change_pods(client, plan, stamp, state, tell)
         ended = [
             PodRef(pod.metadata.name, pod.metadata.uid) for pod in plan.ledger.held if pod.terminal
         ]
         if ended:
-            await job_module.remove_finalizers(client, plan.job.metadata.namespace, ended, state)
+            await remove_finalizers(client, plan.job.metadata.namespace, ended, state)
         return outcomes
 
-    _replace(undo, job_module, "change_pods", change_pods)
+    _replace(undo, job_module, "change_pods", change)
 
 
 def _revive_a_terminal_status(undo: ExitStack) -> None:
-    """A Job that is finished is planned as if it were not."""
-    original = job_module.plan_job
+    """A Job that is finished is planned as if it were not, and the API lets its status change."""
 
-    def plan_job(job: Job, *rest: Any) -> Plan:
+    def plan(job: Job, *rest: Any) -> Plan:
         if job.finished:
             status = msgspec.structs.replace(job.status, conditions=())
             job = msgspec.structs.replace(job, status=status)
-        return original(job, *rest)
+        return plan_job(job, *rest)
 
-    _replace(undo, job_module, "plan_job", plan_job)
+    def validate(*_: Any) -> list[Any]:
+        return []
+
+    _replace(undo, job_module, "plan_job", plan)
+    _replace(undo, JobStrategy, "validate_status_update", validate)
 
 
 def _trust_after_a_lost_answer(undo: ExitStack) -> None:
