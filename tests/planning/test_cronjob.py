@@ -194,15 +194,13 @@ def test_a_job_that_exists_already_is_recorded_only_if_it_is_ours(job: Job, reco
 
 def test_a_refused_creation_is_told_unless_the_namespace_is_going_away() -> None:
     plan = plan_at("10:00", a_cronjob())
-    obstacle_events = settle(plan, (), NotCreated("quota"))
-    assert obstacle_events.events == (
-        Event("Warning", "FailedCreate", "Error creating job: quota"),
-    )
+    settled = settle(plan, (), NotCreated("quota"))
+    assert settled.events == (Event("Warning", "FailedCreate", "Error creating job: quota"),)
     silent = settle(plan, (), NotCreated("terminating", silent=True))
     assert silent.events == ()
-    assert obstacle_events.error == "quota"
+    assert settled.error == "quota"
     assert silent.error == "terminating"
-    assert obstacle_events.status is None
+    assert settled.status is None
 
 
 def test_completion_counts_only_with_the_complete_condition() -> None:
@@ -370,7 +368,7 @@ def test_the_status_patch_names_its_revision_and_clears_what_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "seconds", "told"),
+    ("new", "seconds", "reason"),
     [
         (a_cronjob(suspend=True), 0.0, None),
         (a_cronjob("*/30 * * * *"), 60.1, None),
@@ -379,8 +377,8 @@ def test_the_status_patch_names_its_revision_and_clears_what_is_empty() -> None:
     ],
 )
 def test_an_edited_schedule_waits_for_its_next_slot(
-    new: CronJob, seconds: float | None, obstacle_events: str | None
+    new: CronJob, seconds: float | None, reason: str | None
 ) -> None:
     delay, event = reschedule(a_cronjob(), new, at("09:59"))
     assert delay == (pytest.approx(seconds) if seconds is not None else None)
-    assert (event.reason if event else None) == obstacle_events
+    assert (event.reason if event else None) == reason
