@@ -26,10 +26,6 @@ EXTRA_KINDS = (
     ("v1", "Status"),
     ("authentication.k8s.io/v1", "TokenRequest"),
     ("authentication.k8s.io/v1", "TokenReview"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
-    ("rbac.authorization.k8s.io/v1", "Role"),
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
 )
 
 #: Fields of the original proposals that upstream never shipped; onejob serves them.

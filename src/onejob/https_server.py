@@ -1,6 +1,7 @@
 """`onejob serve`: a control plane behind HTTPS, with its own CA and an admin kubeconfig."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import TypedDict
@@ -12,9 +13,11 @@ from onejob.api.access.authentication import (
     TokenAuthenticator,
     admin_token,
 )
-from onejob.api.access.authorization import AllowAuthenticated
+from onejob.api.access.authorization import RbacAuthorizer
 from onejob.api.access.certificates import ensure_certificates, server_names
+from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
+from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
 from onejob.api.http.app import ApiApp
 from onejob.api.http.serving import ApiServer
 from onejob.api.schema.openapi import OpenApiDocuments
@@ -53,15 +56,25 @@ class HttpsServer:
             settings.data_dir / "pki", server_names(host), world.clock.now()
         )
         authority = certificates.authority_data
+        settings = replace(settings, with_roles=True)
         plane = await ControlPlane.start(settings, world, root_ca=authority.decode())
+        assert plane.access is not None
         try:
+            await plane.access.synced()
+            authorizer = RbacAuthorizer(plane.access.policy)
+            check = EscalationCheck(plane.access.policy, authorizer)
+            plane.service.guards.update(dict.fromkeys(EscalationCheck.resources, check))
             token = admin_token(settings.data_dir / "admin.token")
             app = ApiApp(
                 plane.service,
                 authenticator=AnyOf(
-                    [CertificateAuthenticator(), TokenAuthenticator({token: ADMIN})]
+                    [
+                        CertificateAuthenticator(),
+                        TokenAuthenticator({token: ADMIN}),
+                        UserTokenAuthenticator(settings.data_dir / USERS_FILE, world.clock),
+                    ]
                 ),
-                authorizer=AllowAuthenticated(),
+                authorizer=authorizer,
                 openapi=OpenApiDocuments(plane.service.schema, plane.service.kinds),
                 release=plane.service.schema.release,
                 rng=SystemRandom(),

@@ -21,6 +21,7 @@ from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.clock import Clock, SystemClock
 from onejob.clock_watch import ClockWatch
+from onejob.controllers.access import AccessPolicy, ClusterRoleAggregation, bootstrap_roles
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob import CronJobController
@@ -32,6 +33,7 @@ from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.selection import (
     ALL,
+    CLUSTER_ROLES,
     CRONJOB,
     GARBAGE,
     JOB,
@@ -53,6 +55,7 @@ from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, NodeContext
 from onejob.planning.job.settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.security import Means
+from onejob.planning.rbac.policy import CLUSTER_ROLES as CLUSTER_ROLE_RESOURCE
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
 from onejob.trusted_paths import make_trusted_folder, require_own_files
@@ -77,6 +80,8 @@ class Settings:
     controllers: Set[str] = ALL
     #: Whether Pods run here. Without a node, others bind Pods and report on them.
     with_node: bool = True
+    #: Whether roles are kept, for a server that several users reach.
+    with_roles: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +135,12 @@ class ControlPlane:
         self._controller_tasks: list[asyncio.Task[None]] = []
         self._recorder_tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        #: Who may do what; None without roles.
+        self.access = AccessPolicy(self.client) if settings.with_roles else None
         self._add_controllers(root_ca)
         self._add_mirror(world.rng)
+        if self.access is not None:
+            self._add_access(self.access)
         self._export_store()
         self._node = self._make_node(world) if settings.with_node else None
 
@@ -207,6 +216,12 @@ class ControlPlane:
         )
         self._controllers += [part.run() for part in (*running, expiry, expiry.informer)]
 
+    def _add_access(self, access: AccessPolicy) -> None:
+        self._controllers += [informer.run() for informer in access.informers.values()]
+        if CLUSTER_ROLES in self.settings.controllers:
+            roles = access.informers[CLUSTER_ROLE_RESOURCE]
+            self._controllers.append(ClusterRoleAggregation(self.client, roles).run())
+
     def _make_job_controller(self) -> JobController:
         client = self.client
         return JobController(
@@ -258,6 +273,8 @@ class ControlPlane:
         )
         plane = cls(settings, world, store, root_ca)
         await bootstrap(plane.client)
+        if settings.with_roles:
+            await bootstrap_roles(plane.client)
         await plane.informers.start()
         plane._controller_tasks = [asyncio.create_task(part) for part in plane._controllers]
         plane._recorder_tasks = [asyncio.create_task(part) for part in plane._recorders]

@@ -10,7 +10,14 @@ from onejob.wire.registry import KindRegistry
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/compatibility.md").read_text()
 
-FOLDERS = ("tests/api/http", "tests/api", "tests/api/strategies", "tests/e2e", "tests/controllers")
+FOLDERS = (
+    "tests/api/http",
+    "tests/api",
+    "tests/api/strategies",
+    "tests/cli",
+    "tests/e2e",
+    "tests/controllers",
+)
 NAMED = sorted(set(re.findall(r"`(\w+)::(\w+)`", PAGE)))
 #: Rows below the heads of tables, but for those that explain the names of files.
 ROWS = [

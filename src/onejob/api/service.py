@@ -16,7 +16,7 @@ from onejob.api.reading import Reading
 from onejob.api.schema.added_kinds import open_definition, open_shape
 from onejob.api.schema.schema import Type, load_schema
 from onejob.api.strategies import strategy_for
-from onejob.api.strategy import Document, Strategy
+from onejob.api.strategy import Document, Guard, Strategy
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
 from onejob.api.writing.patching import copied
 from onejob.api.writing.pieces import read_metadata
@@ -83,7 +83,9 @@ class Service:
         self.schema = load_schema().for_server()
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         means = means or Means(engine=True)
-        self.writes = Writes(store, strategies, self.schema, clock, rng, means)
+        #: Filled by whoever knows what users may do: see `Guard`.
+        self.guards: dict[str, Guard] = {}
+        self.writes = Writes(store, strategies, self.schema, clock, rng, means, self.guards)
         self.worker = Worker()
         self._reading = Reading(store, strategies)
         self._other_names = OtherNames(self, self._reading)

@@ -5,13 +5,19 @@ checked against the schema. Strategies change `doc`/`new` in place and never tou
 Implementations live in `onejob.api.strategies`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
 
 from onejob.wire.field_errors import FieldError
+from onejob.wire.kinds import Kind
+from onejob.wire.requests import User
 
 Document: TypeAlias = dict[str, Any]
+
+#: (user, kind, namespace, new, old) before a write: raises Forbidden if the user may not make
+#: such an object, although the verb is allowed. `old` is None for a new object.
+Guard: TypeAlias = Callable[[User, Kind, str, Document, Document | None], None]
 
 
 class Strategy(Protocol):

@@ -12,6 +12,7 @@ POD_GARBAGE: Final = "pod-garbage-collector-controller"
 NAMESPACE: Final = "namespace-controller"
 #: Runs Jobs with `managedBy: onejob.dev/mirror` on remote clusters.
 MIRROR: Final = "mirror-controller"
+CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
 
 #: Name -> its older name, which is accepted too.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -22,6 +23,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     POD_GARBAGE: "podgc",
     NAMESPACE: "namespace",
     MIRROR: "mirror",
+    CLUSTER_ROLES: "clusterrole-aggregation",
 }
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)

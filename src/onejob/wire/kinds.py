@@ -136,6 +136,16 @@ KINDS: Sequence[Kind] = (
         "selfsubjectrulesreview", namespaced=False, verbs=_REVIEW,
     ),
     Kind(
+        "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", "clusterrole",
+        namespaced=False,
+    ),
+    Kind(
+        "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings",
+        "clusterrolebinding", namespaced=False,
+    ),
+    Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", "role"),
+    Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", "rolebinding"),
+    Kind(
         "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews",
         "subjectaccessreview", namespaced=False, verbs=_REVIEW,
     ),

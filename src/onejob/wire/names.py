@@ -189,6 +189,13 @@ def http_path_errors(text: str) -> list[str]:
     return [_pattern_text("Invalid path", _HTTP_PATH)]
 
 
+def path_segment_errors(text: str) -> list[str]:
+    """Names of roles: anything that can stand between two slashes of a URL."""
+    if text in (".", ".."):
+        return [f"may not be '{text}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in text]
+
+
 def as_prefix(text: str) -> str:
     """What a generateName must look like: a dash at its end will be followed by letters."""
     return f"{text[:-1]}a" if len(text) > 1 and text.endswith("-") else text

@@ -15,8 +15,10 @@ def make_client_certificate(
     certificates: Certificates,
     directory: Path,
     end: datetime = datetime(2199, 12, 31, tzinfo=UTC),
+    *,
+    group: str = "team-a",
 ) -> Path:
-    """One PEM file with certificate and key, for alice of team-a."""
+    """One PEM file with certificate and key, for alice of a group."""
 
     authority = x509.load_pem_x509_certificate(certificates.authority.read_bytes())
     signer = serialization.load_pem_private_key(certificates.authority_key.read_bytes(), None)
@@ -28,7 +30,7 @@ def make_client_certificate(
         .subject_name(
             x509.Name(
                 [
-                    x509.NameAttribute(NameOID.ORGANIZATION_NAME, "team-a"),
+                    x509.NameAttribute(NameOID.ORGANIZATION_NAME, group),
                     x509.NameAttribute(NameOID.COMMON_NAME, "alice"),
                 ]
             )

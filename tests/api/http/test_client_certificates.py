@@ -23,6 +23,7 @@ PKI = ("ca.crt", "ca.key", "server.crt", "server.key")
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnejobServer]:
     running = OnejobServer(tmp_path_factory.mktemp("onejob"), "simulated")
+    make_admins(running, "team-a")
     yield running
     running.stop()
 
@@ -45,9 +46,31 @@ def list_jobs(server: OnejobServer, certificate: Path | None) -> int:
         return error.code
 
 
+def make_admins(server: OnejobServer, group: str) -> None:
+    """Nobody may do anything just because their certificate is good."""
+    config = msgspec.json.decode(server.kubeconfig.read_bytes())
+    binding = {
+        "metadata": {"name": group},
+        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "Group", "name": group}],
+    }
+    request = urllib.request.Request(
+        f"{server.url}/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        data=msgspec.json.encode(binding),
+        headers={
+            "Authorization": f"Bearer {config['users'][0]['user']['token']}",
+            "Content-Type": "application/json",
+        },
+    )
+    context = ssl.create_default_context(cafile=str(pki(server).authority))
+    urllib.request.urlopen(request, context=context, timeout=30).close()
+
+
 def test_it_opens_the_server(server: OnejobServer, tmp_path: Path) -> None:
     assert list_jobs(server, None) == 401
     assert list_jobs(server, make_client_certificate(pki(server), tmp_path)) == 200
+    stranger = make_client_certificate(pki(server), tmp_path, group="strangers")
+    assert list_jobs(server, stranger) == 403
 
 
 def expired(server: OnejobServer, folder: Path) -> Path:

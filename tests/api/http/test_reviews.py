@@ -7,6 +7,7 @@ import pytest
 from onejob.api.access.authentication import ADMIN
 from onejob.api.access.authorization import AllowAuthenticated, Attributes, Decision, require
 from onejob.api.access.reviews import review
+from onejob.planning.rbac.rules import Rule
 from onejob.wire.errors import BadRequest, Forbidden, Invalid
 from onejob.wire.kinds import BY_RESOURCE
 from onejob.wire.requests import User
@@ -24,6 +25,9 @@ class OnlyReading:
     def authorize(self, user: User, attributes: Attributes) -> Decision:
         allowed = attributes.verb == "get" and attributes.resource == "jobs"
         return Decision(allowed, "" if allowed else "only reading Jobs")
+
+    def rules(self, user: User, namespace: str) -> list[Rule]:
+        return [Rule(("get",), ("batch",), ("jobs",))]
 
 
 def test_an_operator_may_do_everything() -> None:
@@ -46,14 +50,20 @@ def test_an_access_review_asks_for_somebody_else() -> None:
     assert answer["status"] == {"allowed": False}
 
 
-def test_rules_are_complete_for_operators_only() -> None:
+def test_rules_are_listed() -> None:
     body = {"spec": {"namespace": "default"}}
     assert review(RULES, "", body, ADMIN, AllowAuthenticated())["status"] == {
         "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
         "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
         "incomplete": False,
     }
-    assert review(RULES, "", body, ADMIN, OnlyReading())["status"]["incomplete"] is True
+    assert review(RULES, "", body, ADMIN, OnlyReading())["status"] == {
+        "resourceRules": [{"verbs": ["get"], "apiGroups": ["batch"], "resources": ["jobs"]}],
+        "nonResourceRules": [],
+        "incomplete": False,
+    }
+    with pytest.raises(BadRequest, match="no namespace on request"):
+        review(RULES, "", {"spec": {}}, ADMIN, OnlyReading())
 
 
 def test_one_learns_who_one_is() -> None:

@@ -57,7 +57,7 @@ class CertificateAuthenticator:
         if not names or not names[-1]:
             return None
         groups = [value for attribute, value in subject if attribute == "organizationName"]
-        return User(names[-1], groups=_all_groups(names[-1], groups))
+        return User(names[-1], groups=all_groups(names[-1], groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ class Impersonation:
 
     def as_user(self) -> User:
         groups = self.groups or _groups_of_service_account(self.user)
-        return User(self.user, self.uid, _all_groups(self.user, groups))
+        return User(self.user, self.uid, all_groups(self.user, groups))
 
 
-def _all_groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:
+def all_groups(user: str, groups: Sequence[str]) -> tuple[str, ...]:
     """With the one that everybody is in who is somebody, unless it is said who is what."""
     found = dict.fromkeys(groups)
     if not {AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP} & found.keys():

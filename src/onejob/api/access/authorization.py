@@ -1,10 +1,12 @@
-"""Who may do what. For now everybody who is known may do everything; RBAC comes behind the same
-protocol."""
+"""Who may do what: by roles on a server, everything for whoever reads a kept run."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from onejob.api.access.authentication import AUTHENTICATED_GROUP
+from onejob.api.access.authentication import AUTHENTICATED_GROUP, Impersonation
+from onejob.planning.rbac.policy import MASTERS, Policy
+from onejob.planning.rbac.rules import Question, Rule
 from onejob.wire.errors import Forbidden
 from onejob.wire.requests import User
 
@@ -32,14 +34,68 @@ class Decision:
 class Authorizer(Protocol):
     def authorize(self, user: User, attributes: Attributes) -> Decision: ...
 
+    def rules(self, user: User, namespace: str) -> Sequence[Rule]:
+        """All that somebody may do in a namespace."""
+
+
+EVERYTHING: Sequence[Rule] = (
+    Rule(("*",), ("*",), ("*",)),
+    Rule(("*",), non_resource_urls=("*",)),
+)
+
 
 class AllowAuthenticated:
     """Known users are operators."""
 
     def authorize(self, user: User, attributes: Attributes) -> Decision:
-        if AUTHENTICATED_GROUP in user.groups or "system:masters" in user.groups:
+        return Decision(bool(self.rules(user, "")))
+
+    def rules(self, user: User, namespace: str) -> Sequence[Rule]:
+        known = AUTHENTICATED_GROUP in user.groups or MASTERS in user.groups
+        return EVERYTHING if known else ()
+
+
+class RbacAuthorizer:
+    """What roles and bindings say. Whoever is in `system:masters` may do everything, so that
+    nobody can lock everybody out."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def authorize(self, user: User, attributes: Attributes) -> Decision:
+        if MASTERS in user.groups:
             return Decision(True)
-        return Decision(False)
+        question = Question(
+            attributes.verb,
+            attributes.group,
+            attributes.resource,
+            attributes.subresource,
+            attributes.name,
+            attributes.path,
+        )
+        reason = self._policy.decide(user.name, user.groups, attributes.namespace, question)
+        return Decision(False) if reason is None else Decision(True, reason)
+
+    def rules(self, user: User, namespace: str) -> Sequence[Rule]:
+        if MASTERS in user.groups:
+            return EVERYTHING
+        granted = self._policy.granted(user.name, user.groups, namespace)
+        return tuple(item.rule for item in granted)
+
+
+def needed_to_impersonate(other: Impersonation) -> Iterator[Attributes]:
+    """Each name that somebody takes on is a right of its own."""
+    match other.user.split(":"):
+        case ["system", "serviceaccount", namespace, name] if namespace and name:
+            yield Attributes(
+                "impersonate", "", "v1", "serviceaccounts", namespace=namespace, name=name
+            )
+        case _:
+            yield Attributes("impersonate", "", "v1", "users", name=other.user)
+    for group in other.groups:
+        yield Attributes("impersonate", "", "v1", "groups", name=group)
+    if other.uid:
+        yield Attributes("impersonate", "authentication.k8s.io", "v1", "uids", name=other.uid)
 
 
 def require(authorizer: Authorizer, user: User, attributes: Attributes) -> None:

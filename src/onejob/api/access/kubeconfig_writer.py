@@ -1,4 +1,4 @@
-"""The admin's kubeconfig: everything kubectl needs to reach this server, in one private file."""
+"""A kubeconfig: everything kubectl needs to reach this server, in one private file."""
 
 import base64
 import os
@@ -10,7 +10,15 @@ import msgspec
 from onejob.api.access.private_files import write_private
 
 
-def write_kubeconfig(path: Path, *, server: str, authority: bytes, token: str) -> None:
+def write_kubeconfig(
+    path: Path,
+    *,
+    server: str,
+    authority: bytes,
+    token: str,
+    user: str = "onejob-admin",
+    namespace: str = "default",
+) -> None:
     """`server` is the URL, `authority` the CA certificate in PEM. Replaces the file at once, unless
     it is right as it is: a server has to start on a full disk, too."""
     cluster = {
@@ -23,11 +31,11 @@ def write_kubeconfig(path: Path, *, server: str, authority: bytes, token: str) -
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "onejob", "cluster": cluster}],
-        "users": [{"name": "onejob-admin", "user": {"token": token}}],
+        "users": [{"name": user, "user": {"token": token}}],
         "contexts": [
             {
                 "name": "onejob",
-                "context": {"cluster": "onejob", "user": "onejob-admin", "namespace": "default"},
+                "context": {"cluster": "onejob", "user": user, "namespace": namespace},
             }
         ],
         "current-context": "onejob",

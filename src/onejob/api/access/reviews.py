@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
 from onejob.api.access.authorization import Attributes, Authorizer, Decision
 from onejob.api.strategy import Document
+from onejob.planning.rbac.rules import Rule
 from onejob.wire.errors import BadRequest, Invalid
 from onejob.wire.field_errors import FieldError, invalid, required
 from onejob.wire.kinds import Kind
@@ -52,19 +55,20 @@ def _user_info(user: User) -> Document:
 
 
 def _rules(spec: Document, user: User, authorizer: Authorizer) -> Document:
-    """One rule for all if one may do all. What an authorizer cannot enumerate is left out, and
-    the answer says that it is incomplete."""
-    everything = authorizer.authorize(
-        user,
-        Attributes("*", "*", "*", "*", namespace=str(spec.get("namespace") or "")),
-    )
-    if everything.allowed:
-        return {
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": False,
-        }
-    return {"resourceRules": [], "nonResourceRules": [], "incomplete": True}
+    namespace = _text(spec, "namespace")
+    if not namespace:
+        raise BadRequest("no namespace on request")
+    rules = authorizer.rules(user, namespace)
+    return {
+        "resourceRules": [_written(rule) for rule in rules if rule.resources],
+        "nonResourceRules": [_written(rule) for rule in rules if rule.non_resource_urls],
+        "incomplete": False,
+    }
+
+
+def _written(rule: Rule) -> Document:
+    document: Document = msgspec.json.decode(msgspec.json.encode(rule))
+    return document
 
 
 def _access(kind: Kind, spec: Document, user: User, authorizer: Authorizer) -> Document:

@@ -19,7 +19,12 @@ from onejob.api.access.authentication import (
     read_bearer_token,
     read_impersonation,
 )
-from onejob.api.access.authorization import Attributes, Authorizer, require
+from onejob.api.access.authorization import (
+    Attributes,
+    Authorizer,
+    needed_to_impersonate,
+    require,
+)
 from onejob.api.damage import storage_read_error
 from onejob.api.http.answers import (
     Answer,
@@ -218,8 +223,7 @@ class ApiApp:
 
     def _impersonated(self, user: User, other: Impersonation) -> User:
         """Being somebody else is a right of its own, for each of their names."""
-        for resource, name in (("users", other.user), *(("groups", g) for g in other.groups)):
-            wanted = Attributes("impersonate", "", "v1", resource, name=name)
+        for wanted in needed_to_impersonate(other):
             require(self._authorizer, user, wanted)
         return other.as_user()
 

@@ -14,9 +14,16 @@ from onejob.api.strategies.cronjob import CronJobStrategy
 from onejob.api.strategies.events import EventStrategy, EventsV1Strategy
 from onejob.api.strategies.job.strategy import JobStrategy
 from onejob.api.strategies.pod.strategy import PodStrategy
+from onejob.api.strategies.rbac import BindingStrategy, RoleStrategy
 from onejob.api.strategy import Strategy
 from onejob.gates import FeatureGates
 from onejob.planning.names import TRACKING
+from onejob.planning.rbac.policy import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+)
 from onejob.wire.kinds import Kind
 
 __all__ = ["strategy_for"]
@@ -50,5 +57,9 @@ def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -
             return EventStrategy(kind)
         case "events.events.k8s.io":
             return EventsV1Strategy(kind)
+        case resource if resource in (ROLES, CLUSTER_ROLES):
+            return RoleStrategy(kind)
+        case resource if resource in (ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS):
+            return BindingStrategy(kind)
         case _:
             return UnnamedStrategy(kind) if kind.verbs == ("create",) else BaseStrategy(kind)

@@ -17,7 +17,7 @@ from onejob.api.damage import placeholder
 from onejob.api.schema.comparing import semantically_equal
 from onejob.api.schema.schema import Schema, Type, WrongShape, all_problems
 from onejob.api.security_warnings import security_warnings
-from onejob.api.strategy import Document, Strategy
+from onejob.api.strategy import Document, Guard, Strategy
 from onejob.api.writing.apply import apply
 from onejob.api.writing.deletion import (
     Stay,
@@ -77,6 +77,8 @@ class Writes:
     rng: Random
     #: How the node enforces a securityContext.
     means: Means
+    #: By resource: may this user make such an object of it? Raises Forbidden.
+    guards: Mapping[str, Guard]
 
     # --- create ---------------------------------------------------------------------------
 
@@ -109,6 +111,8 @@ class Writes:
         errors = strategy.validate_create(doc)
         if errors:
             raise Invalid(kind.kind, kind.group, name, errors)
+        if guard := self.guards.get(kind.resource):
+            guard(options.user, kind, namespace, doc, None)
         # Defaults run on every decode upstream, so the answer shows those that preparing made
         # possible (a Job without labels gets its template's).
         strategy.default(doc)
@@ -299,6 +303,8 @@ class Writes:
                 warnings = [*warnings, *strategy.warnings_on_update(new, old)]
         if errors:
             raise Invalid(kind.kind, kind.group, target.name, errors)
+        if guard := self.guards.get(kind.resource):
+            guard(options.user, kind, target.namespace, new, old)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if new == old or (not options.trusted and _same_but_for_times(new, old)):
             return Outcome(200, stored.value, stored.revision, tuple(warnings))

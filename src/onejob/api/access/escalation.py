@@ -1,0 +1,102 @@
+"""Nobody gives anybody, themselves included, rights that they do not have."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.access.authorization import EVERYTHING, Attributes, Authorizer
+from onejob.api.strategy import Document
+from onejob.planning.rbac.policy import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    GROUP,
+    MASTERS,
+    RBAC_RESOURCES,
+    Policy,
+    RoleRef,
+)
+from onejob.planning.rbac.rules import Rule, merged, not_covered
+from onejob.wire.errors import Forbidden, not_found
+from onejob.wire.kinds import Kind
+from onejob.wire.requests import User
+
+#: Changed by whoever deletes objects; nobody gains a right by them.
+_HARMLESS: Final = ("ownerReferences", "finalizers", "managedFields", "resourceVersion")
+
+
+class EscalationCheck:
+    """Asked before a role or a binding is written. Raises Forbidden."""
+
+    resources = RBAC_RESOURCES
+
+    def __init__(self, policy: Policy, authorizer: Authorizer) -> None:
+        self._policy = policy
+        self._authorizer = authorizer
+
+    def __call__(
+        self, user: User, kind: Kind, namespace: str, new: Document, old: Document | None
+    ) -> None:
+        if MASTERS in user.groups or (old is not None and _same_rights(new, old)):
+            return
+        if kind.resource.startswith(("rolebindings.", "clusterrolebindings.")):
+            self._check_binding(user, kind, namespace, new)
+        else:
+            self._check_role(user, kind, namespace, new)
+
+    def _check_role(self, user: User, kind: Kind, namespace: str, role: Document) -> None:
+        name = role["metadata"].get("name", "")
+        wanted = Attributes("escalate", GROUP, "*", kind.plural, namespace=namespace, name=name)
+        if self._authorizer.authorize(user, wanted).allowed:
+            return
+        rules = msgspec.convert(role.get("rules") or [], list[Rule])
+        self._require_held(user, kind, namespace, name, rules)
+        aggregates = kind.resource == CLUSTER_ROLES and role.get("aggregationRule")
+        if aggregates and not_covered(self._authorizer.rules(user, ""), EVERYTHING):
+            # Such a role gathers whatever others allow.
+            text = "must have cluster-admin privileges to use the aggregationRule"
+            raise _forbidden(kind, name, text)
+
+    def _check_binding(self, user: User, kind: Kind, namespace: str, binding: Document) -> None:
+        ref = msgspec.convert(binding["roleRef"], RoleRef)
+        plural = "clusterroles" if ref.kind == "ClusterRole" else "roles"
+        wanted = Attributes("bind", GROUP, "*", plural, namespace=namespace, name=ref.name)
+        if self._authorizer.authorize(user, wanted).allowed:
+            return
+        home = "" if ref.kind == "ClusterRole" else namespace
+        if (home, ref.name) not in self._policy.roles:
+            # What it will allow cannot be known.
+            raise not_found(f"{plural}.{GROUP}", ref.name)
+        home = "" if kind.resource == CLUSTER_ROLE_BINDINGS else namespace
+        rules = self._policy.rules_of(ref, namespace)
+        self._require_held(user, kind, home, binding["metadata"].get("name", ""), rules)
+
+    def _require_held(
+        self, user: User, kind: Kind, namespace: str, name: str, rules: Iterable[Rule]
+    ) -> None:
+        missing = not_covered(self._authorizer.rules(user, namespace), rules)
+        if missing:
+            groups = "[" + " ".join(f'"{group}"' for group in user.groups) + "]"
+            lines = "\n".join(sorted(map(str, merged(missing))))
+            raise _forbidden(
+                kind,
+                name,
+                f'user "{user.name}" (groups={groups}) is attempting to grant RBAC permissions '
+                f"not currently held:\n{lines}",
+            )
+
+
+def _same_rights(new: Document, old: Document) -> bool:
+    return _compared(new) == _compared(old)
+
+
+def _compared(document: Document) -> dict[str, Any]:
+    metadata = {
+        name: value for name, value in document["metadata"].items() if name not in _HARMLESS
+    }
+    return {**document, "metadata": metadata}
+
+
+def _forbidden(kind: Kind, name: str, text: str) -> Forbidden:
+    details = {"name": name, "group": kind.group, "kind": kind.plural}
+    return Forbidden(f'{kind.resource} "{name}" is forbidden: {text}', details=details)

@@ -1,0 +1,204 @@
+"""`onejob user`: who else may use this server."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onejob.cli.display.durations import duration
+from onejob.cli.errors import CommandError
+from onejob.cli.options import client_options, data_dir_option, output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob user add alice --role edit -n team-a       # her kubeconfig: alice.kubeconfig
+  onejob user add ci --role edit -n ci --expires 720h
+  onejob user list
+  onejob user revoke alice
+\b
+Roles are those of Kubernetes: view, edit and admin of a namespace, or with --cluster of all of
+them; kubectl create role and rolebinding make finer ones."""
+
+_ADD_EPILOG = """\b
+Examples:
+  onejob user add alice --role edit -n team-a
+  onejob user add auditor --role view --cluster --expires 24h --kubeconfig-out audit.kubeconfig"""
+
+_LIST_EPILOG = """\b
+Examples:
+  onejob user list
+  onejob user list -o json"""
+
+_REVOKE_EPILOG = """\b
+Examples:
+  onejob user revoke alice"""
+
+
+@click.group(epilog=_EPILOG, short_help="Let other people use this server")
+def command() -> None:
+    """Let other people use this server, and end that."""
+
+
+@command.command("add", epilog=_ADD_EPILOG, short_help="Add a user and write their kubeconfig")
+@click.argument("name")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group they are in.")
+@click.option("--expires", type=duration, metavar="DURATION", help="When their token ends.")
+@click.option("--role", default="", metavar="ROLE", help="A ClusterRole, e.g. view, edit, admin.")
+@click.option("--cluster", is_flag=True, help="The role counts in all namespaces.")
+@click.option(
+    "--kubeconfig-out", metavar="FILE", help="Where to write theirs. [default: NAME.kubeconfig]"
+)
+@client_options
+def add(
+    name: str,
+    groups: tuple[str, ...],
+    expires: float | None,
+    role: str,
+    cluster: bool,
+    kubeconfig_out: str | None,
+    where: "Sources",
+) -> None:
+    """Add a user and write the kubeconfig that they need, with the only copy of their token."""
+    from onejob.api.access.kubeconfig_writer import write_kubeconfig
+    from onejob.api.access.users import USERS_FILE, BadUsers, add_user, revoke_user
+    from onejob.client.kubeconfig import load_kubeconfig
+    from onejob.clock import SystemClock
+
+    if expires is not None and expires <= 0:
+        raise CommandError("--expires must be more than nothing")
+    if cluster and not role:
+        raise CommandError("--cluster says where a role counts", "give --role, too")
+    if where.kubeconfig is not None:
+        raise CommandError("users are added on the machine of the server", "leave out --kubeconfig")
+    target = Path(kubeconfig_out or f"{name.replace('/', '_')}.kubeconfig")
+    if target.exists():
+        raise CommandError(f"{target} is there already", "choose another with --kubeconfig-out")
+    api = where.require_server()
+    now = SystemClock().now()
+    users = where.data_dir.server / USERS_FILE
+    until = None if expires is None else now + timedelta(seconds=expires)
+    try:
+        token = add_user(users, name, groups, now, until)
+    except BadUsers as error:
+        raise CommandError(str(error)) from None
+    try:
+        namespace = where.namespace_in(api)
+        connection = load_kubeconfig(where.data_dir.kubeconfig, SystemClock())
+        write_kubeconfig(
+            target,
+            server=connection.server,
+            authority=connection.authority or b"",
+            token=token,
+            user=name,
+            namespace=namespace,
+        )
+        if role:
+            _bind(where, name, role, "" if cluster else namespace)
+    except BaseException:
+        # Without a kubeconfig nobody has the token.
+        revoke_user(users, name)
+        raise
+    print(f"user {name} added; {target} is theirs alone: hand it over, keep no copy")
+    if not role:
+        print("they may do nothing yet: kubectl create rolebinding, or --role")
+
+
+@command.command("list", epilog=_LIST_EPILOG, short_help="List users")
+@data_dir_option
+@output_option("json")
+def list_users(data_dir: str | None, output: str | None) -> None:
+    """List users. Tokens are not kept, so they cannot be shown."""
+    import msgspec
+
+    from onejob.api.access.users import USERS_FILE, BadUsers, read_users
+    from onejob.cli.display.tables import render_table
+    from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.places import data_dir as find_data_dir
+    from onejob.clock import SystemClock
+
+    place = find_data_dir(data_dir)
+    place.require_trusted()
+    try:
+        users = read_users(place.server / USERS_FILE)
+    except BadUsers as error:
+        raise CommandError(str(error)) from None
+    if output:
+        shown = [
+            {
+                "name": user.name,
+                "groups": user.groups,
+                "createdAt": user.created_at,
+                "expiresAt": user.expires_at,
+            }
+            for user in users
+        ]
+        print(msgspec.json.encode(shown).decode())
+        return
+    if not users:
+        print("no users (onejob user add NAME)")
+        return
+    now = SystemClock().now()
+    rows = [
+        (
+            user.name,
+            ",".join(user.groups) or "<none>",
+            user.created_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            _expiry(user.expires_at, expired=user.expired(now)),
+        )
+        for user in users
+    ]
+    for line in render_table(("NAME", "GROUPS", "CREATED", "EXPIRES"), rows, terminal_of().width):
+        print(line)
+
+
+@command.command("revoke", epilog=_REVOKE_EPILOG, short_help="Let a user in no more")
+@click.argument("name")
+@data_dir_option
+def revoke(name: str, data_dir: str | None) -> None:
+    """Let a user in no more, from their next request on. Their role bindings stay."""
+    from onejob.api.access.users import USERS_FILE, BadUsers, revoke_user
+    from onejob.cli.places import data_dir as find_data_dir
+
+    place = find_data_dir(data_dir)
+    place.require_trusted()
+    try:
+        revoke_user(place.server / USERS_FILE, name)
+    except BadUsers as error:
+        raise CommandError(str(error), "onejob user list shows who there is") from None
+    print(f"user {name} revoked")
+
+
+def _expiry(time: Any, *, expired: bool) -> str:
+    if time is None:
+        return "never"
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}{' (expired)' if expired else ''}"
+
+
+def _bind(where: "Sources", user: str, role: str, namespace: str) -> None:
+    from onejob.cli.clients.base import get
+    from onejob.cli.clients.writing import create
+    from onejob.cli.run.manifests import Manifest, yaml_of
+    from onejob.wire.errors import NotFound
+    from onejob.wire.kinds import BY_RESOURCE
+
+    group = "rbac.authorization.k8s.io"
+    api = where.require_server()
+    try:
+        get(api, BY_RESOURCE[f"clusterroles.{group}"], "", role)
+    except NotFound:
+        raise CommandError(
+            f"--role {role}: there is no such ClusterRole", "view, edit and admin are there"
+        ) from None
+    kind = BY_RESOURCE[f"{'rolebindings' if namespace else 'clusterrolebindings'}.{group}"]
+    document = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": f"onejob:{user}:{role}"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+    create(api, Manifest("command", 1, kind, document, yaml_of(document)), namespace)

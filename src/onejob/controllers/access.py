@@ -1,0 +1,144 @@
+"""Roles: the ones that every server has, their aggregation, and a `Policy` that follows them."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from onejob.client.base import Client, Create, Patch, Replace, Selection
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.objects.meta import Key
+from onejob.planning.rbac import defaults
+from onejob.planning.rbac.policy import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+    Binding,
+    Policy,
+    Role,
+    aggregated_rules,
+    read_binding,
+    read_role,
+)
+from onejob.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
+
+V = TypeVar("V", Role, Binding)
+
+_RETRY_SECONDS = 1.0
+
+
+async def bootstrap_roles(client: Client) -> None:
+    """Make the default roles and bindings that are missing, and mend those that lack something."""
+    wanted = [
+        *((CLUSTER_ROLES, document) for document in defaults.CLUSTER_ROLES),
+        *((CLUSTER_ROLE_BINDINGS, document) for document in defaults.CLUSTER_ROLE_BINDINGS),
+    ]
+    found: dict[Key, dict[str, Any]] = {}
+    for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS):
+        for item in (await client.list(Selection(resource))).documents:
+            document = msgspec.json.decode(item)
+            found[Key(resource, "", document["metadata"]["name"])] = document
+    writes: list[Create | Replace] = []
+    for resource, document in wanted:
+        key = Key(resource, "", document["metadata"]["name"])
+        if key not in found:
+            writes.append(Create(resource, "", msgspec.json.encode(document)))
+        elif (changed := defaults.reconciled(found[key], document)) is not None:
+            writes.append(Replace(key, msgspec.json.encode(changed)))
+    for result in await client.write_many(writes):
+        # Somebody else was quicker: they have seen the same defaults, or will be seen next time.
+        if isinstance(result, ApiError) and not isinstance(result, (AlreadyExists, Conflict)):
+            raise result
+
+
+class AccessPolicy:
+    """Keeps a `Policy` up to date. Run `informers` beside it."""
+
+    def __init__(self, client: Client) -> None:
+        self.policy = Policy()
+        self.informers: Mapping[str, Informer[Any]] = {
+            ROLES: _follow(client, ROLES, read_role),
+            CLUSTER_ROLES: _follow(client, CLUSTER_ROLES, read_role),
+            ROLE_BINDINGS: _follow(client, ROLE_BINDINGS, read_binding),
+            CLUSTER_ROLE_BINDINGS: _follow(client, CLUSTER_ROLE_BINDINGS, read_binding),
+        }
+        for resource in (ROLES, CLUSTER_ROLES):
+            self.informers[resource].on_change(self._roles_changed)
+        for resource in (ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS):
+            self.informers[resource].on_change(self._bindings_changed)
+
+    async def synced(self) -> None:
+        """Wait until everything that is stored is known."""
+        for informer in self.informers.values():
+            await informer.synced()
+
+    def _roles_changed(self, deltas: Sequence[Delta[Role]]) -> None:
+        for delta in deltas:
+            if delta.new is None:
+                self.policy.remove_role(delta.key.namespace, delta.key.name)
+            else:
+                self.policy.put_role(delta.new)
+
+    def _bindings_changed(self, deltas: Sequence[Delta[Binding]]) -> None:
+        for delta in deltas:
+            if delta.new is None:
+                self.policy.remove_binding(delta.key.namespace, delta.key.name)
+            else:
+                self.policy.put_binding(delta.new)
+
+
+class ClusterRoleAggregation:
+    """Writes into ClusterRoles with an aggregation rule what the roles they select allow."""
+
+    def __init__(self, client: Client, cluster_roles: Informer[Role]) -> None:
+        self._client = client
+        self._roles = cluster_roles
+        self._changed = asyncio.Event()
+        cluster_roles.on_change(lambda _: self._changed.set())
+
+    async def run(self) -> None:
+        await self._roles.synced()
+        while True:
+            self._changed.clear()
+            if await self.settle():
+                # Our own writes come back as changes; roles may aggregate aggregated ones.
+                await self._changed.wait()
+            else:
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def settle(self) -> bool:
+        """Write what differs. False if something could not be written and must be tried again."""
+        roles = list(self._roles.cache)
+        patches = [
+            Patch(
+                Key(CLUSTER_ROLES, "", role.metadata.name),
+                msgspec.json.encode(
+                    {
+                        "metadata": {"resourceVersion": role.metadata.resource_version},
+                        "rules": rules,
+                    }
+                ),
+                type="merge",
+            )
+            for role in roles
+            if role.aggregation_rule is not None
+            and (rules := aggregated_rules(role, roles)) != role.rules
+        ]
+        results = await self._client.write_many(patches)
+        return all(
+            # A conflict or a deletion is a change that is on its way to us.
+            not isinstance(result, ApiError) or isinstance(result, (Conflict, NotFound))
+            for result in results
+        )
+
+
+def _follow(client: Client, resource: str, read: Callable[[bytes], V]) -> Informer[V]:
+    return Informer(
+        client,
+        Selection(resource),
+        read,
+        lambda view: Key(resource, view.metadata.namespace, view.metadata.name),
+    )

@@ -1,0 +1,203 @@
+"""The roles and bindings that every server has, and how they are kept.
+
+The names and what they allow are Kubernetes', as far as onejob serves the resources; so is the way
+they are kept: at every start missing rules and subjects are added, what people added stays, and the
+annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` leaves an object alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from onejob.planning.rbac.rules import Rule, not_covered
+
+AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
+_LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_API_VERSION: Final = "rbac.authorization.k8s.io/v1"
+_GROUP: Final = "rbac.authorization.k8s.io"
+
+Document = dict[str, Any]
+
+_READ: Final = ("get", "list", "watch")
+_WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
+_ALL: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+def _on(groups: str, resources: str, verbs: Sequence[str]) -> Document:
+    """A rule; `groups` and `resources` are words, `core` is the group without a name."""
+    names = ["" if group == "core" else group for group in groups.split()]
+    return {"apiGroups": names, "resources": resources.split(), "verbs": list(verbs)}
+
+
+def _urls(*urls: str) -> Document:
+    return {"nonResourceURLs": list(urls), "verbs": ["get"]}
+
+
+_VIEW: Final = (
+    _on(
+        "core",
+        "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods "
+        "replicationcontrollers replicationcontrollers/scale serviceaccounts services "
+        "services/status",
+        _READ,
+    ),
+    _on(
+        "core",
+        "bindings limitranges namespaces/status pods/log pods/status "
+        "replicationcontrollers/status resourcequotas resourcequotas/status",
+        _READ,
+    ),
+    _on("core", "namespaces", _READ),
+    _on("core events.k8s.io", "events", _READ),
+    _on("discovery.k8s.io", "endpointslices", _READ),
+    _on(
+        "apps",
+        "controllerrevisions daemonsets daemonsets/status deployments deployments/scale "
+        "deployments/status replicasets replicasets/scale replicasets/status statefulsets "
+        "statefulsets/scale statefulsets/status",
+        _READ,
+    ),
+    _on("autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status", _READ),
+    # The Pods of a Job in one request are onejob's own.
+    _on("batch", "cronjobs cronjobs/status jobs jobs/status jobs/pods", _READ),
+    _on("policy", "poddisruptionbudgets poddisruptionbudgets/status", _READ),
+    _on("networking.k8s.io", "ingresses ingresses/status networkpolicies", _READ),
+)
+_EDIT: Final = (
+    _on(
+        "core",
+        "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy",
+        _READ,
+    ),
+    _on("core", "serviceaccounts", ("impersonate",)),
+    _on("core", "pods pods/attach pods/exec pods/portforward pods/proxy", _WRITE),
+    _on("core", "pods/eviction", ("create",)),
+    _on(
+        "core",
+        "configmaps persistentvolumeclaims replicationcontrollers replicationcontrollers/scale "
+        "secrets serviceaccounts services services/proxy",
+        _WRITE,
+    ),
+    _on("core", "serviceaccounts/token", ("create",)),
+    _on("core events.k8s.io", "events", _WRITE),
+    _on(
+        "apps",
+        "daemonsets deployments deployments/rollback deployments/scale replicasets "
+        "replicasets/scale statefulsets statefulsets/scale",
+        _WRITE,
+    ),
+    _on("autoscaling", "horizontalpodautoscalers", _WRITE),
+    _on("batch", "cronjobs jobs", _WRITE),
+    _on("policy", "poddisruptionbudgets", _WRITE),
+    _on("networking.k8s.io", "ingresses networkpolicies", _WRITE),
+    _on("coordination.k8s.io", "leases", _ALL),
+)
+_ADMIN: Final = (
+    _on("authorization.k8s.io", "localsubjectaccessreviews", ("create",)),
+    _on(_GROUP, "rolebindings roles", _ALL),
+)
+_EVERYTHING: Final = (
+    _on("*", "*", ("*",)),
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+)
+_BASIC_USER: Final = (
+    _on("authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews", ("create",)),
+    _on("authentication.k8s.io", "selfsubjectreviews", ("create",)),
+)
+_HEALTH: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_DISCOVERY: Final = (
+    _urls("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*",
+          "/readyz", "/version", "/version/"),
+)  # fmt: skip
+_MONITORING: Final = (
+    _urls("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz",
+          "/readyz/*"),
+)  # fmt: skip
+_DELEGATOR: Final = (
+    _on("authentication.k8s.io", "tokenreviews", ("create",)),
+    _on("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+)
+
+
+def _role(name: str, rules: Sequence[Document], *, aggregate_to: str = "") -> Document:
+    labels = dict(_LABEL)
+    if aggregate_to:
+        labels[f"{_GROUP}/aggregate-to-{aggregate_to}"] = "true"
+    metadata = {"name": name, "labels": labels, "annotations": {AUTO_UPDATE: "true"}}
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "ClusterRole",
+        "metadata": metadata,
+        "rules": list(rules),
+    }
+
+
+def _aggregate(name: str, *, aggregate_to: str = "") -> Document:
+    selector = {"matchLabels": {f"{_GROUP}/aggregate-to-{name}": "true"}}
+    role = _role(name, (), aggregate_to=aggregate_to)
+    return {**role, "aggregationRule": {"clusterRoleSelectors": [selector]}}
+
+
+def _binding(name: str, *groups: str) -> Document:
+    subjects = [{"apiGroup": _GROUP, "kind": "Group", "name": group} for group in groups]
+    metadata = {"name": name, "labels": dict(_LABEL), "annotations": {AUTO_UPDATE: "true"}}
+    return {
+        "apiVersion": _API_VERSION,
+        "kind": "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": name},
+        "subjects": subjects,
+    }
+
+
+CLUSTER_ROLES: Final[Sequence[Document]] = (
+    _role("cluster-admin", _EVERYTHING),
+    _aggregate("admin"),
+    _aggregate("edit", aggregate_to="admin"),
+    _aggregate("view", aggregate_to="edit"),
+    _role("system:aggregate-to-admin", _ADMIN, aggregate_to="admin"),
+    _role("system:aggregate-to-edit", _EDIT, aggregate_to="edit"),
+    _role("system:aggregate-to-view", _VIEW, aggregate_to="view"),
+    _role("system:auth-delegator", _DELEGATOR),
+    _role("system:basic-user", _BASIC_USER),
+    _role("system:discovery", _DISCOVERY),
+    _role("system:monitoring", _MONITORING),
+    _role("system:public-info-viewer", (_urls(*_HEALTH),)),
+)
+CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
+    _binding("cluster-admin", "system:masters"),
+    _binding("system:basic-user", "system:authenticated"),
+    _binding("system:discovery", "system:authenticated"),
+    _binding("system:monitoring", "system:monitoring"),
+    _binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
+)
+
+
+def reconciled(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document | None:
+    """What a default object shall become; None if it may stay as it is. Nothing that people added
+    is taken away."""
+    annotations = found["metadata"].get("annotations", {})
+    if annotations.get(AUTO_UPDATE) == "false":
+        return None
+    changed: Document = {}
+    if "aggregationRule" in wanted:
+        if found.get("aggregationRule") != wanted["aggregationRule"]:
+            changed["aggregationRule"] = wanted["aggregationRule"]
+    elif missing := not_covered(_rules(found), _rules(wanted)):
+        changed["rules"] = [*found.get("rules", ()), *map(msgspec.to_builtins, missing)]
+    subjects = found.get("subjects", [])
+    absent = [subject for subject in wanted.get("subjects", ()) if subject not in subjects]
+    if absent:
+        changed["subjects"] = [*subjects, *absent]
+    metadata = {
+        field: {**found["metadata"].get(field, {}), **wanted["metadata"][field]}
+        for field in ("labels", "annotations")
+    }
+    if any(found["metadata"].get(field) != metadata[field] for field in metadata):
+        changed["metadata"] = {**found["metadata"], **metadata}
+    return {**found, **changed} if changed else None
+
+
+def _rules(document: Mapping[str, Any]) -> list[Rule]:
+    return msgspec.convert(document.get("rules") or [], list[Rule])

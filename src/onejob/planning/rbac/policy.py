@@ -1,0 +1,153 @@
+"""Who has which rules: bindings and the roles that they name."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from onejob.objects.meta import LabelSelector, Meta, View
+from onejob.planning.rbac.rules import Question, Rule, allows
+from onejob.wire.selectors import matcher_of
+
+ROLES = "roles.rbac.authorization.k8s.io"
+ROLE_BINDINGS = "rolebindings.rbac.authorization.k8s.io"
+CLUSTER_ROLES = "clusterroles.rbac.authorization.k8s.io"
+CLUSTER_ROLE_BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io"
+RBAC_RESOURCES = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
+
+GROUP = "rbac.authorization.k8s.io"
+#: Who may do everything, whatever the roles say: nobody can lock themselves out.
+MASTERS = "system:masters"
+
+
+class AggregationRule(View, frozen=True):
+    cluster_role_selectors: tuple[LabelSelector, ...] = ()
+
+
+class Role(View, frozen=True):
+    """A Role or a ClusterRole; a ClusterRole has no namespace."""
+
+    metadata: Meta = Meta()
+    rules: tuple[Rule, ...] = ()
+    aggregation_rule: AggregationRule | None = None
+
+
+class Subject(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class RoleRef(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class Binding(View, frozen=True):
+    """A RoleBinding or a ClusterRoleBinding."""
+
+    metadata: Meta = Meta()
+    subjects: tuple[Subject, ...] = ()
+    role_ref: RoleRef = RoleRef()
+
+
+read_role = msgspec.json.Decoder(Role).decode
+read_binding = msgspec.json.Decoder(Binding).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A rule that somebody has, and from where."""
+
+    rule: Rule
+    reason: str
+
+
+@dataclass(slots=True)
+class Policy:
+    """All roles and bindings of a server. Changed in place by whoever keeps it up to date."""
+
+    #: (namespace, name); "" for ClusterRoles.
+    roles: dict[tuple[str, str], Role] = field(default_factory=dict)
+    #: By namespace; "" for ClusterRoleBindings.
+    bindings: dict[str, dict[str, Binding]] = field(default_factory=dict)
+
+    def put_role(self, role: Role) -> None:
+        self.roles[role.metadata.namespace, role.metadata.name] = role
+
+    def remove_role(self, namespace: str, name: str) -> None:
+        self.roles.pop((namespace, name), None)
+
+    def put_binding(self, binding: Binding) -> None:
+        self.bindings.setdefault(binding.metadata.namespace, {})[binding.metadata.name] = binding
+
+    def remove_binding(self, namespace: str, name: str) -> None:
+        self.bindings.get(namespace, {}).pop(name, None)
+
+    def granted(self, user: str, groups: Iterable[str], namespace: str) -> Iterator[Granted]:
+        """What somebody may do in a namespace; with "" in the cluster as a whole."""
+        groups = frozenset(groups)
+        places = ("", namespace) if namespace else ("",)
+        for place in places:
+            for binding in self.bindings.get(place, {}).values():
+                subject = next(
+                    (who for who in binding.subjects if _is(who, place, user, groups)), None
+                )
+                if subject is None:
+                    continue
+                reason = _reason(binding, subject)
+                for rule in self.rules_of(binding.role_ref, place):
+                    yield Granted(rule, reason)
+
+    def rules_of(self, ref: RoleRef, namespace: str) -> tuple[Rule, ...]:
+        """Of the role that a binding in `namespace` names; none if there is no such role."""
+        role = self.roles.get(("" if ref.kind == "ClusterRole" else namespace, ref.name))
+        return role.rules if role is not None else ()
+
+    def decide(
+        self, user: str, groups: Iterable[str], namespace: str, question: Question
+    ) -> str | None:
+        """Why somebody may do something; None if nothing allows it."""
+        for granted in self.granted(user, groups, namespace):
+            if allows(granted.rule, question):
+                return granted.reason
+        return None
+
+
+def _is(subject: Subject, namespace: str, user: str, groups: frozenset[str]) -> bool:
+    match subject.kind:
+        case "User":
+            return subject.name == user
+        case "Group":
+            return subject.name in groups
+        case "ServiceAccount":
+            home = subject.namespace or namespace
+            return bool(home) and user == f"system:serviceaccount:{home}:{subject.name}"
+        case _:
+            return False
+
+
+def _reason(binding: Binding, subject: Subject) -> str:
+    home = binding.metadata.namespace
+    kind = "RoleBinding" if home else "ClusterRoleBinding"
+    name = f"{binding.metadata.name}/{home}" if home else binding.metadata.name
+    who = subject.name
+    if subject.kind == "ServiceAccount":
+        who += f"/{subject.namespace or home}"
+    ref = binding.role_ref
+    return f'RBAC: allowed by {kind} "{name}" of {ref.kind} "{ref.name}" to {subject.kind} "{who}"'
+
+
+def aggregated_rules(role: Role, cluster_roles: Iterable[Role]) -> tuple[Rule, ...]:
+    """What a ClusterRole with an aggregation rule has: the rules of all whose labels match, in the
+    order of their names, each once."""
+    if role.aggregation_rule is None:
+        return role.rules
+    found: dict[Rule, None] = {}
+    for selector in role.aggregation_rule.cluster_role_selectors:
+        matcher = matcher_of(selector)
+        for other in sorted(cluster_roles, key=lambda other: other.metadata.name):
+            is_other = other.metadata.name != role.metadata.name
+            if is_other and matcher.matches(other.metadata.labels):
+                found.update(dict.fromkeys(other.rules))
+    return tuple(found)

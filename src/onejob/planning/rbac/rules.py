@@ -1,0 +1,130 @@
+"""Rules of roles: what they allow, and whether some rules are within others."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from onejob.objects.meta import View
+
+EVERYTHING = "*"
+
+
+class Rule(View, frozen=True, kw_only=False):
+    """One rule of a Role or ClusterRole."""
+
+    verbs: tuple[str, ...] = ()
+    api_groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    resource_names: tuple[str, ...] = ()
+    non_resource_urls: tuple[str, ...] = msgspec.field(name="nonResourceURLs", default=())
+
+    def __str__(self) -> str:
+        """As upstream prints it in errors."""
+        fields = (
+            ("APIGroups", self.api_groups),
+            ("Resources", self.resources),
+            ("NonResourceURLs", self.non_resource_urls),
+            ("ResourceNames", self.resource_names),
+            ("Verbs", self.verbs),
+        )
+        texts = (f"{name}:{_quoted(values)}" for name, values in fields if values)
+        return "{" + ", ".join(texts) + "}"
+
+
+def _quoted(values: Sequence[str]) -> str:
+    return "[" + " ".join(f'"{value}"' for value in values) + "]"
+
+
+class Question(View, frozen=True, kw_only=False):
+    """May somebody do this? To a resource, or to a path that is none."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+    #: Of a request that is not about a resource; "" otherwise.
+    path: str = ""
+
+
+def allows(rule: Rule, question: Question) -> bool:
+    if not _has(rule.verbs, question.verb):
+        return False
+    if question.path:
+        return any(_url_within(url, question.path) for url in rule.non_resource_urls)
+    return (
+        _has(rule.api_groups, question.group)
+        and _resource_within(rule.resources, question.resource, question.subresource)
+        and (not rule.resource_names or question.name in rule.resource_names)
+    )
+
+
+def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+    """The parts of `wanted` that no rule of `owned` allows: somebody who may do what `owned` says
+    must not be able to give these to anybody."""
+    return [
+        part
+        for rule in wanted
+        for part in _parts(rule)
+        if not any(_covers(own, part) for own in owned)
+    ]
+
+
+def _parts(rule: Rule) -> Iterator[Rule]:
+    """Rules with one verb, one group, one resource and at most one name, or one URL."""
+    for group in rule.api_groups:
+        for resource in rule.resources:
+            for verb in rule.verbs:
+                if not rule.resource_names:
+                    yield Rule((verb,), (group,), (resource,))
+                for name in rule.resource_names:
+                    yield Rule((verb,), (group,), (resource,), (name,))
+    for url in rule.non_resource_urls:
+        for verb in rule.verbs:
+            yield Rule((verb,), non_resource_urls=(url,))
+
+
+def _covers(own: Rule, part: Rule) -> bool:
+    """`part` is as `_parts` makes them. A wildcard is only within a wildcard."""
+    if not _has(own.verbs, part.verbs[0]):
+        return False
+    if part.non_resource_urls:
+        return any(_url_within(url, part.non_resource_urls[0]) for url in own.non_resource_urls)
+    resource, _, subresource = part.resources[0].partition("/")
+    named = not own.resource_names or (
+        bool(part.resource_names) and part.resource_names[0] in own.resource_names
+    )
+    return (
+        named
+        and _has(own.api_groups, part.api_groups[0])
+        and _resource_within(own.resources, resource, subresource)
+    )
+
+
+def merged(rules: Iterable[Rule]) -> list[Rule]:
+    """Fewer rules that say the same, for people to read: verbs of one resource go together."""
+    together: dict[Rule, list[str]] = {}
+    for rule in rules:
+        key = Rule((), rule.api_groups, rule.resources, rule.resource_names, rule.non_resource_urls)
+        verbs = together.setdefault(key, [])
+        verbs.extend(verb for verb in rule.verbs if verb not in verbs)
+    return [
+        Rule(tuple(verbs), key.api_groups, key.resources, key.resource_names, key.non_resource_urls)
+        for key, verbs in together.items()
+    ]
+
+
+def _has(values: Sequence[str], wanted: str) -> bool:
+    return EVERYTHING in values or wanted in values
+
+
+def _resource_within(resources: Sequence[str], resource: str, subresource: str) -> bool:
+    if EVERYTHING in resources:
+        return True
+    if not subresource:
+        return resource in resources
+    return f"{resource}/{subresource}" in resources or f"*/{subresource}" in resources
+
+
+def _url_within(url: str, path: str) -> bool:
+    return url == path or (url.endswith(EVERYTHING) and path.startswith(url.rstrip(EVERYTHING)))

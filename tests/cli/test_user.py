@@ -1,0 +1,325 @@
+"""Several users of one server: who may do what, over real TLS."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.api.access.authentication import Credentials
+from onejob.api.access.users import BadUsers, UserTokenAuthenticator, add_user, read_users
+from onejob.cli.clients.base import Ask
+from onejob.cli.clients.http_api import HttpApi, open_http_api
+from onejob.clock import SystemClock
+from onejob.wire.errors import ApiError, Forbidden, Unauthorized
+from tests.cli.command_line import CommandLine
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+NOW = SystemClock().now()
+
+
+@pytest.fixture(scope="module")
+def people(served: CommandLine) -> Iterator[dict[str, HttpApi]]:
+    """Five identities, each with a kubeconfig of their own."""
+    for name in ("team-a", "team-b"):
+        assert served.run("create", "namespace", name).returncode == 0
+    for name, *words in (
+        ("nobody",),
+        ("viewer", "--role", "view", "-n", "team-a"),
+        ("editor", "--role", "edit", "-n", "team-a"),
+        ("owner", "--role", "admin", "-n", "team-a"),
+        ("auditor", "--role", "view", "--cluster"),
+    ):
+        done = served.run("user", "add", name, *words)
+        assert done.returncode == 0, done.stderr
+    apis = {
+        name: open_http_api(served.home / f"{name}.kubeconfig", "")
+        for name in ("nobody", "viewer", "editor", "owner", "auditor")
+    }
+    apis["admin"] = open_http_api(served.data_dir / "kubeconfig", "")
+    try:
+        yield apis
+    finally:
+        for api in apis.values():
+            api.close()
+
+
+def send(api: HttpApi, method: str, path: str, body: Any = None) -> Any:
+    return api.send(Ask(method, path, body=json.dumps(body).encode() if body else b"")).document
+
+
+def may(api: HttpApi, verb: str, what: str, namespace: str) -> bool:
+    resource, _, subresource = what.partition("/")
+    plural, _, group = resource.partition(".")
+    attributes = {
+        "verb": verb, "group": group, "resource": plural, "subresource": subresource,
+        "namespace": namespace, "name": "x",
+    }  # fmt: skip
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    allowed: bool = send(api, "POST", path, review)["status"]["allowed"]
+    return allowed
+
+
+#: what -> verbs that viewer, editor and owner have in their namespace.
+TABLE = {
+    "jobs.batch": ("get list watch", "get list watch create update patch delete", "= editor"),
+    "jobs.batch/status": ("get", "get", "= editor"),
+    "cronjobs.batch": ("get list", "get list create delete deletecollection", "= editor"),
+    "pods": ("get list watch", "get list create delete patch", "= editor"),
+    "pods/log": ("get", "get", "= editor"),
+    "pods/exec": ("", "get create", "= editor"),
+    "pods/eviction": ("", "create", "= editor"),
+    "pods/binding": ("", "", ""),
+    "pods/status": ("get", "get", "= editor"),
+    "secrets": ("", "get list watch create update delete", "= editor"),
+    "configmaps": ("get list", "get list create update", "= editor"),
+    "serviceaccounts/token": ("", "create", "= editor"),
+    "serviceaccounts": ("get", "get create impersonate", "= editor"),
+    "events": ("get list", "get list create", "= editor"),
+    "roles.rbac.authorization.k8s.io": ("", "", "get list create update patch delete"),
+    "rolebindings.rbac.authorization.k8s.io": ("", "", "get create delete"),
+    "leases.coordination.k8s.io": ("", "get create update", "= editor"),
+    "namespaces": ("get", "get", "get"),
+    "nodes": ("", "", ""),
+}
+READ_AND_WRITE = (
+    "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+    "impersonate",
+)  # fmt: skip
+VERBS = (*READ_AND_WRITE, "escalate", "bind")
+
+
+@pytest.mark.parametrize("what", TABLE)
+def test_the_usual_roles_allow_what_they_do_in_kubernetes(
+    people: dict[str, HttpApi], what: str
+) -> None:
+    viewer, editor, owner = TABLE[what]
+    owner = editor if owner == "= editor" else owner
+    for name, allowed in (("viewer", viewer), ("editor", editor), ("owner", owner)):
+        api = people[name]
+        for verb in allowed.split():
+            assert may(api, verb, what, "team-a"), f"{name} may not {verb} {what}"
+            assert not may(api, verb, what, "team-b"), f"{name} may {verb} {what} elsewhere"
+        for verb in ("escalate", "bind", *(() if allowed else READ_AND_WRITE)):
+            assert not may(api, verb, what, "team-a"), f"{name} may {verb} {what}"
+    for verb in VERBS:
+        assert not may(people["nobody"], verb, what, "team-a")
+        assert may(people["admin"], verb, what, "team-b")
+    for verb in viewer.split():
+        assert may(people["auditor"], verb, what, "team-b")
+
+
+def test_requests_are_refused_as_upstream_refuses_them(people: dict[str, HttpApi]) -> None:
+    jobs = "/apis/batch/v1/namespaces/team-b/jobs"
+    with pytest.raises(Forbidden) as refused:
+        send(people["editor"], "GET", jobs)
+    assert refused.value.message == (
+        'jobs.batch is forbidden: User "editor" cannot list resource "jobs" in API group "batch" '
+        'in the namespace "team-b"'
+    )
+    with pytest.raises(Forbidden) as refused:
+        send(people["editor"], "GET", "/metrics")
+    assert refused.value.message == 'forbidden: User "editor" cannot get path "/metrics"'
+    assert send(people["nobody"], "GET", "/apis/batch/v1")["kind"] == "APIResourceList"
+    assert send(people["viewer"], "GET", jobs.replace("team-b", "team-a"))["items"] == []
+
+
+def role(name: str, **rule: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "rules": [rule]}
+
+
+def binding(name: str, kind: str, role_name: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"kind": kind, "name": role_name},
+        "subjects": [{"kind": "User", "name": "mallory"}],
+    }
+
+
+HELD = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get"]}
+NOT_HELD = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}
+
+
+def test_nobody_grants_what_they_do_not_have(people: dict[str, HttpApi]) -> None:
+    owner, place = people["owner"], f"{RBAC}/namespaces/team-a"
+    send(owner, "POST", f"{place}/roles", role("held", **HELD))
+    with pytest.raises(Forbidden) as refused:
+        send(owner, "POST", f"{place}/roles", role("more", **NOT_HELD))
+    assert refused.value.message == (
+        'roles.rbac.authorization.k8s.io "more" is forbidden: user "owner" '
+        '(groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently '
+        'held:\n{APIGroups:[""], Resources:["nodes"], Verbs:["get" "list"]}'
+    )
+    with pytest.raises(Forbidden):
+        send(owner, "PUT", f"{place}/roles/held", role("held", **NOT_HELD))
+    patch = Ask(
+        "PATCH",
+        f"{place}/roles/held",
+        body=json.dumps({"rules": [NOT_HELD]}).encode(),
+        content_type="application/merge-patch+json",
+    )
+    with pytest.raises(Forbidden):
+        owner.send(patch)
+    assert send(owner, "GET", f"{place}/roles/held")["rules"] == [HELD]
+
+
+def test_nobody_binds_roles_beyond_their_own(people: dict[str, HttpApi]) -> None:
+    owner, place = people["owner"], f"{RBAC}/namespaces/team-a/rolebindings"
+    for name in ("view", "edit", "admin"):
+        send(owner, "POST", place, binding(f"as-{name}", "ClusterRole", name))
+    with pytest.raises(Forbidden, match="not currently held"):
+        send(owner, "POST", place, binding("root", "ClusterRole", "cluster-admin"))
+    with pytest.raises(ApiError, match="not found"):
+        send(owner, "POST", place, binding("later", "Role", "yet-to-come"))
+    with pytest.raises(Forbidden):
+        send(owner, "POST", f"{RBAC}/clusterrolebindings", binding("x", "ClusterRole", "view"))
+    with pytest.raises(Forbidden):
+        send(people["editor"], "POST", place, binding("x", "ClusterRole", "view"))
+    # Who is allowed to bind it may, without having it.
+    grant = {
+        "apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["clusterroles"],
+        "verbs": ["bind"],
+        "resourceNames": ["cluster-admin"],
+    }
+    admin = people["admin"]
+    send(admin, "POST", f"{RBAC}/clusterroles", role("binder", **grant))
+    bound = binding("binder", "ClusterRole", "binder")
+    bound["subjects"] = [{"kind": "User", "name": "owner"}]
+    send(admin, "POST", f"{RBAC}/clusterrolebindings", bound)
+    _until(lambda: may_bind(owner))
+    send(owner, "POST", place, binding("root", "ClusterRole", "cluster-admin"))
+
+
+def may_bind(api: HttpApi) -> bool:
+    attributes = {
+        "verb": "bind", "group": "rbac.authorization.k8s.io", "resource": "clusterroles",
+        "name": "cluster-admin", "namespace": "team-a",
+    }  # fmt: skip
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    allowed: bool = send(api, "POST", path, {"spec": {"resourceAttributes": attributes}})["status"][
+        "allowed"
+    ]
+    return allowed
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if holds():
+            return
+    pytest.fail("it never held")
+
+
+@pytest.mark.parametrize(
+    ("resource", "document", "field"),
+    [
+        ("clusterroles", {"rules": [{"verbs": ["get"]}]}, "rules[0].apiGroups"),
+        ("clusterroles", {"rules": [{**HELD, "verbs": []}]}, "rules[0].verbs"),
+        ("clusterroles", {"rules": [{**HELD, "nonResourceURLs": ["/x"]}]},
+         "rules[0].nonResourceURLs"),
+        ("clusterroles", {"aggregationRule": {}}, "aggregationRule.clusterRoleSelectors"),
+        ("clusterroles", {"metadata": {"name": "a/b"}}, "metadata.name"),
+        ("clusterrolebindings", {"roleRef": {"kind": "Role", "name": "x"}}, "roleRef.kind"),
+        ("clusterrolebindings", {"roleRef": {"kind": "ClusterRole"}}, "roleRef.name"),
+        ("clusterrolebindings", {"subjects": [{"kind": "ServiceAccount", "name": "x"}]},
+         "subjects[0].namespace"),
+        ("clusterrolebindings", {"subjects": [{"kind": "Robot", "name": "x"}]},
+         "subjects[0].kind"),
+    ],
+)  # fmt: skip
+def test_bad_roles_are_refused(
+    people: dict[str, HttpApi], resource: str, document: dict[str, Any], field: str
+) -> None:
+    base = {"metadata": {"name": "bad"}}
+    if resource == "clusterrolebindings":
+        base |= {"roleRef": {"kind": "ClusterRole", "name": "view"}}
+    with pytest.raises(ApiError) as refused:
+        send(people["admin"], "POST", f"{RBAC}/{resource}", {**base, **document})
+    assert refused.value.code == 422
+    assert field in [cause["field"] for cause in refused.value.details["causes"]]
+
+
+def test_a_binding_keeps_its_role(people: dict[str, HttpApi]) -> None:
+    path = f"{RBAC}/clusterrolebindings"
+    made = send(people["admin"], "POST", path, binding("kept", "ClusterRole", "view"))
+    made["roleRef"]["name"] = "admin"
+    with pytest.raises(ApiError, match="field is immutable"):
+        send(people["admin"], "PUT", f"{path}/kept", made)
+
+
+def test_revoked_users_are_out_at_once(served: CommandLine) -> None:
+    assert served.run("user", "add", "temp", "--role", "view").returncode == 0
+    path = served.home / "temp.kubeconfig"
+    assert path.stat().st_mode & 0o777 == 0o600
+    api = open_http_api(path, "")
+    try:
+        assert send(api, "GET", "/api/v1/namespaces/default/pods")["kind"] == "PodList"
+        assert "temp" in served.run("user", "list").stdout
+        assert served.run("user", "revoke", "temp").returncode == 0
+        with pytest.raises(Unauthorized):
+            send(api, "GET", "/api/v1/namespaces/default/pods")
+    finally:
+        api.close()
+    again = served.run("user", "revoke", "temp")
+    assert again.returncode == 2
+    assert "there is no user temp" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("system:admin",), "cannot be the name of a user"),
+        (("x", "--group", "system:nodes"), "it is Kubernetes' own"),
+        (("x", "--role", "wizard"), "there is no such ClusterRole"),
+        (("x", "--cluster"), "--cluster says where a role counts"),
+        (("x", "--expires", "0s"), "--expires must be more than nothing"),
+    ],
+)
+def test_bad_users_are_refused(served: CommandLine, words: tuple[str, ...], problem: str) -> None:
+    done = served.run("user", "add", *words, "--kubeconfig-out", "bad.kubeconfig")
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "x" not in [
+        user["name"] for user in json.loads(served.run("user", "list", "-o", "json").stdout)
+    ]
+    (served.home / "bad.kubeconfig").unlink(missing_ok=True)
+
+
+def test_tokens_end_and_are_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+    clock = SystemClock()
+    token = add_user(file, "alice", ("team",), NOW, NOW)
+    lasting = add_user(file, "bob", (), NOW, None)
+    assert token not in file.read_text()
+    assert lasting not in file.read_text()
+    authenticator = UserTokenAuthenticator(file, clock)
+    assert authenticator.authenticate(Credentials(token)) is None
+    bob = authenticator.authenticate(Credentials(lasting))
+    assert bob is not None
+    assert (bob.name, bob.groups) == ("bob", ("system:authenticated",))
+    assert authenticator.authenticate(Credentials(lasting[:-1])) is None
+    with pytest.raises(BadUsers, match="there is a user bob already"):
+        add_user(file, "bob", (), NOW, None)
+    assert [user.name for user in read_users(file)] == ["alice", "bob"]
+
+
+def test_a_file_of_others_lets_nobody_in(tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+    token = add_user(file, "bob", (), NOW, None)
+    authenticator = UserTokenAuthenticator(file, SystemClock())
+    assert authenticator.authenticate(Credentials(token)) is not None
+    os.replace(file, tmp_path / "moved")
+    (tmp_path / "moved").chmod(0o666)
+    file.symlink_to(tmp_path / "moved")
+    assert authenticator.authenticate(Credentials(token)) is None
+    file.unlink()
+    file.write_text("{")
+    assert authenticator.authenticate(Credentials(token)) is None

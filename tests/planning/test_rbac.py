@@ -1,0 +1,208 @@
+"""What rules allow, who has them, and what is within what."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onejob.objects.meta import LabelSelector, Meta
+from onejob.planning.rbac import defaults
+from onejob.planning.rbac.policy import (
+    AggregationRule,
+    Binding,
+    Policy,
+    Role,
+    RoleRef,
+    Subject,
+    aggregated_rules,
+)
+from onejob.planning.rbac.rules import Question, Rule, allows, merged, not_covered
+
+GET_PODS = Rule(("get",), ("",), ("pods",))
+
+
+@pytest.mark.parametrize(
+    ("rule", "question", "allowed"),
+    [
+        (GET_PODS, Question("get", "", "pods"), True),
+        (GET_PODS, Question("list", "", "pods"), False),
+        (GET_PODS, Question("get", "apps", "pods"), False),
+        # A resource is not its subresources, nor the other way round.
+        (GET_PODS, Question("get", "", "pods", "log"), False),
+        (Rule(("get",), ("",), ("pods/log",)), Question("get", "", "pods", "log"), True),
+        (Rule(("get",), ("",), ("pods/log",)), Question("get", "", "pods"), False),
+        (Rule(("get",), ("",), ("*/log",)), Question("get", "", "pods", "log"), True),
+        (Rule(("get",), ("",), ("*/log",)), Question("get", "", "pods"), False),
+        (Rule(("get",), ("",), ("pods/*",)), Question("get", "", "pods", "log"), False),
+        (Rule(("get",), ("",), ("*",)), Question("get", "", "pods", "log"), True),
+        (Rule(("*",), ("*",), ("*",)), Question("deletecollection", "batch", "jobs"), True),
+        (Rule(("get",), ("",), ("pods",), ("a",)), Question("get", "", "pods", name="a"), True),
+        (Rule(("get",), ("",), ("pods",), ("a",)), Question("get", "", "pods", name="b"), False),
+        # A list has no name, so a rule that names objects never allows it.
+        (Rule(("list",), ("",), ("pods",), ("a",)), Question("list", "", "pods"), False),
+        (Rule(("get",), non_resource_urls=("/healthz",)), Question("get", path="/healthz"), True),
+        (Rule(("get",), non_resource_urls=("/api/*",)), Question("get", path="/api/v1"), True),
+        (Rule(("get",), non_resource_urls=("/api/*",)), Question("get", path="/apis"), False),
+        (Rule(("get",), non_resource_urls=("*",)), Question("get", path="/x"), True),
+        (Rule(("*",), ("*",), ("*",)), Question("get", path="/metrics"), False),
+        (Rule(("get",), non_resource_urls=("*",)), Question("get", "", "pods"), False),
+    ],
+)
+def test_what_a_rule_allows(rule: Rule, question: Question, allowed: bool) -> None:
+    assert allows(rule, question) is allowed
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=2, unique=True).map(tuple)
+RESOURCES = st.lists(
+    st.sampled_from(["a", "b", "*", "a/s", "*/s"]), min_size=1, max_size=2, unique=True
+).map(tuple)
+NAMES = st.lists(st.sampled_from(["x", "y"]), max_size=2, unique=True).map(tuple)
+RULES = st.lists(st.builds(Rule, WORDS, WORDS, RESOURCES, NAMES), max_size=3)
+QUESTIONS = [
+    Question(verb, group, resource, subresource, name)
+    for verb in "ab"
+    for group in "ab"
+    for resource in "ab"
+    for subresource in ("", "s")
+    for name in ("", "x", "z")
+]
+
+
+@given(RULES, RULES)
+def test_covered_rules_allow_nothing_more(owned: list[Rule], wanted: list[Rule]) -> None:
+    """Nobody gains anything by rules that are within their own."""
+    missing = not_covered(owned, wanted)
+    for question in QUESTIONS:
+        if any(allows(rule, question) for rule in wanted):
+            held = any(allows(rule, question) for rule in owned)
+            assert held or any(allows(rule, question) for rule in missing)
+
+
+@given(RULES)
+def test_rules_cover_themselves(rules: list[Rule]) -> None:
+    assert not_covered(rules, rules) == []
+
+
+def test_errors_name_rules_as_upstream_does() -> None:
+    rules = [Rule((verb,), ("batch",), ("jobs",)) for verb in ("get", "list")]
+    (rule,) = merged(rules)
+    assert str(rule) == '{APIGroups:["batch"], Resources:["jobs"], Verbs:["get" "list"]}'
+    url = Rule(("get",), non_resource_urls=("/x",))
+    assert str(url) == '{NonResourceURLs:["/x"], Verbs:["get"]}'
+
+
+def bound(kind: str, name: str, *, namespace: str = "", subject_home: str = "") -> Policy:
+    policy = Policy()
+    policy.put_role(Role(metadata=Meta(name="reader"), rules=(GET_PODS,)))
+    subject = Subject(kind=kind, name=name, namespace=subject_home)
+    policy.put_binding(
+        Binding(
+            metadata=Meta(name="b", namespace=namespace),
+            subjects=(subject,),
+            role_ref=RoleRef(kind="ClusterRole", name="reader"),
+        )
+    )
+    return policy
+
+
+ASKED = Question("get", "", "pods")
+
+
+@pytest.mark.parametrize(
+    ("policy", "user", "groups", "namespace", "reason"),
+    [
+        (
+            bound("User", "alice"),
+            "alice",
+            (),
+            "x",
+            'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to User "alice"',
+        ),
+        (
+            bound("Group", "team", namespace="x"),
+            "alice",
+            ("team",),
+            "x",
+            'RBAC: allowed by RoleBinding "b/x" of ClusterRole "reader" to Group "team"',
+        ),
+        (
+            bound("ServiceAccount", "bot", namespace="x"),
+            "system:serviceaccount:x:bot",
+            (),
+            "x",
+            'RBAC: allowed by RoleBinding "b/x" of ClusterRole "reader" to '
+            'ServiceAccount "bot/x"',
+        ),
+        (bound("User", "alice", namespace="x"), "alice", (), "y", None),
+        (bound("User", "alice", namespace="x"), "alice", (), "", None),
+        (bound("User", "team"), "alice", ("team",), "x", None),
+        (bound("ServiceAccount", "bot", namespace="x", subject_home="y"),
+         "system:serviceaccount:x:bot", (), "x", None),
+    ],
+)  # fmt: skip
+def test_who_has_what(
+    policy: Policy, user: str, groups: tuple[str, ...], namespace: str, reason: str | None
+) -> None:
+    assert policy.decide(user, groups, namespace, ASKED) == reason
+
+
+def test_a_binding_to_a_role_that_is_gone_gives_nothing() -> None:
+    policy = bound("User", "alice")
+    policy.remove_role("", "reader")
+    assert policy.decide("alice", (), "x", ASKED) is None
+    policy.put_role(Role(metadata=Meta(name="reader"), rules=(GET_PODS,)))
+    policy.remove_binding("", "b")
+    assert policy.decide("alice", (), "x", ASKED) is None
+
+
+def test_roles_are_aggregated_by_label() -> None:
+    selector = LabelSelector(match_labels={"to": "all"})
+    whole = Role(
+        metadata=Meta(name="whole", labels={"to": "all"}),
+        aggregation_rule=AggregationRule(cluster_role_selectors=(selector,)),
+    )
+    parts = [
+        Role(metadata=Meta(name=name, labels={"to": to}), rules=rules)
+        for name, to, rules in (
+            ("b", "all", (GET_PODS,)),
+            ("a", "all", (Rule(("get",), ("batch",), ("jobs",)), GET_PODS)),
+            ("c", "none", (Rule(("*",), ("*",), ("*",)),)),
+        )
+    ]
+    found = aggregated_rules(whole, [whole, *parts])
+    assert found == (Rule(("get",), ("batch",), ("jobs",)), GET_PODS)
+
+
+@pytest.mark.parametrize(
+    "wanted", [*defaults.CLUSTER_ROLES, *defaults.CLUSTER_ROLE_BINDINGS], ids=lambda d: str(
+        d["metadata"]["name"]
+    )
+)  # fmt: skip
+def test_defaults_stay_as_they_are(wanted: defaults.Document) -> None:
+    assert defaults.reconciled(wanted, wanted) is None
+
+
+def test_defaults_are_mended_and_additions_kept() -> None:
+    wanted = next(
+        role for role in defaults.CLUSTER_ROLES if role["metadata"]["name"] == "system:basic-user"
+    )
+    mine = {"apiGroups": ["mine"], "resources": ["x"], "verbs": ["get"]}
+    found = {**wanted, "rules": [mine], "metadata": {**wanted["metadata"], "labels": {"a": "b"}}}
+    mended = defaults.reconciled(found, wanted)
+    assert mended is not None
+    assert mended["rules"][0] == mine
+    assert (
+        not_covered(
+            msgspec.convert(mended["rules"], list[Rule]),
+            msgspec.convert(wanted["rules"], list[Rule]),
+        )
+        == []
+    )
+    assert mended["metadata"]["labels"] == {
+        "a": "b",
+        "kubernetes.io/bootstrapping": "rbac-defaults",
+    }
+    left_alone = {
+        **found, "metadata": {**found["metadata"], "annotations": {defaults.AUTO_UPDATE: "false"}}
+    }  # fmt: skip
+    assert defaults.reconciled(left_alone, wanted) is None
