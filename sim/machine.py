@@ -19,11 +19,11 @@ from onejob.node.runtime import (
     Deliver,
     Ended,
     Fetch,
-    Hindered,
     Inheritance,
     Lost,
     RuntimeEvent,
     RuntimeTraits,
+    StartBlocked,
     Started,
 )
 from onejob.objects.meta import Key
@@ -193,7 +193,7 @@ class MachineRuntime:
             Launch(ref, pod.key, self._now(), self._revision(), self._deletion_known(pod.uid))
         )
         if self._dice.happens("hindered start"):
-            event = Hindered(ref, "ContainerCreating", "the simulation hinders it")
+            event = StartBlocked(ref, "ContainerCreating", "the simulation hinders it")
             asyncio.get_running_loop().call_soon(self._tell, event)
             return
         self._follow(self._machine.begin(ref, self._now()))

@@ -31,7 +31,6 @@ BOUNDED = (
     "ecorder._allowances._items",
     "ecorder._similar._items",
     "ecorder._written._items",
-    "._track._rendered",
     # What was written last, of so many Jobs and Pods.
     "._quick_jobs._jobs",
     "._quick._pods",

@@ -98,11 +98,10 @@ async def phase(node: Node) -> str:
 
 
 SHORT = a_pod("anything")
-#: A deadline far away changes nothing but the way that is taken.
 LONG = with_spec(SHORT, activeDeadlineSeconds=10_000)
 
 
-@pytest.mark.parametrize("pod", [SHORT, LONG], ids=["short track", "long way"])
+@pytest.mark.parametrize("pod", [SHORT, LONG], ids=["plain", "with a deadline"])
 @pytest.mark.parametrize(
     ("meddling", "launches", "last_phase"),
     [

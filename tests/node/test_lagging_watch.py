@@ -43,15 +43,14 @@ class CountingRuntime(SimulatedRuntime):
         super().launch(pod, container, attempt)
 
 
-def on_the_short_track(seconds: float) -> Document:
+def a_plain_pod(seconds: float) -> Document:
     pod = a_pod("anything")
     pod["metadata"]["annotations"] = {DURATION: str(seconds)}
     return pod
 
 
-def on_the_long_way(seconds: float) -> Document:
-    # A deadline far away changes nothing but the way that is taken.
-    return with_spec(on_the_short_track(seconds), activeDeadlineSeconds=10_000)
+def a_pod_with_a_deadline(seconds: float) -> Document:
+    return with_spec(a_plain_pod(seconds), activeDeadlineSeconds=10_000)
 
 
 Way: TypeAlias = Callable[[float], Document]
@@ -72,7 +71,7 @@ def play(path: Path, scene: Callable[[Node], Awaitable[None]]) -> int:
     return run_virtual(main())
 
 
-@pytest.mark.parametrize("way", [on_the_short_track, on_the_long_way])
+@pytest.mark.parametrize("way", [a_plain_pod, a_pod_with_a_deadline])
 @pytest.mark.parametrize("seconds", [0, 1, 6, 12])
 def test_a_pod_runs_once_however_late_the_news_of_it_come(
     tmp_path: Path, way: Way, seconds: float
@@ -85,7 +84,7 @@ def test_a_pod_runs_once_however_late_the_news_of_it_come(
     assert play(tmp_path, scene) == 1
 
 
-@pytest.mark.parametrize("way", [on_the_short_track, on_the_long_way])
+@pytest.mark.parametrize("way", [a_plain_pod, a_pod_with_a_deadline])
 def test_a_pod_that_was_removed_while_it_ended_is_not_run_again(tmp_path: Path, way: Way) -> None:
     async def scene(node: Node) -> None:
         await node.create(way(1))

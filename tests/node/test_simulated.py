@@ -18,9 +18,7 @@ from tests.node.support import (
     a_node,
     a_pod,
     an_api,
-    condition,
     the_container,
-    with_spec,
 )
 
 
@@ -64,28 +62,6 @@ def test_every_state_is_written_even_if_the_pod_takes_no_time(tmp_path: Path) ->
     simulate(tmp_path, play)
 
 
-def _without_times(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: _without_times(item)
-            for key, item in value.items()
-            if key not in ("containerID", "lastTransitionTime", "resourceVersion")
-        }
-    return [_without_times(item) for item in value] if isinstance(value, list) else value
-
-
-def test_the_short_track_says_exactly_what_the_long_way_says(tmp_path: Path) -> None:
-    async def play(node: Node) -> None:
-        short = await node.run(pretending("short", code="3"))
-        # A deadline far away changes nothing but the way that is taken.
-        await node.run(with_spec(pretending("long", code="3"), activeDeadlineSeconds=99))
-        long = await node.finished("long")
-        assert _without_times(short["status"]) == _without_times(long["status"])
-        assert (condition(short, "Ready") or {})["reason"] == "PodFailed"
-
-    simulate(tmp_path, play)
-
-
 @pytest.mark.parametrize(
     ("code", "phase"), [("0", "Succeeded"), ("3", "Failed"), ("nonsense", "Succeeded")]
 )
@@ -122,7 +98,7 @@ def test_a_deleted_pod_ends_and_goes(tmp_path: Path) -> None:
         await node.until("p", lambda p: p["status"]["phase"] == "Running")
         await node.client.write(Delete(Key(PODS, "default", "p"), grace_seconds=30))
         await node.gone("p")
-        assert not node.agent._work
+        assert not node.agent.busy_pods
 
     simulate(tmp_path, play)
 

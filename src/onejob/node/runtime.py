@@ -44,7 +44,7 @@ class Ended(Struct, frozen=True):
     exit: Exit
 
 
-class Hindered(Struct, frozen=True):
+class StartBlocked(Struct, frozen=True):
     """The attempt could not be tried yet, for a reason that may pass."""
 
     ref: AttemptRef
@@ -67,7 +67,7 @@ class Warned(Struct, frozen=True):
     message: str
 
 
-RuntimeEvent: TypeAlias = Started | Ended | Hindered | Lost | Warned
+RuntimeEvent: TypeAlias = Started | Ended | StartBlocked | Lost | Warned
 
 #: The document of a ConfigMap or Secret; raises `ApiError`.
 Fetch: TypeAlias = Callable[[Key], Awaitable[bytes]]
@@ -172,7 +172,7 @@ class KeepsStdin(Protocol):
 
 
 @runtime_checkable
-class TellsConditions(Protocol):
+class ReportsConditions(Protocol):
     """A runtime that notices what is wrong with the node itself."""
 
     def report_to(self, conditions: NodeConditions) -> None:

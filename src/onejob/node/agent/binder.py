@@ -1,11 +1,9 @@
 """Binds waiting Pods to this node while there is room, and keeps count of the room."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from onejob.client.base import Bind, Result
 from onejob.client.events import EventRecorder
 from onejob.clock import Clock
 from onejob.node.agent.capacity import demand_of
@@ -22,23 +20,16 @@ from onejob.planning.pod.placement import (
     room_left,
     shortage,
 )
-from onejob.wire.errors import ApiError, Conflict, NotFound
 from onejob.wire.quantity import BadQuantity
-
-log = logging.getLogger(__name__)
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 #: Others' Pods are theirs to schedule.
 _OUR_SCHEDULER = "default-scheduler"
 
 
-#: After the API refused to bind a Pod that is neither gone nor taken.
-_RETRY_SECONDS = 1.0
-
-
 class Binder:
-    """`bound` is told of each Pod that became ours, the room it took, and the revision;
-    `not_bound` of each that did not."""
+    """`place` gets each Pod that is to be bound to this node, and the room that was taken for
+    it."""
 
     def __init__(
         self,
@@ -46,18 +37,14 @@ class Binder:
         writer: Writer,
         recorder: EventRecorder,
         clock: Clock,
-        bound: Callable[[NodePod, Amounts, int], None],
-        not_bound: Callable[[str], None],
+        place: Callable[[NodePod, Amounts], None],
     ) -> None:
         self._node = node
-        self._writer = writer
         self._unplaced = UnplacedPods(writer, recorder, clock, self._reasons)
-        self._bound = bound
-        self._not_bound = not_bound
+        self._place = place
         self._room = WaitingRoom()
         #: Everything that has no node yet, also what does not fit the node as it is.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
-        self._binding: set[str] = set()
         self._used: dict[str, int] = {}
         self._due = False
         self._closed = False
@@ -69,8 +56,6 @@ class Binder:
 
     def add(self, pod: NodePod) -> None:
         """A Pod without a node, new or changed."""
-        if pod.uid in self._binding:
-            return
         if not _may_be_placed(pod):
             self.drop(pod.uid)
             return
@@ -101,15 +86,7 @@ class Binder:
             return
         node = self._node()
         if not misfit(candidate, node) and fits(candidate, room_left(node, self._used)):
-            self._bind(pod, candidate.demand)
-
-    @property
-    def binds(self) -> bool:
-        """Whether any Pod may become ours at any moment."""
-        return bool(self._binding)
-
-    def is_binding(self, uid: str) -> bool:
-        return uid in self._binding
+            self._take(pod, candidate.demand)
 
     def drop(self, uid: str) -> None:
         self._room.drop(uid)
@@ -144,7 +121,7 @@ class Binder:
         for candidate in self._room.take(room_left(self._node(), self._used)):
             pod, _ = self._waiting.pop(candidate.uid)
             self._unplaced.drop(pod)
-            self._bind(pod, candidate.demand)
+            self._take(pod, candidate.demand)
 
     def _line_up(self, pod: NodePod, candidate: Candidate) -> None:
         why = misfit(candidate, self._node())
@@ -166,23 +143,9 @@ class Binder:
 
         return why
 
-    def _bind(self, pod: NodePod, demand: Amounts) -> None:
+    def _take(self, pod: NodePod, demand: Amounts) -> None:
         self.occupy(demand)
-        self._binding.add(pod.uid)
-
-        def answer(result: Result) -> None:
-            self._binding.discard(pod.uid)
-            if not isinstance(result, ApiError):
-                self._bound(pod, demand, result.revision)
-                return
-            self.release(demand)
-            if not isinstance(result, NotFound | Conflict):
-                log.warning("%s: cannot be bound, trying again: %s", pod.key, result)
-                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.add, pod)
-            self._not_bound(pod.uid)
-
-        binding = Bind(pod.key, self._node().name, pod.uid)
-        self._writer.submit(binding, answer, pod.metadata)
+        self._place(pod, demand)
 
 
 def _may_be_placed(pod: NodePod) -> bool:

@@ -1,4 +1,4 @@
-"""Lifecycle hooks: a word with a container right after its start and right before its stop.
+"""Lifecycle hooks: run right after the start of a container, and right before its stop.
 
 As with the kubelet, a container is not said to run before its postStart hook is done and is
 stopped if that fails; a preStop hook spends the grace period, and is never given more.
@@ -28,24 +28,22 @@ class Hooks:
         self._clock = clock
         self._warn = warn
         self._tasks: dict[AttemptRef, asyncio.Task[None]] = {}
-        #: Those of whom the preStop hook was begun.
-        self._parting: set[AttemptRef] = set()
+        #: Those whose preStop hook has begun.
+        self._stopping: set[AttemptRef] = set()
 
-    def after_start(
+    def run_post_start(
         self, pod: NodePod, container: Container, ref: AttemptRef, done: Callable[[bool], None]
-    ) -> bool:
-        """Begin the postStart hook, and tell whether it succeeded when it is done; False if there
-        is none."""
+    ) -> None:
+        """Begin the postStart hook of a container that has one; `done` gets whether it
+        succeeded."""
         hook = None if container.lifecycle is None else container.lifecycle.post_start
-        if hook is None or not self._runtime.traits.runs_programs:
-            return False
-        self._begin(ref, self._greet(pod, container, ref, hook, done))
-        return True
+        assert hook is not None, "asked for only where there is one"
+        self._begin(ref, self._post_start(pod, container, ref, hook, done))
 
     def stop(self, pod: NodePod, ref: AttemptRef, grace_seconds: float) -> None:
         """Stop a container, after its preStop hook if it has one. Whoever has to ask twice has
         less patience: then the hook is not waited for."""
-        again = self._cancel(ref) and ref in self._parting
+        again = self._cancel(ref) and ref in self._stopping
         container = pod.container(ref.container)
         lifecycle = None if container is None else container.lifecycle
         hook = None if lifecycle is None else lifecycle.pre_stop
@@ -58,19 +56,19 @@ class Hooks:
         ):
             self._runtime.stop(ref, grace_seconds)
             return
-        self._parting.add(ref)
-        self._begin(ref, self._part(pod, container, ref, hook, grace_seconds))
+        self._stopping.add(ref)
+        self._begin(ref, self._pre_stop(pod, container, ref, hook, grace_seconds))
 
     def forget(self, uid: str) -> None:
-        for ref in [ref for ref in (*self._tasks, *self._parting) if ref.uid == uid]:
+        for ref in [ref for ref in (*self._tasks, *self._stopping) if ref.uid == uid]:
             self._cancel(ref)
-            self._parting.discard(ref)
+            self._stopping.discard(ref)
 
     def close(self) -> None:
         for ref in list(self._tasks):
             self._cancel(ref)
 
-    async def _greet(
+    async def _post_start(
         self,
         pod: NodePod,
         container: Container,
@@ -83,7 +81,7 @@ class Hooks:
             self._warn(pod, "FailedPostStartHook", f"PostStartHook failed: {answer.why}")
         done(answer.ok)
 
-    async def _part(
+    async def _pre_stop(
         self, pod: NodePod, container: Container, ref: AttemptRef, hook: Handler, grace: float
     ) -> None:
         began = self._clock.monotonic()

@@ -1,17 +1,17 @@
-"""Probes: asked again and again while an attempt runs; only a change of mind is passed on."""
+"""Probes: made again and again while an attempt runs; only a change of verdict is passed on."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from onejob.clock import Clock
-from onejob.node.agent.pod_work import PodWork
+from onejob.node.agent.pod_events import Probed
 from onejob.node.agent.probe_checks import check
 from onejob.node.runtime import AttemptRef, Runtime
-from onejob.objects.pod_spec import Container, Probe
+from onejob.objects.pod_spec import Container, NodePod, Probe
 
-#: The Pod, and what to tell people about a failed probe ("" if nothing).
-Tell = Callable[[PodWork, str], None]
+#: The Pod, and the reason and message of an event about it.
+Warn = Callable[[NodePod, str, str], None]
 
 
 @dataclass(slots=True)
@@ -31,23 +31,34 @@ class _Tally:
 
 
 class Prober:
-    def __init__(self, runtime: Runtime, clock: Clock, tell: Tell) -> None:
+    """`is_current` says whether an attempt still runs; `probed` gets verdicts, with the UID."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        clock: Clock,
+        is_current: Callable[[AttemptRef], bool],
+        probed: Callable[[str, Probed], None],
+        warn: Warn,
+    ) -> None:
         self._runtime = runtime
         self._clock = clock
-        self._tell = tell
+        self._is_current = is_current
+        self._probed = probed
+        self._warn = warn
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
 
-    def begin(self, work: PodWork, container: Container) -> None:
+    def begin(self, pod: NodePod, container: Container, attempt: int) -> None:
         """An attempt started: probe it until it ends."""
         if container.startup_probe or container.readiness_probe or container.liveness_probe:
-            ref = AttemptRef(work.pod.uid, container.name, work.seen[container.name].attempt)
-            task = asyncio.create_task(self._probe_attempt(work, container, ref))
-            tasks = self._tasks.setdefault(work.pod.uid, set())
+            ref = AttemptRef(pod.uid, container.name, attempt)
+            task = asyncio.create_task(self._probe_attempt(pod, container, ref))
+            tasks = self._tasks.setdefault(pod.uid, set())
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    def forget(self, work: PodWork) -> None:
-        for task in self._tasks.pop(work.pod.uid, ()):
+    def forget(self, uid: str) -> None:
+        for task in self._tasks.pop(uid, ()):
             task.cancel()
 
     def stop(self) -> None:
@@ -55,56 +66,53 @@ class Prober:
             for task in tasks:
                 task.cancel()
 
-    async def _probe_attempt(self, work: PodWork, container: Container, ref: AttemptRef) -> None:
+    async def _probe_attempt(self, pod: NodePod, container: Container, ref: AttemptRef) -> None:
         if container.startup_probe is not None:
-            await self._ask(work, container, ref, container.startup_probe, "Startup")
+            await self._repeat(pod, container, ref, container.startup_probe, "Startup")
         async with asyncio.TaskGroup() as group:
             if container.readiness_probe is not None:
                 probe = container.readiness_probe
-                group.create_task(self._ask(work, container, ref, probe, "Readiness"))
+                group.create_task(self._repeat(pod, container, ref, probe, "Readiness"))
             if container.liveness_probe is not None:
                 probe = container.liveness_probe
-                group.create_task(self._ask(work, container, ref, probe, "Liveness"))
+                group.create_task(self._repeat(pod, container, ref, probe, "Liveness"))
 
-    async def _ask(
-        self, work: PodWork, container: Container, ref: AttemptRef, probe: Probe, kind: str
+    async def _repeat(
+        self, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe, kind: str
     ) -> None:
         tally = _Tally()
         await asyncio.sleep(probe.initial_delay_seconds)
-        while self._current(work, ref):
+        while self._is_current(ref):
             began = self._clock.monotonic()
-            answer = await check(self._runtime, work.pod, container, ref, probe)
-            if not self._current(work, ref):
+            answer = await check(self._runtime, pod, container, ref, probe)
+            if not self._is_current(ref):
                 return
             if not answer.ok:
-                self._tell(work, f"{kind} probe failed: {answer.why}")
+                self._warn(pod, "Unhealthy", f"{kind} probe failed: {answer.why}")
             # As the kubelet does: a probe that could not be made is thrown away.
             verdict = None if answer.unasked else tally.count(answer.ok, probe)
-            if verdict is not None and self._decide(work, container, kind, verdict):
+            if verdict is not None and self._decide(pod, container, ref, kind, verdict):
                 return
-            spent = self._clock.monotonic() - began
-            await asyncio.sleep(max(probe.period_seconds - spent, 0))
+            elapsed = self._clock.monotonic() - began
+            await asyncio.sleep(max(probe.period_seconds - elapsed, 0))
 
-    def _decide(self, work: PodWork, container: Container, kind: str, verdict: bool) -> bool:
-        """Pass a verdict on; True when this probe has nothing more to ask."""
-        name = container.name
+    def _decide(
+        self, pod: NodePod, container: Container, ref: AttemptRef, kind: str, verdict: bool
+    ) -> bool:
+        """Pass a verdict on; True when this probe is no longer needed."""
+        name, attempt = ref.container, ref.attempt
         match kind, verdict:
             case "Readiness", _:
-                work.probed(name, ready=verdict)
-                self._tell(work, "")
+                self._probed(ref.uid, Probed(name, attempt, ready=verdict))
                 return False
             case "Startup", True:
                 ready = container.readiness_probe is None
-                work.probed(name, started=True, ready=ready)
-                self._tell(work, "")
+                self._probed(ref.uid, Probed(name, attempt, started=True, ready=ready))
                 return True
             case "Liveness", True:
                 return False
             case _:
-                work.probed(name, unhealthy=True)
-                self._tell(work, f"Container {name} failed {kind.lower()} probe, will be restarted")
+                message = f"Container {name} failed {kind.lower()} probe, will be restarted"
+                self._warn(pod, "Unhealthy", message)
+                self._probed(ref.uid, Probed(name, attempt, unhealthy=True))
                 return True
-
-    def _current(self, work: PodWork, ref: AttemptRef) -> bool:
-        seen = work.seen.get(ref.container)
-        return seen is not None and seen.attempt == ref.attempt and seen.stage == "running"

@@ -40,11 +40,11 @@ from onejob.node.runtime import (
     Deliver,
     Ended,
     Fetch,
-    Hindered,
     Inheritance,
     Lost,
     RuntimeEvent,
     RuntimeUnavailable,
+    StartBlocked,
     Started,
     Warned,
 )
@@ -509,7 +509,7 @@ class PodmanRuntime:
     def _hinder(self, attempt: _Attempt, reason: str, message: str) -> None:
         """It did not count as an attempt, and may be asked for again."""
         self._forget(attempt)
-        self._deliver([Hindered(attempt.ref, reason, message)])
+        self._deliver([StartBlocked(attempt.ref, reason, message)])
 
     def _thin_out(self, ended: AttemptRef) -> None:
         """A container that restarts for days keeps its last two attempts, not all of them."""

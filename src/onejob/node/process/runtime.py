@@ -30,12 +30,12 @@ from onejob.node.runtime import (
     Deliver,
     Ended,
     Fetch,
-    Hindered,
     Inheritance,
     Lost,
     RuntimeEvent,
     RuntimeTraits,
     RuntimeUnavailable,
+    StartBlocked,
     Started,
     Warned,
 )
@@ -312,7 +312,7 @@ class ProcessRuntime:
         try:
             settings = await fetch_settings(self._fetch, keys)
         except ConfigProblem as problem:
-            self._deliver([Hindered(ref, problem.reason, problem.message)])
+            self._deliver([StartBlocked(ref, problem.reason, problem.message)])
             return
         self._request(pod, container, ref, settings)
 
@@ -334,10 +334,10 @@ class ProcessRuntime:
             self._deliver([Ended(ref, failed)])
             return
         except ConfigProblem as problem:
-            self._deliver([Hindered(ref, problem.reason, problem.message)])
+            self._deliver([StartBlocked(ref, problem.reason, problem.message)])
             return
         except VolumeProblem as problem:
-            self._deliver([Hindered(ref, "ContainerCreating", problem.message)])
+            self._deliver([StartBlocked(ref, "ContainerCreating", problem.message)])
             return
         except OSError as error:
             if pressure := pressure_of(error):
@@ -474,9 +474,9 @@ class ProcessRuntime:
         except OSError as error:
             return str(error)
 
-    def _hindered(self, ref: AttemptRef, pressure: str, message: str) -> Hindered:
+    def _hindered(self, ref: AttemptRef, pressure: str, message: str) -> StartBlocked:
         self._pressures.hindered(pressure, message)
-        return Hindered(ref, pressure, message)
+        return StartBlocked(ref, pressure, message)
 
     def _hear(self, records: Sequence[list[Any]]) -> None:
         events = [event for record in records if (event := self._event(record)) is not None]

@@ -71,7 +71,7 @@ class ContainerSeen(Struct, frozen=True):
     #: A liveness or startup probe gave up on this attempt, or its postStart hook failed.
     unhealthy: bool = False
     #: It has started, but is not said to run before its postStart hook is done.
-    greeted: bool = False
+    post_start_began: bool = False
     stopping: bool = False
     #: How long it was given to stop.
     stop_grace_seconds: int = 0

@@ -1,0 +1,45 @@
+"""A Pod as the watch shows it: the view that all share, and the document for a closer look."""
+
+from typing import NamedTuple
+
+from onejob.objects.meta import Key
+from onejob.objects.pod import Pod
+from onejob.objects.pod_spec import NodePod, read_node_pod
+
+
+class ObservedPod(NamedTuple):
+    view: Pod
+    document: bytes
+
+    @property
+    def key(self) -> Key:
+        return self.view.key
+
+    @property
+    def uid(self) -> str:
+        return self.view.metadata.uid
+
+    @property
+    def revision(self) -> int:
+        return self.view.metadata.revision
+
+    @property
+    def node_name(self) -> str:
+        return self.view.spec.node_name
+
+    @property
+    def terminal(self) -> bool:
+        return self.view.terminal
+
+    @property
+    def deleting(self) -> bool:
+        return self.view.metadata.deletion_timestamp is not None
+
+    @property
+    def grace_seconds(self) -> int:
+        """Above 0 for a Pod that is being deleted and may still run."""
+        return self.view.metadata.deletion_grace_period_seconds or 0
+
+    def read(self) -> NodePod:
+        """The whole Pod. Raises ValueError if it makes no sense."""
+        return read_node_pod(self.document)

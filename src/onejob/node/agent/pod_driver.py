@@ -1,0 +1,424 @@
+"""Carries out what `pod_machine` decides: keeps the state of each Pod, turns what the API, the
+runtime, probes, hooks and timers report into events, and effects into requests to them."""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from onejob.client import base as client_base
+from onejob.client.base import Delete, Patch, Result
+from onejob.client.events import EventRecorder, about
+from onejob.clock import Clock
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.node.agent.binder import Binder
+from onejob.node.agent.hooks import Hooks
+from onejob.node.agent.observed_pod import ObservedPod
+from onejob.node.agent.pod_events import (
+    Bind,
+    BindingRefused,
+    BindingWritten,
+    ContainerRuns,
+    DeletePod,
+    Dequeue,
+    DiscardPod,
+    EndWork,
+    Enqueue,
+    FollowVolumes,
+    FreeRoom,
+    HookDone,
+    LogProblem,
+    PlacedHere,
+    PodChanged,
+    PodDeleted,
+    PodEvent,
+    PodSeen,
+    Reconcile,
+    ReconcileSoon,
+    RecordWarning,
+    RefreshVolumes,
+    ReleasePod,
+    RunPostStart,
+    SetTimer,
+    StartContainer,
+    StatusRefused,
+    StatusWritten,
+    StopContainer,
+    TakenOver,
+    TakeRoom,
+    WriteStatus,
+)
+from onejob.node.agent.pod_machine import PodMachine
+from onejob.node.agent.pod_state import UNKNOWN, Active, Done, NodeNow, PodState, Unknown
+from onejob.node.agent.probes import Prober
+from onejob.node.agent.writer import Writer
+from onejob.node.runtime import AttemptRef, Inheritance, Runtime, RuntimeEvent
+from onejob.node.setup.volume_refresh import VolumeRefresh
+from onejob.objects.pod import Pod
+from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.planning.pod.placement import Amounts, NodeView
+from onejob.planning.pod.status import NodeFacts
+from onejob.wire.errors import ApiError, Conflict, NotFound
+
+log = logging.getLogger(__name__)
+
+#: Pods reconciled before others on the event loop get their turn.
+_PODS_PER_TURN = 200
+#: The node has taken them on, and that they have ended is not on record yet.
+_BUSY = frozenset({"binding", "running", "finishing"})
+_RECONCILE = Reconcile()
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Startup:
+    """What is learnt before the agent has begun: that needs to be known as a whole first."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, ObservedPod] = {}
+        self.events: list[RuntimeEvent] = []
+
+
+class PodDriver:
+    def __init__(
+        self,
+        runtime: Runtime,
+        writer: Writer,
+        recorder: EventRecorder,
+        scheduler_recorder: EventRecorder,
+        clock: Clock,
+        *,
+        node_name: str,
+        ip: str,
+        node: Callable[[], NodeView],
+        pods: Informer[Pod],
+    ) -> None:
+        self._runtime = runtime
+        self._writer = writer
+        self._recorder = recorder
+        self._clock = clock
+        self._node_name = node_name
+        self._pods = pods
+        self._machine = PodMachine(node_name, NodeFacts(runtime.name, ip), runtime.traits)
+        self._states: dict[str, PodState] = {}
+        self._busy = 0
+        self.binder = Binder(node, writer, scheduler_recorder, clock, self._place)
+        self.volumes = VolumeRefresh(runtime, self.warn)
+        self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
+        self._hooks = Hooks(runtime, clock, self.warn)
+        self._startup: _Startup | None = _Startup()
+        #: Pods to reconcile, in this order.
+        self._due: dict[str, None] = {}
+        self._turn_scheduled = False
+        #: Above 0 while effects are carried out or events taken in: no turn is scheduled by those.
+        self._depth = 0
+        self._timers: list[tuple[float, int, str]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._order = itertools.count()
+        #: Set while leaving: done when the last Pod has ended.
+        self._emptied: asyncio.Future[None] | None = None
+        self._at_once = False
+        self._carry_out: Mapping[type, Callable[[str, Any], None]] = {
+            Bind: self._bind,
+            WriteStatus: self._write_status,
+            DeletePod: self._delete,
+            RecordWarning: lambda uid, e: self.warn(e.pod, e.reason, e.message),
+            Enqueue: lambda uid, e: self.binder.add(e.pod),
+            Dequeue: lambda uid, e: self.binder.drop(uid),
+            TakeRoom: lambda uid, e: self.binder.occupy(e.demand),
+            FreeRoom: lambda uid, e: self.binder.release(e.demand),
+            FollowVolumes: lambda uid, e: self.volumes.follow(e.pod),
+            PodChanged: lambda uid, e: self.volumes.pod_changed(e.pod),
+            RefreshVolumes: lambda uid, e: self.volumes.refresh(uid),
+            StartContainer: lambda uid, e: runtime.launch(e.pod, e.container, e.attempt),
+            StopContainer: self._stop_container,
+            RunPostStart: self._run_post_start,
+            ContainerRuns: self._container_runs,
+            EndWork: self._end_work,
+            ReleasePod: lambda uid, e: runtime.release(uid),
+            DiscardPod: lambda uid, e: runtime.discard(uid),
+            SetTimer: self._set_timer,
+            ReconcileSoon: lambda uid, e: self._soon(uid),
+            LogProblem: lambda uid, e: log.warning("%s", e.message),
+        }
+
+    # --- the agent's own life
+
+    def begin(self, inherited: Inheritance) -> None:
+        """The first list is complete: join what runs with what the API says shall run."""
+        startup, self._startup = self._startup or _Startup(), None
+        known: dict[str, list[RuntimeEvent]] = {}
+        for event in (*inherited.attempts, *startup.events):
+            known.setdefault(event.ref.uid, []).append(event)
+        ended: set[str] = set()
+        for uid, observed in startup.pods.items():
+            self._dispatch(uid, PodSeen(observed))
+            if isinstance(self._states.get(uid), Active):
+                self._dispatch(uid, TakenOver(known.pop(uid, ()), inherited.rebooted))
+            elif observed.terminal and observed.node_name == self._node_name:
+                ended.add(uid)
+        for uid in known:
+            if uid in ended:
+                # We died between its last status and this: what it wrote must stay readable.
+                self._runtime.release(uid)
+            else:
+                self._runtime.discard(uid)
+
+    @property
+    def busy(self) -> int:
+        """How many Pods are being bound, run, or have an end that is not on record yet."""
+        return self._busy
+
+    def stop_taking(self) -> None:
+        """The node leaves: bind no more Pods, and do not judge those that it has."""
+        self.binder.close()
+        self._prober.stop()
+
+    def leave(self) -> "asyncio.Future[None]":
+        """Begin to end all Pods; done when the last one has ended."""
+        self._emptied = asyncio.get_running_loop().create_future()
+        self._reconcile_all()
+        self._check_emptied()
+        return self._emptied
+
+    def longest_grace(self) -> int:
+        graces = (
+            state.pod.spec.termination_grace_period_seconds
+            for state in self._states.values()
+            if isinstance(state, Active)
+        )
+        return max(graces, default=0)
+
+    def kill(self) -> None:
+        """Whoever waits for Pods to end has no patience left."""
+        self._at_once = True
+        if self._emptied is not None:
+            self._reconcile_all()
+
+    def close(self) -> None:
+        self._hooks.close()
+        self.volumes.close()
+
+    def cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def clock_jumped(self) -> None:
+        """What Pods wait for may be over, or further away."""
+        for _, _, uid in self._timers:
+            self._soon(uid)
+        self._timers.clear()
+        self._start_timer(asyncio.get_running_loop())
+
+    def warn(self, pod: NodePod, reason: str, message: str) -> None:
+        self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)
+
+    # --- events
+
+    def expect(self, document: bytes) -> None:
+        """A Pod that is about to exist, if all goes well."""
+        if self._startup is not None or self.binder.crowded:
+            return
+        try:
+            pod = read_node_pod(document)
+        except ValueError:
+            # Nothing can be reported of it before it is there.
+            return
+        if not pod.spec.node_name:
+            self.binder.expect(pod)
+
+    def pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        for delta in deltas:
+            old, new = delta.old, delta.new
+            if new is not None:
+                self._seen(new, delta.document)
+            elif old is not None:
+                self._vanished(old)
+
+    def _seen(self, pod: Pod, document: bytes) -> None:
+        uid = pod.metadata.uid
+        if pod.spec.node_name not in ("", self._node_name) and uid not in self._states:
+            return
+        observed = ObservedPod(pod, document)
+        if self._startup is not None:
+            self._startup.pods[uid] = observed
+        else:
+            self._dispatch(uid, PodSeen(observed))
+
+    def _vanished(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        if self._startup is not None:
+            self._startup.pods.pop(uid, None)
+        else:
+            self._dispatch(uid, PodDeleted(pod.spec.node_name == self._node_name))
+
+    def runtime_events(self, events: Sequence[RuntimeEvent]) -> None:
+        if self._startup is not None:
+            self._startup.events.extend(events)
+            return
+        self._depth += 1
+        for event in events:
+            self._dispatch(event.ref.uid, event)
+        self._depth -= 1
+        if not self._depth:
+            self._turn()
+
+    def _place(self, pod: NodePod, demand: Amounts) -> None:
+        self._dispatch(pod.uid, PlacedHere(pod, demand))
+
+    def _is_current(self, ref: AttemptRef) -> bool:
+        """Whether this attempt runs, as far as is known."""
+        state = self._states.get(ref.uid)
+        if not isinstance(state, Active):
+            return False
+        seen = state.containers.get(ref.container)
+        return seen is not None and seen.attempt == ref.attempt and seen.stage == "running"
+
+    # --- steps
+
+    def _dispatch(self, uid: str, event: PodEvent) -> None:
+        state = self._states.get(uid, UNKNOWN)
+        node = NodeNow(self._clock.now(), self._emptied is not None, self._at_once)
+        self._depth += 1
+        try:
+            following, effects = self._machine.step(state, event, node)
+            if following is not state:
+                self._store(uid, state, following)
+            for effect in effects:
+                self._carry_out[type(effect)](uid, effect)
+        except Exception:
+            # A bug in one Pod's handling must not stop the node.
+            log.exception("%s: cannot go on", uid)
+        finally:
+            self._depth -= 1
+        if self._due and not self._depth:
+            self._schedule_turn()
+
+    def _store(self, uid: str, state: PodState, following: PodState) -> None:
+        forget = isinstance(following, Unknown) or (
+            isinstance(following, Done) and self._pods.caught_up_to(following.revision)
+        )
+        if forget:
+            self._states.pop(uid, None)
+        else:
+            self._states[uid] = following
+        change = (following.phase in _BUSY) - (state.phase in _BUSY)
+        if change:
+            self._busy += change
+            self._check_emptied()
+
+    def _check_emptied(self) -> None:
+        if self._emptied is not None and not self._busy and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _reconcile_all(self) -> None:
+        for uid, state in self._states.items():
+            if isinstance(state, Active):
+                self._soon(uid)
+
+    def _soon(self, uid: str) -> None:
+        self._due[uid] = None
+        if not self._depth:
+            self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
+        if self._due and not self._turn_scheduled:
+            self._turn_scheduled = True
+            asyncio.get_running_loop().call_soon(self._scheduled_turn)
+
+    def _scheduled_turn(self) -> None:
+        self._turn_scheduled = False
+        self._turn()
+
+    def _turn(self) -> None:
+        self._depth += 1
+        for uid in list(itertools.islice(self._due, _PODS_PER_TURN)):
+            del self._due[uid]
+            self._dispatch(uid, _RECONCILE)
+        self._depth -= 1
+        self._schedule_turn()
+
+    # --- timers
+
+    def _set_timer(self, uid: str, effect: SetTimer) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max((effect.at - self._clock.now()).total_seconds(), 0)
+        entry = (due, next(self._order), uid)
+        heapq.heappush(self._timers, entry)
+        if self._timers[0] is entry:
+            self._start_timer(loop)
+
+    def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._timers[0][0], self._ring) if self._timers else None
+
+    def _ring(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._timers and self._timers[0][0] <= loop.time():
+            self._soon(heapq.heappop(self._timers)[2])
+        self._start_timer(loop)
+
+    # --- effects
+
+    def _bind(self, uid: str, effect: Bind) -> None:
+        pod = effect.pod
+
+        def answered(result: Result) -> None:
+            if not isinstance(result, ApiError):
+                self._dispatch(uid, BindingWritten(result.revision))
+                return
+            retry = not isinstance(result, NotFound | Conflict)
+            if retry:
+                log.warning("%s: cannot be bound, trying again: %s", pod.key, result)
+            self._dispatch(uid, BindingRefused(retry))
+
+        binding = client_base.Bind(pod.key, self._node_name, uid)
+        self._writer.submit(binding, answered, pod.metadata)
+
+    def _write_status(self, uid: str, effect: WriteStatus) -> None:
+        def answered(result: Result) -> None:
+            if not isinstance(result, ApiError):
+                self._dispatch(uid, StatusWritten(result.revision))
+            else:
+                gone = isinstance(result, NotFound | Conflict)
+                self._dispatch(uid, StatusRefused(str(result), gone))
+
+        pod = effect.pod
+        body = b'{"metadata":{"uid":"%b"},"status":%b}' % (uid.encode(), _encode(effect.status))
+        self._writer.submit(Patch(pod.key, body, subresource="status"), answered, pod.metadata)
+
+    def _delete(self, uid: str, effect: DeletePod) -> None:
+        self._writer.submit(Delete(effect.key, grace_seconds=0, uid=uid), _log, effect.metadata)
+
+    def _stop_container(self, uid: str, effect: StopContainer) -> None:
+        ref = AttemptRef(uid, effect.container, effect.attempt)
+        self._hooks.stop(effect.pod, ref, effect.grace_seconds)
+
+    def _run_post_start(self, uid: str, effect: RunPostStart) -> None:
+        name, attempt, started_at = effect.container.name, effect.attempt, effect.started_at
+
+        def done(ok: bool) -> None:
+            self._dispatch(uid, HookDone(name, attempt, started_at, ok))
+
+        ref = AttemptRef(uid, name, attempt)
+        self._hooks.run_post_start(effect.pod, effect.container, ref, done)
+
+    def _container_runs(self, uid: str, effect: ContainerRuns) -> None:
+        self.volumes.container_started(uid)
+        self._prober.begin(effect.pod, effect.container, effect.attempt)
+
+    def _end_work(self, uid: str, effect: EndWork) -> None:
+        self._prober.forget(uid)
+        self._hooks.forget(uid)
+        self.volumes.forget(uid)
+
+
+def _log(result: Result) -> None:
+    if isinstance(result, ApiError):
+        log.info("%s", result)
