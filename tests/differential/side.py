@@ -260,6 +260,10 @@ class Side:
     def now(self) -> str:
         return self._transport.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    def seconds(self) -> float:
+        """Of a clock that only goes on."""
+        return asyncio.get_running_loop().time()
+
     async def start(self, pods: Sequence[Document], *, ready: bool = True) -> None:
         """Bind the Pods to the node and report that they run."""
         for pod in pods:

@@ -235,3 +235,127 @@ async def a_pod_whose_index_nobody_wants(it: Side) -> None:
     await it.reap()
     await it.end(pods[:2])
     await it.settle()
+
+
+@scenario
+async def the_wait_before_a_retry_doubles(it: Side) -> None:
+    await it.create("jobs", job())
+    waits = []
+    for _ in range(3):
+        (pod,) = await it.pods("j", 1)
+        await it.start([pod])
+        await it.end([pod], 1)
+        ended = it.seconds()
+        await it.pods("j", 1)
+        waits.append(round((it.seconds() - ended) / 5) * 5)
+    it.show("waits, to five seconds", waits[:2])
+
+
+@scenario
+async def some_are_ended_before_others(it: Side) -> None:
+    """Which Pods stay when there are too many: marked by how far they got."""
+    await it.create("jobs", job(parallelism=4, completions=8))
+    pods = await it.pods("j", 4)
+    for mark, pod in zip(("unbound", "bound", "running", "ready"), pods, strict=True):
+        annotations = {"annotations": {"example.com/got": mark}}
+        await it.patch("pods", pod["metadata"]["name"], {"metadata": annotations})
+    await it.start(pods[1:2], ready=False)
+    await it.report(pods[1], phase="Pending")
+    await it.start(pods[2:3], ready=False)
+    await it.start(pods[3:])
+    await it.settle("all four")
+    await it.patch("jobs", "j", {"spec": {"parallelism": 2}})
+    await it.settle("two are ended")
+    await it.patch("jobs", "j", {"spec": {"parallelism": 1}})
+    await it.settle("one more")
+
+
+@scenario
+async def a_pod_that_lost_its_finalizer(it: Side) -> None:
+    await it.create("jobs", job(completions=2, parallelism=1))
+    (pod,) = await it.pods("j", 1)
+    await it.start([pod])
+    await it.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+    await it.end([pod])
+    await it.settle()
+
+
+@scenario
+async def two_pods_of_one_index(it: Side) -> None:
+    await it.create("jobs", indexed(2))
+    (first, second) = await it.pods("j", 2)
+    twin = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "twin",
+            **{key: first["metadata"][key] for key in ("labels", "annotations", "finalizers")},
+            "ownerReferences": first["metadata"]["ownerReferences"],
+        },
+        "spec": {"restartPolicy": "Never", "containers": first["spec"]["containers"]},
+    }
+    await it.start([first, second])
+    await it.create("pods", twin)
+    await it.settle("one too many")
+    await it.reap()
+    await it.end([first, second])
+    await it.settle()
+
+
+@scenario
+async def a_pod_without_an_index(it: Side) -> None:
+    await it.create("jobs", indexed(1))
+    (pod,) = await it.pods("j", 1)
+    labels = {key: value for key, value in pod["metadata"]["labels"].items() if "index" not in key}
+    stray = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "stray",
+            "labels": labels,
+            "finalizers": pod["metadata"]["finalizers"],
+            "ownerReferences": pod["metadata"]["ownerReferences"],
+        },
+        "spec": {"restartPolicy": "Never", "containers": pod["spec"]["containers"]},
+    }
+    await it.start([pod])
+    await it.create("pods", stray)
+    await it.settle("beside one that has")
+    await it.end([pod])
+    await it.settle()
+
+
+@scenario
+async def a_namesake_comes_after(it: Side) -> None:
+    await it.create("jobs", job())
+    (old,) = await it.pods("j", 1)
+    await it.start([old])
+    await it.delete("jobs", "j", propagationPolicy="Background")
+    await it.until_gone("jobs", "j")
+    await it.create("jobs", job())
+    await it.settle("the old Pod is being ended")
+    await it.reap()
+    await it.settle()
+
+
+@scenario
+async def the_limit_is_lowered_below_what_failed(it: Side) -> None:
+    await it.create("jobs", job())
+    pods = await it.pods("j", 1)
+    await it.start(pods)
+    await it.end(pods, 1)
+    await it.until("jobs", "j", lambda job: job["status"].get("failed") == 1)
+    await it.patch("jobs", "j", {"spec": {"backoffLimit": 0}})
+    await it.settle()
+
+
+@scenario
+async def a_deadline_given_later(it: Side) -> None:
+    await it.create("jobs", job())
+    pods = await it.pods("j", 1)
+    await it.start(pods)
+    await it.patch("jobs", "j", {"spec": {"activeDeadlineSeconds": 1}})
+    await it.until("jobs", "j", lambda job: "conditions" in job["status"])
+    await it.settle("past it")
+    await it.reap()
+    await it.settle()

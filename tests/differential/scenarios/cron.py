@@ -125,3 +125,60 @@ async def the_second_waits_for_the_first(it: Side) -> None:
     await it.create("cronjobs", cronjob(concurrencyPolicy="Forbid"))
     await it.until("cronjobs", "c", _ran)
     await it.settle("the first runs")
+
+
+def _made_by_hand(cron: Document, name: str) -> Document:
+    document = job(name)
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "name": "c",
+        "uid": cron["metadata"]["uid"],
+        "controller": True,
+    }
+    document["metadata"]["ownerReferences"] = [owner]
+    return document
+
+
+@scenario
+async def history_is_cut(it: Side) -> None:
+    document = cronjob(suspend=True, successfulJobsHistoryLimit=1, failedJobsHistoryLimit=0)
+    cron = await it.create("cronjobs", document)
+    for name in ("first", "second"):
+        await it.create("jobs", _made_by_hand(cron, name))
+        pods = await it.pods(name, 1)
+        await it.start(pods)
+        await it.end(pods)
+        await it.until("jobs", name, lambda job: "completionTime" in job["status"])
+    await it.until_gone("jobs", "first")
+    await it.settle()
+
+
+@scenario
+async def the_second_replaces_the_first(it: Side) -> None:
+    await it.create("cronjobs", cronjob(concurrencyPolicy="Replace"))
+    await it.until("cronjobs", "c", _ran)
+    (first,) = await it.items("jobs")
+    await it.until_gone("jobs", first["metadata"]["name"])
+    await it.patch("cronjobs", "c", {"spec": {"suspend": True}})
+    await it.settle()
+
+
+@scenario
+async def the_second_runs_beside_the_first(it: Side) -> None:
+    await it.create("cronjobs", cronjob())
+    await it.until("cronjobs", "c", lambda cron: len(cron["status"].get("active", ())) == 2)
+    await it.patch("cronjobs", "c", {"spec": {"suspend": True}})
+    await it.settle()
+
+
+@scenario
+async def in_a_time_zone(it: Side) -> None:
+    await it.create("cronjobs", cronjob(timeZone="Asia/Tokyo", startingDeadlineSeconds=30))
+    await it.until("cronjobs", "c", _ran)
+    await it.patch("cronjobs", "c", {"spec": {"suspend": True}})
+    made = await it.items("jobs")
+    it.show("annotations", [one["metadata"].get("annotations") for one in made])
+    it.show("labels", [one["metadata"].get("labels") for one in made])
+    await it.settle()
+    await it.show_table("cronjobs")
