@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage differential clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests differential clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -132,6 +132,9 @@ upstream-failover: upstream ## two replicas of onejob controller, the leader kil
 
 upstream-outage: upstream ## onejob controller while the API server and the way to it fail
 	$(BIN)/python -m tests.upstream.outage $(OUTAGE)
+
+upstream-manifests: upstream ## onejob controller with exactly the permissions of its manifests
+	$(BIN)/python -m tests.upstream.least_privilege
 
 # ONLY='cron.*' runs some scenarios; RECORD=1 keeps what Kubernetes answered for replays.
 differential: setup ## the same scenarios on a real Kubernetes and on onejob, compared

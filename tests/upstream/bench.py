@@ -4,7 +4,9 @@
 
 Both have no limit of their own; a kubelet of the bench ends each Pod as soon as it is there.
 Rounds alternate, because the machine may have other things to do. Requests are those of the
-controllers as the API server counts them: all writes but what the kubelet wrote.
+controllers as the API server counts them: all writes but what the kubelet wrote. The limit is
+what the API server can do at that moment: the three writes that any Pod of a Job takes (create,
+end, remove the finalizer), as many at once as the parallelism allows, with nobody deciding.
 """
 
 import asyncio
@@ -15,15 +17,24 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
+import msgspec
+
+from onejob.client.base import Create, Patch
 from onejob.client.http import HttpClient
+from onejob.objects.meta import PODS
+from onejob.objects.pod import read_pod
+from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
+from onejob.planning.names import TRACKING
 from tests.upstream.building import CONTROLLER_MANAGER
 from tests.upstream.cluster import Upstream
 from tests.upstream.jobs import MANAGER, a_real_cluster, client_of, create_job, until_finished
-from tests.upstream.kubelet import Kubelet
+from tests.upstream.kubelet import NOT_FOR_KUBELET, Kubelet, ended
 from tests.upstream.replicas import Replica
 
 #: Parallelism and how many Pods are run with it.
 SIZES = ((10, 200), (100, 600), (1000, 1000))
+#: As many requests as a controller has under way.
+_MOST_AT_ONCE = 32
 _COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 
 
@@ -74,6 +85,34 @@ async def measure(
     )
 
 
+async def limit(client: HttpClient, name: str, parallelism: int, completions: int) -> float:
+    """Pods a second that the API server can take."""
+    document = msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "generateName": f"{name}-",
+                "finalizers": [TRACKING],
+                "labels": {NOT_FOR_KUBELET: ""},
+            },
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]},
+        }
+    )
+    left = iter(range(completions))
+
+    async def lives() -> None:
+        for _ in left:
+            created = await client.write(Create(PODS, "default", document))
+            key = read_pod(created.document).key
+            await client.write(Patch(key, ended(0), "merge", "status"))
+            await client.write(Patch(key, REMOVE_TRACKING_PATCH))
+
+    started = time.monotonic()
+    await asyncio.gather(*(lives() for _ in range(min(parallelism, _MOST_AT_ONCE))))
+    return completions / (time.monotonic() - started)
+
+
 async def run(cluster: Upstream, rounds: int) -> None:
     unlimited = ("--kube-api-qps=100000", "--kube-api-burst=100000")
     cluster.start_controller_manager("job-controller", *unlimited)
@@ -88,12 +127,16 @@ async def run(cluster: Upstream, rounds: int) -> None:
     try:
         for parallelism, completions in SIZES:
             found: dict[str, list[Figures]] = {side: [] for side in sides}
+            limits: list[float] = []
             for number in range(rounds):
                 for side, (manager, pid) in sides.items():
                     name = f"{side}-{parallelism}-{number}"
                     found[side].append(
                         await measure(client, name, manager, pid, parallelism, completions)
                     )
+                limits.append(
+                    await limit(client, f"limit-{parallelism}-{number}", parallelism, completions)
+                )
             for side, figures in found.items():
                 print(
                     f"{parallelism:>11}  {side:8}  {middle(figures, 'pods_per_second'):6.1f}"
@@ -102,6 +145,7 @@ async def run(cluster: Upstream, rounds: int) -> None:
                     flush=True,
                 )
             ours, theirs = (middle(found[side], "pods_per_second") for side in sides)
+            print(f"{parallelism:>11}  {'limit':8}  {median(limits):6.1f}", flush=True)
             print(f"{parallelism:>11}  {ours / theirs:.1f} times", flush=True)
     finally:
         replica.stop()

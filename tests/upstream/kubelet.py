@@ -19,6 +19,8 @@ from onejob.planning.names import INDEX_ANNOTATION
 from onejob.wire.errors import ApiError, Conflict, Expired, NotFound
 
 NODE: Final = "bench-node"
+#: Pods with this label are left alone.
+NOT_FOR_KUBELET: Final = "bench.onejob.dev/unmanaged"
 _EPOCH: Final = "2026-01-01T00:00:00Z"
 
 
@@ -88,6 +90,8 @@ class Kubelet:
 
     def _notice(self, pod: Pod) -> None:
         uid = pod.metadata.uid
+        if NOT_FOR_KUBELET in pod.metadata.labels:
+            return
         if pod.terminal or (uid in self._seen and not pod.metadata.deleting):
             return
         self._seen.add(uid)
@@ -110,11 +114,11 @@ class Kubelet:
         if self._seconds:
             await asyncio.sleep(self._seconds)
         code = self._exit_code(pod)
-        ended = await self._surely(Patch(pod.key, _status(code), "merge", "status"))
+        kept = await self._surely(Patch(pod.key, ended(code), "merge", "status"))
         running = self.ledger.running.get(index)
         if running is not None:
             running.discard(pod.metadata.uid)
-        if not ended:
+        if not kept:
             return
         if code:
             self.ledger.failed.add(pod.metadata.uid)
@@ -149,7 +153,7 @@ class Kubelet:
                 await asyncio.sleep(0.2)
 
 
-def _status(code: int) -> bytes:
+def ended(code: int) -> bytes:
     phase = "Failed" if code else "Succeeded"
     state = {
         "terminated": {

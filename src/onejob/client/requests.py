@@ -1,6 +1,7 @@
 """What is sent for each thing a `Client` is asked to do. Pure: values in, values out."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -10,7 +11,7 @@ from onejob.client.base import Bind, Create, Delete, Evict, Op, Patch, Replace, 
 from onejob.objects.meta import Key
 from onejob.wire.kinds import BY_RESOURCE
 
-_FIELD_MANAGER: Final = "onejob"
+_AS_FIELD_MANAGER: Final = "?fieldManager=onejob"
 _JSON: Final = "application/json"
 _PATCH_TYPES: Final = {
     "json": "application/json-patch+json",
@@ -64,13 +65,13 @@ def watch_request(what: Selection, after: int, timeout_seconds: int) -> HttpRequ
 def write_request(op: Op) -> HttpRequest:
     match op:
         case Create(resource, namespace, document):
-            target = _path(resource, namespace) + _query(fieldManager=_FIELD_MANAGER)
+            target = _path(resource, namespace) + _AS_FIELD_MANAGER
             return HttpRequest("POST", target, document, _JSON)
         case Replace(key, document, subresource):
-            target = _path(*_place(key), subresource) + _query(fieldManager=_FIELD_MANAGER)
+            target = _path(*_place(key), subresource) + _AS_FIELD_MANAGER
             return HttpRequest("PUT", target, document, _JSON)
         case Patch(key, body, patch_type, subresource):
-            target = _path(*_place(key), subresource) + _query(fieldManager=_FIELD_MANAGER)
+            target = _path(*_place(key), subresource) + _AS_FIELD_MANAGER
             return HttpRequest("PATCH", target, body, _PATCH_TYPES[patch_type])
         case Delete():
             return _delete(op)
@@ -127,14 +128,20 @@ def _place(key: Key) -> tuple[str, str, str]:
 
 
 def _path(resource: str, namespace: str, name: str = "", subresource: str = "") -> str:
+    path = _collection(resource, namespace)
+    if name:
+        path += f"/{quote(name, safe='')}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+# Asked for with every request, and there are few of them.
+@lru_cache(maxsize=1024)
+def _collection(resource: str, namespace: str) -> str:
     kind = BY_RESOURCE[resource]
     path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     if namespace and kind.namespaced:
         path += f"/namespaces/{quote(namespace, safe='')}"
-    path += f"/{kind.plural}"
-    if name:
-        path += f"/{quote(name, safe='')}"
-    return f"{path}/{subresource}" if subresource else path
+    return f"{path}/{kind.plural}"
 
 
 def _query(**parameters: str) -> str:
