@@ -97,7 +97,25 @@ _PATHS: Final = (
     "/openapi/v3", "/.well-known/openid-configuration", "/openid/v1/jwks", "/logs",
 )  # fmt: skip
 
-_BINDINGS: Final = (("ada", "admin"), ("eddie", "edit"), ("vera", "view"))
+STATUS_ROLE: Final[dict[str, Any]] = {
+    "metadata": {"name": "status"},
+    "rules": [
+        {"apiGroups": ["batch"], "resources": ["jobs/status"], "verbs": ["update", "patch"]},
+        {
+            "apiGroups": ["batch"],
+            "resources": ["jobs"],
+            "resourceNames": ["mine"],
+            "verbs": ["get", "list", "delete"],
+        },
+    ],
+}
+#: User, kind and name of the role that is bound to them in namespace `a`.
+BINDINGS: Final = (
+    ("ada", "ClusterRole", "admin"),
+    ("eddie", "ClusterRole", "edit"),
+    ("vera", "ClusterRole", "view"),
+    ("sam", "Role", "status"),
+)
 
 
 async def record(transport: HttpTransport) -> None:
@@ -117,21 +135,8 @@ async def _prepare(transport: HttpTransport) -> None:
     await _post(transport, "/api/v1/namespaces", {"metadata": {"name": "a"}})
     await _post(transport, "/api/v1/namespaces", {"metadata": {"name": "b"}})
     path = f"{_RBAC}/namespaces/a"
-    role = {
-        "metadata": {"name": "status"},
-        "rules": [
-            {"apiGroups": ["batch"], "resources": ["jobs/status"], "verbs": ["update", "patch"]},
-            {
-                "apiGroups": ["batch"],
-                "resources": ["jobs"],
-                "resourceNames": ["mine"],
-                "verbs": ["get", "list", "delete"],
-            },
-        ],
-    }
-    await _post(transport, f"{path}/roles", role)
-    bindings = [(user, "ClusterRole", name) for user, name in _BINDINGS]
-    for user, kind, name in (*bindings, ("sam", "Role", "status")):
+    await _post(transport, f"{path}/roles", STATUS_ROLE)
+    for user, kind, name in BINDINGS:
         binding = {
             "metadata": {"name": user},
             "subjects": [{"kind": "User", "name": user}],
@@ -178,7 +183,7 @@ def _facts(item: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _questions() -> Iterator[tuple[str, dict[str, Any]]]:
+def questions() -> Iterator[tuple[str, dict[str, Any]]]:
     for resource, namespaced in RESOURCES.items():
         for namespace in ("a", "b", "") if namespaced else ("",):
             for verb in _VERBS:
@@ -209,7 +214,7 @@ async def _table(transport: HttpTransport) -> dict[str, dict[str, list[str]]]:
     table: dict[str, dict[str, list[str]]] = {}
     for identity in IDENTITIES:
         allowed: dict[str, list[str]] = {}
-        for text, attributes in _questions():
+        for text, attributes in questions():
             place, _, verb = text.rpartition(": ")
             if await _is_allowed(transport, identity, attributes):
                 allowed.setdefault(place, []).append(verb)

@@ -1,0 +1,150 @@
+"""Who may do what here, against what the real Kubernetes answered."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.api.access.authorization import Attributes, RbacAuthorizer, require
+from onejob.api.http.routing import Router, Target, verb_for
+from onejob.planning.rbac import defaults
+from onejob.planning.rbac.policy import (
+    Binding,
+    Policy,
+    Role,
+    aggregated_rules,
+)
+from onejob.wire.errors import Forbidden
+from onejob.wire.registry import KindRegistry
+from onejob.wire.requests import User
+from tests.differential.permissions import BINDINGS, STATUS_ROLE, questions
+
+RECORDED = Path(__file__).parent / "recorded" / "permissions"
+TABLE = json.loads((RECORDED / "table.json").read_text())
+ROLES = json.loads((RECORDED / "roles.json").read_text())
+
+#: Not here: their rights are not by role, they act inside of the server.
+INSIDE = {"node", "job controller"}
+#: Nobody asks for them yet: there are no tokens of service accounts to verify.
+NOT_SERVED = {"/.well-known/openid-configuration", "/openid/v1/jwks"}
+#: Resources of Kubernetes that onejob's roles need not name.
+NOT_NAMED = ("extensions", "resource.k8s.io")
+
+
+def authorizer() -> RbacAuthorizer:
+    """With the roles that every server has, and the bindings that were recorded with."""
+    policy = Policy()
+    roles = [msgspec.convert(document, Role) for document in defaults.CLUSTER_ROLES]
+    for _ in range(3):
+        # Roles aggregate roles that aggregate others.
+        roles = [msgspec.structs.replace(r, rules=aggregated_rules(r, roles)) for r in roles]
+    for role in roles:
+        policy.put_role(role)
+    for document in defaults.CLUSTER_ROLE_BINDINGS:
+        policy.put_binding(msgspec.convert(document, Binding))
+    status = {**STATUS_ROLE, "metadata": {"name": "status", "namespace": "a"}}
+    policy.put_role(msgspec.convert(status, Role))
+    for user, kind, name in BINDINGS:
+        binding = {
+            "metadata": {"name": user, "namespace": "a"},
+            "subjects": [{"kind": "User", "name": user}],
+            "roleRef": {"kind": kind, "name": name},
+        }
+        policy.put_binding(msgspec.convert(binding, Binding))
+    return RbacAuthorizer(policy)
+
+
+def attributes_of(asked: dict[str, Any]) -> Attributes:
+    if path := asked.get("nonResourceAttributes"):
+        return Attributes(path["verb"], path=path["path"])
+    given = asked["resourceAttributes"]
+    return Attributes(
+        given["verb"],
+        given["group"],
+        "v1",
+        given["resource"],
+        given.get("subresource", ""),
+        given["namespace"],
+        given.get("name", ""),
+    )
+
+
+@pytest.mark.parametrize("identity", sorted(TABLE["identities"].keys() - INSIDE))
+def test_the_same_is_allowed(identity: str) -> None:
+    rules = authorizer()
+    user, groups = TABLE["identities"][identity]
+    allowed: dict[str, list[str]] = {}
+    for text, asked in questions():
+        place, _, verb = text.rpartition(": ")
+        if rules.authorize(User(user, groups=tuple(groups)), attributes_of(asked)).allowed:
+            allowed.setdefault(place, []).append(verb)
+    expected = TABLE["allowed"][identity]
+    if identity != "operator":
+        expected = {place: verbs for place, verbs in expected.items() if place not in NOT_SERVED}
+    assert allowed == expected
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [item for item in TABLE["refusals"] if isinstance(item["answer"], dict)],
+    ids=lambda item: f"{item['as']}: {item['ask']}",
+)
+def test_the_same_words_refuse(refusal: dict[str, Any]) -> None:
+    user, groups = TABLE["identities"][refusal["as"]]
+    method, _, path = refusal["ask"].partition(" ")
+    place = Router(KindRegistry()).locate(path)
+    if isinstance(place, Target):
+        kind = place.kind
+        wanted = Attributes(
+            verb_for(method, place),
+            kind.group,
+            kind.version,
+            kind.plural,
+            place.subresource,
+            place.namespace,
+            place.name,
+        )
+    else:
+        wanted = Attributes(method.lower(), path=path)
+    with pytest.raises(Forbidden) as refused:
+        require(authorizer(), User(user, groups=tuple(groups)), wanted)
+    answer = refusal["answer"]
+    assert refused.value.message == answer["message"]
+    assert (refused.value.details or {}) == answer["details"]
+
+
+def _rules(role: dict[str, Any]) -> set[str]:
+    """One line for each part of a rule, so that the order and the grouping do not matter."""
+    return {
+        f"{verb} {group}/{resource} {name} {url}".strip()
+        for rule in role.get("rules") or ()
+        for verb in rule["verbs"]
+        for group in rule.get("apiGroups", [""])
+        for resource in rule.get("resources", [""])
+        for name in rule.get("resourceNames", [""])
+        for url in rule.get("nonResourceURLs", [""])
+        if group not in NOT_NAMED
+    }
+
+
+@pytest.mark.parametrize("ours", defaults.CLUSTER_ROLES, ids=lambda role: role["metadata"]["name"])
+def test_default_roles_say_the_same(ours: dict[str, Any]) -> None:
+    """What onejob adds or leaves out is named here, line by line."""
+    name = ours["metadata"]["name"]
+    (theirs,) = [role for role in ROLES["clusterroles"] if role["name"] == name]
+    assert ours.get("aggregationRule") == theirs.get("aggregationRule")
+    assert ours["metadata"]["labels"] == theirs["labels"]
+    if "aggregationRule" in ours:
+        return
+    added, left_out = _rules(ours) - _rules(theirs), _rules(theirs) - _rules(ours)
+    match name:
+        case "system:aggregate-to-view":
+            assert added == {f"{verb} batch/jobs/pods" for verb in ("get", "list", "watch")}
+            assert left_out == set()
+        case "system:monitoring":
+            assert added == set()
+            assert left_out == {"get /  /flagz", "get /  /statusz", "get /nodes/metrics"}
+        case _:
+            assert (added, left_out) == (set(), set())
