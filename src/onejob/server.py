@@ -25,6 +25,7 @@ from onejob.controllers.access import AccessPolicy, ClusterRoleAggregation, boot
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob import CronJobController
+from onejob.controllers.custom_resources import DefinitionController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
@@ -214,7 +215,11 @@ class ControlPlane:
                 for name, depth in controller.queue_depths.items()
             },
         )
-        self._controllers += [part.run() for part in (*running, expiry, expiry.informer)]
+        definitions = DefinitionController(client, lambda: self.service.definitions, clock=clock)
+        self._controllers += [
+            part.run()
+            for part in (*running, expiry, expiry.informer, definitions, definitions.informer)
+        ]
 
     def _add_access(self, access: AccessPolicy) -> None:
         self._controllers += [informer.run() for informer in access.informers.values()]
@@ -272,6 +277,7 @@ class ControlPlane:
             is_readable=is_readable,
         )
         plane = cls(settings, world, store, root_ca)
+        plane.service.install_definitions()
         await bootstrap(plane.client)
         if settings.with_roles:
             await bootstrap_roles(plane.client)

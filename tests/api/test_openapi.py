@@ -168,7 +168,13 @@ class TestVersion2:
         }
 
     def test_nothing_in_it_is_foreign_to_this_version(self) -> None:
-        text = version_2().decode()
+        content = json.loads(version_2())
+        # It describes schemas, and so has fields of those names.
+        schemas = content["definitions"].pop(
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
+        )
+        assert schemas["properties"]["allOf"]["type"] == "array"
+        text = json.dumps(content)
         for word in ("allOf", "oneOf", "requestBody", "components", "x-onejob-alias-of"):
             assert f'"{word}"' not in text
 

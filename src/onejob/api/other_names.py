@@ -1,4 +1,5 @@
-"""Kinds that are stored under another kind's name: events.k8s.io/v1 Events are core Events.
+"""Kinds that are stored under another kind's name: events.k8s.io/v1 Events are core Events, and all
+versions of a custom resource are stored in one.
 
 `OtherNames` checks such documents as what they say they are, then serves them through the
 service of the kind they are stored as, translating on the way in and out.
@@ -16,7 +17,8 @@ from onejob.api.strategies.events import from_core, patch_to_core, to_core, vali
 from onejob.api.strategy import Document
 from onejob.api.turns import INLINE_BYTES
 from onejob.api.writing.metadata import check_type, metadata_of
-from onejob.wire.errors import Invalid
+from onejob.wire.errors import ConversionFailed, Invalid
+from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import (
     ListOptions,
@@ -46,14 +48,15 @@ class OtherNames:
         problems: Sequence[str],
         size: int,
     ) -> Outcome:
+        names = self._translation(kind)
         warnings = await self._checked(kind, body, options, problems, size)
-        errors = [] if options.trusted else validate_new_event(body)
+        errors = [] if options.trusted else names.errors(body)
         if errors:
             raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
         outcome = await self._service.create(
-            self._stored_kind(kind), namespace, to_core(body), options, size=size
+            names.stored, namespace, names.inward(body), options, size=size
         )
-        return _with_warnings(translated(outcome), warnings)
+        return _with_warnings(names.outcome(outcome), warnings)
 
     async def update(
         self,
@@ -64,16 +67,18 @@ class OtherNames:
         size: int,
     ) -> Outcome:
         kind = target.kind
+        names = self._translation(kind)
         warnings = await self._checked(kind, body, options, problems, size)
         outcome = await self._service.update(
-            self._stored_kind(kind),
+            names.stored,
             target.namespace,
             target.name,
-            to_core(body),
+            names.inward(body),
             options,
+            subresource=target.subresource,
             size=size,
         )
-        return _with_warnings(translated(outcome), warnings)
+        return _with_warnings(names.outcome(outcome), warnings)
 
     async def patch(
         self,
@@ -84,34 +89,48 @@ class OtherNames:
         problems: Sequence[str],
         size: int,
     ) -> Outcome:
-        return translated(
+        names = self._translation(target.kind)
+        return names.outcome(
             await self._service.patch(
-                self._stored_kind(target.kind),
+                names.stored,
                 target.namespace,
                 target.name,
                 patch_type,
-                patch_to_core(body),
+                names.patch_inward(body),
                 options,
+                subresource=target.subresource,
                 problems=problems,
                 size=size,
             )
         )
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
-        return _outward(await self._service.get(self._stored_kind(kind), namespace, name))
+        names = self._translation(kind)
+        return names.outward(await self._service.get(names.stored, namespace, name))
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
-        return all_translated(await self._reading.list(kind, namespace, options))
+        names = self._translation(kind)
+        return names.listing(await self._reading.list(kind, namespace, options))
 
     async def watch(
         self, kind: Kind, namespace: str, options: WatchOptions
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        names = self._translation(kind)
         async with aclosing(self._reading.watch(kind, namespace, options)) as batches:
             async for batch in batches:
-                yield [replace(event, document=_outward(event.document)) for event in batch]
+                yield [replace(event, document=names.outward(event.document)) for event in batch]
 
-    def _stored_kind(self, kind: Kind) -> Kind:
-        return self._service.kinds.by_resource[kind.storage]
+    def outcome(self, kind: Kind, outcome: Outcome) -> Outcome:
+        return self._translation(kind).outcome(outcome)
+
+    def listing(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
+        return self._translation(kind).listing(outcome)
+
+    def _translation(self, kind: Kind) -> "_Translation":
+        stored = self._service.kinds.by_resource[kind.storage]
+        if not kind.custom:
+            return _Translation(stored)
+        return _VersionTranslation(stored, kind, self._service)
 
     async def _checked(
         self,
@@ -128,17 +147,58 @@ class OtherNames:
         return await self._service.worker.run(normalise, kind, body, options, problems)
 
 
+class _Translation:
+    """Of Events between the two groups that serve them."""
+
+    def __init__(self, stored: Kind) -> None:
+        self.stored = stored
+
+    def errors(self, body: Document) -> list[FieldError]:
+        return validate_new_event(body)
+
+    def inward(self, body: Document) -> Document:
+        return to_core(body)
+
+    def patch_inward(self, patch: Any) -> Any:
+        return patch_to_core(patch)
+
+    def outward(self, document: bytes) -> bytes:
+        return msgspec.json.encode(from_core(msgspec.json.decode(document)))
+
+    def outcome(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, document=self.outward(outcome.document))
+
+    def listing(self, outcome: ListOutcome) -> ListOutcome:
+        return replace(outcome, documents=tuple(map(self.outward, outcome.documents)))
+
+
+class _VersionTranslation(_Translation):
+    """Of a custom resource between two of its versions, which differ in their schemas only."""
+
+    def __init__(self, stored: Kind, kind: Kind, service: "Service") -> None:
+        super().__init__(stored)
+        if service.definitions.conversion_webhook(kind):
+            raise ConversionFailed(
+                f"conversion webhook for {kind.api_version}, Kind={kind.kind} failed: onejob calls "
+                f"no conversion webhooks; use {stored.api_version}, in which objects are stored"
+            )
+        self._strategy = service.strategies[kind.strategy]
+
+    def errors(self, body: Document) -> list[FieldError]:
+        return []
+
+    def inward(self, body: Document) -> Document:
+        self._strategy.default(body)
+        return {**body, "apiVersion": self.stored.api_version}
+
+    def patch_inward(self, patch: Any) -> Any:
+        if isinstance(patch, dict) and "apiVersion" in patch:
+            return {**patch, "apiVersion": self.stored.api_version}
+        return patch
+
+    def outward(self, document: bytes) -> bytes:
+        return self._strategy.shown(document)
+
+
 def _with_warnings(outcome: Outcome, warnings: Sequence[str]) -> Outcome:
     return replace(outcome, warnings=(*warnings, *outcome.warnings))
-
-
-def _outward(document: bytes) -> bytes:
-    return msgspec.json.encode(from_core(msgspec.json.decode(document)))
-
-
-def translated(outcome: Outcome) -> Outcome:
-    return replace(outcome, document=_outward(outcome.document))
-
-
-def all_translated(outcome: ListOutcome) -> ListOutcome:
-    return replace(outcome, documents=tuple(_outward(d) for d in outcome.documents))

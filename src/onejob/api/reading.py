@@ -224,7 +224,7 @@ class Reading:
             field_selector = parse_field_selector(fields) if fields else None
         except SelectorError as error:
             raise BadRequest(str(error)) from error
-        strategy = self.strategies[kind.resource]
+        strategy = self.strategies[kind.strategy]
         field_test = None
         only_name = None
         if field_selector is not None:

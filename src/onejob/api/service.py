@@ -5,18 +5,19 @@ Failures are raised as `onejob.wire.errors.ApiError`. A write returns once it is
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onejob.api.other_names import OtherNames, all_translated, translated
+from onejob.api.custom.definitions import DEFINITIONS, DefinitionStrategy
+from onejob.api.other_names import OtherNames
 from onejob.api.reading import Reading
 from onejob.api.schema.added_kinds import open_definition, open_shape
-from onejob.api.schema.schema import Type, load_schema
+from onejob.api.schema.schema import load_schema
 from onejob.api.strategies import strategy_for
-from onejob.api.strategy import Document, Guard, Strategy
+from onejob.api.strategy import Document, Guard
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
 from onejob.api.writing.patching import copied
 from onejob.api.writing.pieces import read_metadata
@@ -26,6 +27,7 @@ from onejob.api.writing.writes import Writes
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.meta import NAMESPACES, Key
+from onejob.planning.custom_resources import is_true
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.security import Means
 from onejob.store.base import CommitFailed, Store, StoreError
@@ -49,6 +51,10 @@ from onejob.wire.requests import (
     WriteOptions,
 )
 
+if TYPE_CHECKING:
+    from onejob.api.custom.serving import Definitions
+
+_DEFINITIONS_PER_PAGE = 100
 #: Kinds whose DELETE answers with the object even when it is gone at once.
 _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
 
@@ -76,6 +82,9 @@ class Service:
         self.kinds = kinds or KindRegistry()
         self._strategy_for = partial(strategy_for, gates=gates, tracking=tracking)
         strategies = {kind.resource: self._strategy_for(kind) for kind in self.kinds.kinds}
+        if DEFINITIONS in self.kinds.by_resource:
+            definitions = DefinitionStrategy(self.kinds.by_resource[DEFINITIONS])
+            strategies[DEFINITIONS] = definitions
         self.store = store
         self.clock = clock
         #: By the resource's name; follows the registry of kinds.
@@ -91,20 +100,36 @@ class Service:
         self._other_names = OtherNames(self, self._reading)
         self.kinds.subscribe(self._kinds_changed)
 
-    def add_kind(self, kind: Kind, strategy: Strategy, shape: Type, definition: Document) -> None:
-        """Serve a kind with rules of its own; what OpenAPI says about it is `definition`."""
-        self.strategies[kind.resource] = strategy
-        self.schema.add(kind.api_version, kind.kind, shape, definition)
-        self.kinds.add(kind)
+    @cached_property
+    def definitions(self) -> "Definitions":
+        """Has custom resources served. Most servers have none and never import this."""
+        from onejob.api.custom.serving import Definitions
+
+        return Definitions(self)
+
+    def install_definitions(self) -> None:
+        """Serve the custom resources that were served before this server was started."""
+        after = None
+        while True:
+            page = self.store.list(DEFINITIONS, "", limit=_DEFINITIONS_PER_PAGE, after=after)
+            for stored in page.items:
+                document = msgspec.json.decode(stored.value)
+                if is_true(document, "Established"):
+                    terminating = "deletionTimestamp" in document["metadata"]
+                    self.definitions.install(document, terminating=terminating)
+            after = page.next_after
+            if after is None:
+                return
 
     def _kinds_changed(self, change: KindsChanged) -> None:
+        staying = {(kind.strategy, kind.api_version) for kind in change.added}
         for kind in change.removed:
-            if kind not in change.added:
-                self.strategies.pop(kind.resource, None)
+            if (kind.strategy, kind.api_version) not in staying:
+                self.strategies.pop(kind.strategy, None)
                 self.schema.drop(kind.api_version, kind.kind)
         for kind in change.added:
-            if kind.resource not in self.strategies:
-                self.strategies[kind.resource] = self._strategy_for(kind)
+            if kind.strategy not in self.strategies:
+                self.strategies[kind.strategy] = self._strategy_for(kind)
             if not self.schema.knows(kind.api_version, kind.kind):
                 shape = open_shape(kind, self.schema)
                 self.schema.add(kind.api_version, kind.kind, shape, open_definition(kind))
@@ -173,7 +198,7 @@ class Service:
         size: int = 0,
     ) -> Outcome:
         if kind.stored_as:
-            target = Target(kind, namespace, name)
+            target = Target(kind, namespace, name, subresource)
             return await self._other_names.update(target, body, options, problems, size)
         target = Target(kind, namespace, name, subresource)
 
@@ -197,7 +222,7 @@ class Service:
     ) -> Outcome:
         """`patch_type` is json, merge, strategic or apply; `body` the decoded patch."""
         if kind.stored_as:
-            target = Target(kind, namespace, name)
+            target = Target(kind, namespace, name, subresource)
             return await self._other_names.patch(target, patch_type, body, options, problems, size)
         target = Target(kind, namespace, name, subresource)
 
@@ -216,7 +241,7 @@ class Service:
         metadata = read_metadata(outcome.document)
         stays = "deletionTimestamp" in metadata
         if stays or kind.storage in _ANSWER_WITH_OBJECT:
-            return translated(outcome) if kind.stored_as else outcome
+            return self._other_names.outcome(kind, outcome) if kind.stored_as else outcome
         return Outcome(200, _deleted(kind, metadata), outcome.revision, outcome.warnings)
 
     async def delete_collection(
@@ -240,7 +265,7 @@ class Service:
             documents.append(outcome.document)
         await self.durable(newest)
         deleted = ListOutcome(tuple(documents), self.store.revision)
-        return all_translated(deleted) if kind.stored_as else deleted
+        return self._other_names.listing(kind, deleted) if kind.stored_as else deleted
 
     async def _write(
         self,

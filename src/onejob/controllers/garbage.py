@@ -257,8 +257,4 @@ class GarbageCollector:
 
 def _is_collected(kind: Kind) -> bool:
     """Whether its objects can be owned and deleted."""
-    return (
-        {"watch", "delete"} <= set(kind.verbs)
-        and kind.storage != EVENTS
-        and kind.is_storage_version
-    )
+    return {"watch", "delete"} <= set(kind.verbs) and kind.storage != EVENTS and not kind.stored_as

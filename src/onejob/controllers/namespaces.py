@@ -47,7 +47,6 @@ def content_of(kinds: Iterable[Kind]) -> Sequence[str]:
         if kind.namespaced
         and {"list", "delete"} <= set(kind.verbs)
         and not kind.stored_as
-        and kind.is_storage_version
         and kind.resource not in (*_FIRST, EVENTS)
     )
     return *_FIRST, *others, EVENTS

@@ -105,6 +105,12 @@ class RequestTooLarge(ApiError):
     code, reason = 413, "RequestEntityTooLarge"
 
 
+class ConversionFailed(ApiError):
+    """An object exists, but not in the version that was asked for."""
+
+    code, reason = 500, "InternalError"
+
+
 class UnsupportedMediaType(ApiError):
     code, reason = 415, "UnsupportedMediaType"
 

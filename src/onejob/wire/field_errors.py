@@ -27,6 +27,7 @@ OMITTED: Final = _Omitted()
 _HEADS: Final = {
     "FieldValueRequired": "Required value",
     "FieldValueInvalid": "Invalid value",
+    "FieldValueTypeInvalid": "Invalid value",
     "FieldValueNotSupported": "Unsupported value",
     "FieldValueForbidden": "Forbidden",
     "FieldValueTooLong": "Too long",
@@ -74,6 +75,10 @@ def required(field: str, detail: str = "") -> FieldError:
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", field, value, detail)
+
+
+def type_invalid(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError("FieldValueTypeInvalid", field, value, detail)
 
 
 def not_supported(field: str, value: Any, supported: list[str]) -> FieldError:

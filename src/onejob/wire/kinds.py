@@ -33,10 +33,12 @@ class Kind:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
-    #: events.k8s.io/v1 events are the core events under another name.
+    #: events.k8s.io/v1 events are the core events under another name; the versions of a custom
+    #: resource share one storage, which is that of the version without this.
     stored_as: str = field(default="", compare=False)
-    #: The version in which objects are stored, where a kind has several and it is not this one.
-    storage_version: str = field(default="", compare=False)
+
+    #: Whether a CustomResourceDefinition made it.
+    custom: bool = field(default=False, compare=False)
 
     @property
     def resource(self) -> str:
@@ -49,8 +51,11 @@ class Kind:
         return self.stored_as or self.resource
 
     @property
-    def is_storage_version(self) -> bool:
-        return self.storage_version in ("", self.version)
+    def strategy(self) -> str:
+        """The name of the rules for its documents, where versions of one resource differ."""
+        if self.custom and self.stored_as:
+            return f"{self.plural}.{self.version}.{self.group}"
+        return self.resource
 
     @property
     def api_version(self) -> str:
@@ -113,6 +118,11 @@ KINDS: Sequence[Kind] = (
     Kind(
         "batch", "v1", "Job", "jobs", "job", categories=("all",),
         subresources=(_STATUS, Subresource("pods", ("get",), "", "v1", "PodList")),
+    ),
+    Kind(
+        "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
+        "customresourcedefinition", namespaced=False, short_names=("crd", "crds"),
+        categories=("api-extensions",), subresources=(_STATUS,),
     ),
     Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease"),
     Kind(

@@ -225,3 +225,25 @@ def _qualified_text() -> str:
         "my.name",
         "123-abc",
     )
+
+
+_1035_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_is_1035_label = re.compile(_1035_LABEL).fullmatch
+
+
+def dns_1035_errors(text: str) -> list[str]:
+    """A DNS-1035 label, which begins with a letter: names of custom resources and versions."""
+    errors = []
+    if len(text) > 63:
+        errors.append("must be no more than 63 characters")
+    if _is_1035_label(text) is None:
+        errors.append(
+            _pattern_text(
+                "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
+                "start with an alphabetic character, and end with an alphanumeric character",
+                _1035_LABEL,
+                "my-name",
+                "abc-123",
+            )
+        )
+    return errors

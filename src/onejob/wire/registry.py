@@ -82,8 +82,8 @@ class KindRegistry:
             raise ValueError("two kinds of the same name")
         by_resource: dict[str, Kind] = {}
         for kind in kinds:
-            if kind.is_storage_version:
-                by_resource.setdefault(kind.resource, kind)
+            if not kind.stored_as or kind.resource not in by_resource:
+                by_resource[kind.resource] = kind
         self.kinds, self.served = kinds, served
         self.groups = tuple(dict.fromkeys(kind.group for kind in served))
         self.group_versions = frozenset((kind.group, kind.version) for kind in served)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -49,12 +49,18 @@ from onejob.api.sessions.upgrades import SESSIONS
 from onejob.api.strategy import Document
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, LARGE_BYTES, Turns
 from onejob.api.usage import UsageReader, UsageSource
+from onejob.api.writing.patching import json_patch, merge_patch
 from onejob.objects.job import read_job
 from onejob.objects.meta import PODS
 from onejob.objects.pod import read_pod
-from onejob.wire.errors import BadRequest, NotAcceptable, RequestTooLarge
+from onejob.wire.errors import (
+    BadRequest,
+    NotAcceptable,
+    RequestTooLarge,
+    UnsupportedMediaType,
+)
 from onejob.wire.kinds import BY_RESOURCE, METRICS_GROUP, Kind
-from onejob.wire.requests import DeleteOptions, ListOptions, ListOutcome, Outcome
+from onejob.wire.requests import DeleteOptions, ListOptions, ListOutcome, Outcome, WriteOptions
 
 T = TypeVar("T")
 
@@ -121,6 +127,8 @@ class Endpoints:
             return await self._log(request, target)
         if target.subresource in SESSIONS:
             await self._refuse_session(request, target)
+        if target.subresource == "scale":
+            return await self._scale(request, target)
         if at_least := first(request.query, "resourceVersion"):
             self._service.require_reached(at_least)
         document = await self._service.get(target.kind, target.namespace, target.name)
@@ -232,6 +240,8 @@ class Endpoints:
         )
         (body, problems), size = await self._decoded(_decode_object, request)
         _require_name(body, target.name)
+        if target.subresource == "scale":
+            return await self._update_scale(request, target, body, options)
         outcome = await self._service.update(
             target.kind,
             target.namespace,
@@ -255,6 +265,14 @@ class Endpoints:
         )
         if patch_type == "apply":
             _require_kind(patch.document)
+        if patch_type == "strategic" and target.kind.custom:
+            raise UnsupportedMediaType(
+                "the body of the request was in an unknown format - accepted media types include: "
+                "application/json-patch+json, application/merge-patch+json, "
+                "application/apply-patch+yaml"
+            )
+        if target.subresource == "scale":
+            return await self._patch_scale(request, target, patch_type, patch.document, options)
         outcome = await self._service.patch(
             target.kind,
             target.namespace,
@@ -267,6 +285,53 @@ class Endpoints:
             size=size,
         )
         return await self._object(request, target.kind, outcome)
+
+    # --- scale ----------------------------------------------------------------------------
+
+    async def _scale(self, request: Request, target: Target) -> Answer:
+        document = await self._service.get(target.kind, target.namespace, target.name)
+        return await self._scale_answer(request, target, document)
+
+    async def _update_scale(
+        self, request: Request, target: Target, scale: Document, options: WriteOptions
+    ) -> Answer:
+        from onejob.api.custom.scale import replicas_patch
+
+        patch = replicas_patch(scale, target.name, self._service.definitions.scale(target.kind))
+        outcome = await self._service.patch(
+            target.kind, target.namespace, target.name, "merge", patch, options
+        )
+        return await self._scale_answer(request, target, outcome.document)
+
+    async def _patch_scale(
+        self, request: Request, target: Target, patch_type: str, patch: Any, options: WriteOptions
+    ) -> Answer:
+        from onejob.api.custom.scale import scale_of
+
+        kind = target.kind
+        document = await self._service.get(kind, target.namespace, target.name)
+        paths = self._service.definitions.scale(kind)
+        present = scale_of(msgspec.json.decode(document), kind, paths)
+        present["metadata"].pop("resourceVersion", None)
+        match patch_type:
+            case "json":
+                wanted = json_patch(present, patch)
+            case "merge":
+                wanted = merge_patch(present, patch)
+            case _:
+                raise UnsupportedMediaType("a scale takes JSON patches and merge patches")
+        return await self._update_scale(request, target, wanted, options)
+
+    async def _scale_answer(self, request: Request, target: Target, document: bytes) -> Answer:
+        from onejob.api.custom.scale import scale_of
+
+        kind = target.kind
+        scale = scale_of(msgspec.json.decode(document), kind, self._service.definitions.scale(kind))
+        representation = negotiate(request.header(b"accept"), tables=False)
+        body = msgspec.json.encode(scale)
+        if representation.media == "yaml":
+            body = await as_yaml(body, self._service.worker)
+        return Answer(200, body, representation.content_type.encode())
 
     async def _delete(self, request: Request, target: Target) -> Answer:
         options = await self._delete_options(request)
@@ -289,7 +354,7 @@ class Endpoints:
         )
 
     def _deletion_warnings(self, kind: Kind, options: DeleteOptions) -> Sequence[str]:
-        surprising = self._service.strategies[kind.resource].default_propagation == "Orphan"
+        surprising = self._service.strategies[kind.strategy].default_propagation == "Orphan"
         return (_ORPHANS_WARNING,) if surprising and not options.propagation else ()
 
     async def _delete_options(self, request: Request) -> DeleteOptions:
@@ -321,7 +386,7 @@ class Endpoints:
     ) -> Answer:
         representation = negotiate(request.header(b"accept"), tables="get" in kind.verbs)
         document = outcome.document
-        as_stored = self._service.strategies[kind.resource].shows_as_stored
+        as_stored = self._service.strategies[kind.strategy].shows_as_stored
         if (representation.form or not as_stored) and not is_status(document):
             require_form(representation, kind, is_list=False)
             document = Rendering(self._service, kind, representation, request).render(document)
@@ -333,7 +398,7 @@ class Endpoints:
         return Answer(outcome.code, document, representation.content_type.encode(), headers)
 
     async def _shown(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
-        strategy = self._service.strategies[kind.resource]
+        strategy = self._service.strategies[kind.strategy]
         if strategy.shows_as_stored:
             return outcome
         documents: list[bytes] = []
@@ -360,7 +425,7 @@ class Endpoints:
         if representation.form == "Table":
             pieces = table_pieces(
                 outcome,
-                self._service.strategies[kind.resource],
+                self._service.strategies[kind.strategy],
                 parse_include_object(first(request.query, "includeObject")),
                 self._service.clock.now(),
                 enclose,

@@ -76,7 +76,8 @@ def list_pieces(
         list_kind, api_version = f"{kind.kind}List", kind.api_version
 
         def render(document: bytes) -> bytes:
-            return list_item(document, kind)
+            # Items of custom resources say what they are.
+            return document if kind.custom else list_item(document, kind)
 
     head = {"kind": list_kind, "apiVersion": api_version, "metadata": list_metadata(outcome)}
     yield from (enclose or enclosed)(

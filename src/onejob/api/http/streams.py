@@ -36,7 +36,7 @@ class Rendering:
     def __init__(
         self, service: Service, kind: Kind, representation: Representation, request: Request
     ) -> None:
-        self._strategy = service.strategies[kind.resource]
+        self._strategy = service.strategies[kind.strategy]
         self._clock = service.clock
         self._form = representation.form
         self._protobuf = representation.media == "protobuf"

@@ -50,6 +50,7 @@ def version_2_document(
 def build_document(schema: Schema, kinds: Sequence[Kind]) -> dict[str, Any]:
     definitions, documentation = load_definitions()
     own = added_definitions(kinds, schema)
+    added = {name: _in_version_2(definition) for name, definition in own.items()}
     names = names_by_kind(definitions | own)
     paths: dict[str, Any] = {}
     for kind in kinds:
@@ -64,7 +65,7 @@ def build_document(schema: Schema, kinds: Sequence[Kind]) -> dict[str, Any]:
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": schema.release},
         "paths": dict(sorted(paths.items())),
-        "definitions": dict(sorted((described | _SPECIAL | _in_version_2(own)).items())),
+        "definitions": dict(sorted((described | _SPECIAL | added).items())),
         "securityDefinitions": {
             "BearerToken": {
                 "description": "Bearer Token authentication",
@@ -126,16 +127,23 @@ def _refer(name: str) -> dict[str, Any]:
     return {"$ref": _REFERENCE + name.removeprefix(REFERENCE)}
 
 
-def _in_version_2(value: Any) -> Any:
-    """A definition in v3's form: there, references are wrapped and stand in another place."""
-    if isinstance(value, list):
-        return [_in_version_2(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    match value.get("allOf"):
-        case [{"$ref": str(reference)}]:
-            rest = {key: member for key, member in value.items() if key != "allOf"}
-            return {**rest, **_refer(reference)}
-        case _:
-            pass
-    return {key: _in_version_2(member) for key, member in value.items()}
+def _in_version_2(schema: dict[str, Any]) -> dict[str, Any]:
+    """A definition in v3's form: there, references are wrapped and stand in another place. What
+    v2 has no words for is left out."""
+    converted: dict[str, Any] = {}
+    for key, value in schema.items():
+        match key, value:
+            case "allOf", [{"$ref": str(reference)}]:
+                converted |= _refer(reference)
+            case "properties", _:
+                converted[key] = {name: _in_version_2(below) for name, below in value.items()}
+            case "items" | "additionalProperties", dict():
+                converted[key] = _in_version_2(value)
+            case "allOf" | "anyOf" | "oneOf" | "not" | "nullable", _:
+                continue
+            case _:
+                converted[key] = value
+    if schema.get("nullable"):
+        # To v2 a null would be of the wrong type.
+        converted.pop("type", None)
+    return converted

@@ -251,7 +251,13 @@ _NUMBER: Final = NumberShape()
 _BYTES: Final = BytesShape()
 
 _MACHINERY: Final = "io.k8s.apimachinery.pkg."
+_EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
 _SPECIAL: Final[dict[str, Shape]] = {
+    # A schema, or something else in its place: judged with the whole definition.
+    _EXTENSIONS + "JSON": ANYTHING,
+    _EXTENSIONS + "JSONSchemaPropsOrArray": ANYTHING,
+    _EXTENSIONS + "JSONSchemaPropsOrBool": ANYTHING,
+    _EXTENSIONS + "JSONSchemaPropsOrStringArray": ANYTHING,
     _MACHINERY + "api.resource.Quantity": QuantityShape(),
     _MACHINERY + "apis.meta.v1.FieldsV1": ANYTHING,
     _MACHINERY + "apis.meta.v1.MicroTime": MicroTimeShape(),

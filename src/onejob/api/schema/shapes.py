@@ -255,6 +255,9 @@ class MapShape(Shape):
 class ObjectShape(Shape):
     """A named type with known fields."""
 
+    #: Whether clients have a Go type for it, which writes some fields even when they are empty.
+    go_written: ClassVar[bool] = True
+
     def __init__(self, name: str) -> None:
         package, _, struct = name.rpartition(".")
         #: The definition's full name, as in OpenAPI.

@@ -21,6 +21,8 @@ class BaseStrategy:
     default_propagation: Literal["Background", "Orphan"] = "Background"
     unconditional_update: bool = True
     shows_as_stored: bool = True
+    #: Whether finalizers may be named without a domain.
+    any_finalizer: bool = False
 
     def __init__(self, kind: Kind, name_rule: NameRule = subdomain_errors) -> None:
         self.kind = kind
@@ -35,7 +37,12 @@ class BaseStrategy:
             doc.pop("status", None)
 
     def validate_create(self, doc: Document) -> list[FieldError]:
-        return validate_metadata(doc["metadata"], self.name_rule, namespaced=self.kind.namespaced)
+        return validate_metadata(
+            doc["metadata"],
+            self.name_rule,
+            namespaced=self.kind.namespaced,
+            any_finalizer=self.any_finalizer,
+        )
 
     def warnings_on_create(self, doc: Document) -> list[str]:
         return []
@@ -45,7 +52,7 @@ class BaseStrategy:
             keep_status(new, old)
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
-        return validate_metadata_update(new, old)
+        return validate_metadata_update(new, old, any_finalizer=self.any_finalizer)
 
     def warnings_on_update(self, new: Document, old: Document) -> list[str]:
         return []
@@ -54,7 +61,7 @@ class BaseStrategy:
         keep_all_but_status(new, old)
 
     def validate_status_update(self, new: Document, old: Document) -> list[FieldError]:
-        return validate_metadata_update(new, old)
+        return validate_metadata_update(new, old, any_finalizer=self.any_finalizer)
 
     def selectable_fields(self, doc: Document) -> Mapping[str, str]:
         return {}

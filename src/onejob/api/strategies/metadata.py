@@ -15,8 +15,13 @@ _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDele
 
 
 def validate_metadata(
-    metadata: Mapping[str, Any], name_rule: NameRule, *, namespaced: bool
+    metadata: Mapping[str, Any],
+    name_rule: NameRule,
+    *,
+    namespaced: bool,
+    any_finalizer: bool = False,
 ) -> list[FieldError]:
+    """`any_finalizer`: finalizers need no domain, as for kinds that are not upstream's own."""
     errors: list[FieldError] = []
     prefix = metadata.get("generateName", "")
     if prefix:
@@ -29,10 +34,12 @@ def validate_metadata(
     else:
         errors += [invalid("metadata.name", name, text) for text in name_rule(name)]
     errors += _validate_namespace(metadata.get("namespace", ""), namespaced)
-    return errors + _validate_common(metadata)
+    return errors + _validate_common(metadata, any_finalizer)
 
 
-def validate_metadata_update(new: Document, old: Document) -> list[FieldError]:
+def validate_metadata_update(
+    new: Document, old: Document, *, any_finalizer: bool = False
+) -> list[FieldError]:
     """Names are not judged again: what is stored was accepted once."""
     metadata, stored = new.get("metadata", {}), old.get("metadata", {})
     errors = []
@@ -40,7 +47,7 @@ def validate_metadata_update(new: Document, old: Document) -> list[FieldError]:
         value = metadata.get(field, "")
         if value != stored.get(field, ""):
             errors.append(invalid(f"metadata.{field}", value, "field is immutable"))
-    return errors + _validate_common(metadata)
+    return errors + _validate_common(metadata, any_finalizer)
 
 
 def _validate_namespace(namespace: str, namespaced: bool) -> list[FieldError]:
@@ -52,16 +59,22 @@ def _validate_namespace(namespace: str, namespaced: bool) -> list[FieldError]:
     return [invalid(path, namespace, text) for text in label_errors(namespace)]
 
 
-def _validate_common(metadata: Mapping[str, Any]) -> list[FieldError]:
+def validate_metadata_fields(metadata: Mapping[str, Any], path: str) -> list[FieldError]:
+    """Labels and annotations of an object inside another."""
     errors: list[FieldError] = []
     if labels := metadata.get("labels"):
-        errors += validate_labels(labels, "metadata.labels")
+        errors += validate_labels(labels, f"{path}.labels")
     if annotations := metadata.get("annotations"):
-        errors += validate_annotations(annotations, "metadata.annotations")
+        errors += validate_annotations(annotations, f"{path}.annotations")
+    return errors
+
+
+def _validate_common(metadata: Mapping[str, Any], any_finalizer: bool) -> list[FieldError]:
+    errors = validate_metadata_fields(metadata, "metadata")
     if owners := metadata.get("ownerReferences"):
         errors += _validate_owners(owners)
     if finalizers := metadata.get("finalizers"):
-        errors += _validate_finalizers(finalizers)
+        errors += _validate_finalizers(finalizers, any_finalizer)
     return errors
 
 
@@ -100,13 +113,13 @@ def _validate_owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     return errors
 
 
-def _validate_finalizers(finalizers: Sequence[str]) -> list[FieldError]:
+def _validate_finalizers(finalizers: Sequence[str], any_finalizer: bool) -> list[FieldError]:
     errors = []
     orphan = foreground = False
     for i, finalizer in enumerate(finalizers):
         path = f"metadata.finalizers[{i}]"
         errors += [invalid(path, finalizer, text) for text in qualified_name_errors(finalizer)]
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS and not any_finalizer:
             errors.append(
                 invalid(
                     path,

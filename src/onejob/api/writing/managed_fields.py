@@ -216,7 +216,7 @@ def skeleton(type_: ObjectShape) -> Document:
     return {
         name: skeleton(shape) if isinstance(shape, ObjectShape) else []
         for name, shape in type_.fields.items()
-        if name in _ALWAYS_WRITTEN
+        if name in _ALWAYS_WRITTEN and (type_.go_written or name == "metadata")
     }
 
 

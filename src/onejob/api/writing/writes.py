@@ -116,7 +116,7 @@ class Writes:
         # Defaults run on every decode upstream, so the answer shows those that preparing made
         # possible (a Job without labels gets its template's).
         strategy.default(doc)
-        if kind.subresource("status") is not None:
+        if kind.subresource("status") is not None and not kind.custom:
             # Upstream's types always have one, so clients expect to find it.
             doc.setdefault("status", {})
         warnings = [*warnings, *strategy.warnings_on_create(doc)]

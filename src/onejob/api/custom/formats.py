@@ -1,0 +1,102 @@
+"""The formats that upstream checks strings for; others are taken for no format at all."""
+
+import binascii
+import ipaddress
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from datetime import date
+from typing import Final
+
+from onejob.planning.go_duration import DurationError, parse_duration
+from onejob.wire.names import label_errors, subdomain_errors
+from onejob.wire.timestamps import BadTime, canonical_time
+
+_MAC: Final = re.compile(
+    r"(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}|(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}"
+)
+_HOSTNAME: Final = re.compile(
+    r"(?=.{1,255}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+    r"(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*\.?"
+)
+_EMAIL: Final = re.compile(r"[^@\s<>]+@[A-Za-z0-9.-]+")
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+|/\S*")
+_COLOR: Final = re.compile(r"#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
+_HEX: Final = "[0-9a-fA-F]"
+
+
+def _uuid(version: str, variant: str) -> "Callable[[str], bool]":
+    pattern = re.compile(rf"{_HEX}{{8}}-?{_HEX}{{4}}-?{version}-?{variant}-?{_HEX}{{12}}")
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+def _fits(pattern: "re.Pattern[str]") -> "Callable[[str], bool]":
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _is_time(text: str) -> bool:
+    try:
+        canonical_time(text)
+    except BadTime:
+        return False
+    return True
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except DurationError:
+        return False
+    return True
+
+
+def _is_bytes(text: str) -> bool:
+    try:
+        b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _parses(parse: "Callable[[str], object]") -> "Callable[[str], bool]":
+    def check(text: str) -> bool:
+        try:
+            parse(text)
+        except ValueError:
+            return False
+        return True
+
+    return check
+
+
+_is_network: Final = _parses(lambda text: ipaddress.ip_network(text, strict=False))
+_ANY: Final = f"{_HEX}{{4}}"
+_VARIANT: Final = f"[89abAB]{_HEX}{{3}}"
+#: By name without dashes.
+FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
+    "byte": _is_bytes,
+    "cidr": lambda text: "/" in text and _is_network(text),
+    "date": _is_date,
+    "datetime": _is_time,
+    "duration": _is_duration,
+    "email": _fits(_EMAIL),
+    "hexcolor": _fits(_COLOR),
+    "hostname": _fits(_HOSTNAME),
+    "ipv4": _parses(ipaddress.IPv4Address),
+    "ipv6": _parses(ipaddress.IPv6Address),
+    "k8slongname": lambda text: not subdomain_errors(text),
+    "k8sshortname": lambda text: not label_errors(text),
+    "mac": _fits(_MAC),
+    "uri": _fits(_URI),
+    "uuid": _uuid(_ANY, _ANY),
+    "uuid3": _uuid(f"3{_HEX}{{3}}", _ANY),
+    "uuid4": _uuid(f"4{_HEX}{{3}}", _VARIANT),
+    "uuid5": _uuid(f"5{_HEX}{{3}}", _VARIANT),
+}  # fmt: skip

@@ -1,0 +1,67 @@
+"""The scale subresource: the number of replicas of any object that has one."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.custom.columns import parse_path
+from onejob.api.strategy import Document
+from onejob.wire.errors import BadRequest, Invalid, NotFound
+from onejob.wire.field_errors import invalid
+from onejob.wire.kinds import Kind
+
+API_VERSION: Final = "autoscaling/v1"
+
+
+class ScalePaths(msgspec.Struct, frozen=True, rename="camel"):
+    spec_replicas_path: str
+    status_replicas_path: str
+    label_selector_path: str = ""
+
+
+def scale_of(doc: Document, kind: Kind, paths: ScalePaths) -> dict[str, Any]:
+    replicas = parse_path(paths.spec_replicas_path).first(doc)
+    if replicas is None:
+        name = doc["metadata"]["name"]
+        raise NotFound(
+            f"the spec replicas field {paths.spec_replicas_path!r} does not exist"
+            f" in {kind.resource} {name!r}".replace("'", '"')
+        )
+    metadata = doc["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: dict[str, Any] = {"replicas": parse_path(paths.status_replicas_path).first(doc) or 0}
+    if paths.label_selector_path:
+        selector = parse_path(paths.label_selector_path).first(doc)
+        if selector:
+            status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": API_VERSION,
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": replicas} if replicas else {},
+        "status": status,
+    }
+
+
+def replicas_patch(scale: Mapping[str, Any], name: str, paths: ScalePaths) -> dict[str, Any]:
+    """A merge patch that gives the object as many replicas as `scale` says."""
+    given = scale.get("metadata") or {}
+    if given.get("name") and given["name"] != name:
+        raise BadRequest(
+            f"the name of the object ({given['name']}) does not match the name on the URL ({name})"
+        )
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if isinstance(replicas, bool) or not isinstance(replicas, int):
+        raise BadRequest(
+            'Scale in version "v1" cannot be handled as a Scale: spec.replicas must be a number'
+        )
+    if replicas < 0:
+        text = "must be greater than or equal to 0"
+        raise Invalid("Scale", "autoscaling", name, [invalid("spec.replicas", replicas, text)])
+    patch: Any = replicas
+    for part in reversed(paths.spec_replicas_path[1:].split(".")):
+        patch = {part: patch}
+    if given.get("resourceVersion"):
+        patch = {**patch, "metadata": {"resourceVersion": given["resourceVersion"]}}
+    return dict(patch)

@@ -1,0 +1,132 @@
+"""Definitions as kinds that are served."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from onejob.api.custom.openapi import open_api_definition
+from onejob.api.custom.scale import ScalePaths
+from onejob.api.custom.shape import CustomShape
+from onejob.api.custom.strategy import CustomStrategy
+from onejob.api.schema.added_kinds import definition_name, type_fields
+from onejob.api.schema.schema import Schema
+from onejob.api.strategy import Document, Strategy
+from onejob.wire.kinds import STATUS_VERBS, Kind, Subresource
+from onejob.wire.registry import KindRegistry
+
+_VERSION: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
+_STAGES: Final = {"alpha": 0, "beta": 1, None: 2}
+
+
+class Serving(Protocol):
+    """What is changed to have a kind served: the `Service`."""
+
+    kinds: KindRegistry
+    schema: Schema
+    strategies: dict[str, Strategy]
+
+
+class Definitions:
+    """Keeps the kinds of one server in step with its definitions."""
+
+    def __init__(self, service: Serving) -> None:
+        self._service = service
+        #: By the definition's name: what it was made from, and the kinds.
+        self._installed: dict[str, tuple[Any, tuple[Kind, ...]]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._installed
+
+    def install(self, doc: Document, *, terminating: bool = False) -> None:
+        """Serve what an established definition describes, from now on. Raises ValueError if a
+        name is taken."""
+        name = doc["metadata"]["name"]
+        spec, status = doc["spec"], doc.get("status") or {}
+        source = (
+            doc["metadata"]["uid"], spec, status.get("acceptedNames"),
+            status.get("storedVersions"), terminating,
+        )  # fmt: skip
+        known, before = self._installed.get(name, (None, ()))
+        if known == source:
+            return
+        versions = served_versions(spec)
+        kinds = kinds_of(spec, status.get("acceptedNames") or spec["names"], versions)
+        evolved = bool(before) or doc["metadata"].get("generation", 1) > 1
+        service = self._service
+        for kind, version in zip(kinds, versions, strict=True):
+            strategy = CustomStrategy(kind, version, terminating=terminating)
+            # Objects may have been stored in another version, or before a default was added.
+            strategy.shows_as_stored = not (evolved or kind.stored_as or len(versions) > 1)
+            shape = CustomShape(definition_name(kind), strategy.node, type_fields(service.schema))
+            definition = open_api_definition(kind, version)
+            service.strategies[kind.strategy] = strategy
+            service.schema.add(kind.api_version, kind.kind, shape, definition)
+        service.kinds.change(added=kinds, removed=before)
+        self._installed[name] = (source, kinds)
+
+    def remove(self, name: str) -> None:
+        _, kinds = self._installed.pop(name, (None, ()))
+        if kinds:
+            self._service.kinds.change(removed=kinds)
+
+    def scale(self, kind: Kind) -> ScalePaths:
+        """Where objects of this kind keep their number of replicas."""
+        spec: Mapping[str, Any] = self._installed[kind.resource][0][1]
+        version = next(entry for entry in spec["versions"] if entry["name"] == kind.version)
+        return msgspec.convert(version["subresources"]["scale"], ScalePaths)
+
+    def conversion_webhook(self, kind: Kind) -> bool:
+        """Whether objects of this kind's version could only be had from a webhook."""
+        entry = self._installed.get(kind.resource)
+        if entry is None or not kind.stored_as:
+            return False
+        spec: Mapping[str, Any] = entry[0][1]
+        return (spec.get("conversion") or {}).get("strategy") == "Webhook"
+
+
+def served_versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Those that are served, the one in which objects are stored first. With conversion None all
+    versions of an object are the same but for their apiVersion, so that any will do for storage
+    if the one that is marked is not served."""
+    served = [version for version in spec["versions"] if version.get("served")]
+    return sorted(served, key=lambda version: (not version.get("storage"), _priority(version)))
+
+
+def _priority(version: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The most stable and newest first, as discovery prefers them."""
+    match = _VERSION.fullmatch(version["name"])
+    if match is None:
+        return (1, 0, 0, 0, version["name"])
+    return (0, -_STAGES[match[2]], -int(match[1]), -int(match[3] or 0), "")
+
+
+def kinds_of(
+    spec: Mapping[str, Any], names: Mapping[str, Any], versions: Sequence[Mapping[str, Any]]
+) -> tuple[Kind, ...]:
+    resource = f"{names['plural']}.{spec['group']}"
+    return tuple(
+        Kind(
+            spec["group"],
+            version["name"],
+            names["kind"],
+            names["plural"],
+            names.get("singular", ""),
+            namespaced=spec["scope"] == "Namespaced",
+            short_names=tuple(names.get("shortNames") or ()),
+            categories=tuple(names.get("categories") or ()),
+            subresources=tuple(_subresources(version)),
+            stored_as="" if number == 0 else resource,
+            custom=True,
+        )
+        for number, version in enumerate(versions)
+    )
+
+
+def _subresources(version: Mapping[str, Any]) -> Iterator[Subresource]:
+    given = version.get("subresources") or {}
+    if given.get("status") is not None:
+        yield Subresource("status", STATUS_VERBS)
+    if given.get("scale") is not None:
+        yield Subresource("scale", STATUS_VERBS, "autoscaling", "v1", "Scale")

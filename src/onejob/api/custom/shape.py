@@ -1,0 +1,108 @@
+"""A structural schema as a shape: how objects are brought into form, owned and merged."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from onejob.api.custom.pruning import drop_nulls, prune
+from onejob.api.custom.structural import MAP_TYPE, Node
+from onejob.api.schema.shapes import (
+    ANYTHING,
+    ListShape,
+    MapShape,
+    Mismatch,
+    ObjectShape,
+    Path,
+    Shape,
+    StringShape,
+    json_type,
+)
+
+_TYPE_META: Final = ("apiVersion", "kind", "metadata")
+
+
+class CustomShape(ObjectShape):
+    """Whole objects. Types are judged later, with paths and texts of their own; here only the
+    metadata is, which is the same for all kinds."""
+
+    go_written = False
+
+    def __init__(self, name: str, node: Node, type_fields: Mapping[str, Shape]) -> None:
+        super().__init__(name)
+        self.node = node
+        self._meta = ObjectShape(name)
+        self._meta.define(type_fields, {})
+        self.fields = _Fields(node, type_fields)
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        if value.__class__ is not dict:
+            raise Mismatch(json_type(value), self.go_name)
+        known = {name: value[name] for name in _TYPE_META if name in value}
+        self._meta.check(known, path, problems)
+        value.update(known)
+        for name in _TYPE_META:
+            if name not in known:
+                value.pop(name, None)
+        drop_nulls(value, self.node)
+        prune(value, self.node, path, problems, root=True)
+        return value
+
+
+class _Fields(Mapping[str, Shape]):
+    """Shapes of properties, made when they are asked for."""
+
+    def __init__(self, node: Node, made: Mapping[str, Shape] | None = None) -> None:
+        self._node = node
+        self._made: dict[str, Shape] = dict(made or {})
+        self._fixed = frozenset(self._made)
+
+    def __getitem__(self, name: str) -> Shape:
+        shape = self._made.get(name)
+        if shape is None:
+            node = self._node.property(name)
+            if node is not None:
+                shape = shape_of(node)
+            elif self._node.preserves:
+                shape = DEDUCED
+            else:
+                raise KeyError(name)
+            self._made[name] = shape
+        return shape
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made or name in self._node.names or self._node.preserves
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._fixed, *(name for name in self._node.names if name not in self._fixed)))
+
+    def __len__(self) -> int:
+        return len(self._fixed | self._node.names.keys())
+
+
+def shape_of(node: Node) -> Shape:
+    atomic = node.raw.get(MAP_TYPE) == "atomic"
+    match node.type:
+        case "array" if node.items is not None:
+            return ListShape(shape_of(node.items), list_type=node.list_type, keys=node.list_keys)
+        case "object" if node.values is not None:
+            return MapShape(shape_of(node.values), atomic=atomic)
+        case "object":
+            shape = ObjectShape("")
+            shape.atomic = atomic
+            shape.fields = _Fields(node)
+            return shape
+        case "string":
+            default = node.raw.get("default")
+            return StringShape(default) if isinstance(default, str) else ANYTHING
+        case _:
+            return DEDUCED if node.preserves else ANYTHING
+
+
+class _Deduced(MapShape):
+    """What no schema describes: objects by their fields, lists as one value."""
+
+    def __init__(self) -> None:
+        super().__init__(ANYTHING)
+        self.values = self
+
+
+DEDUCED: Final = _Deduced()

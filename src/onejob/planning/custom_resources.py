@@ -1,0 +1,142 @@
+"""What a CustomResourceDefinition's status shall say: which names it got, whether it is served."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from onejob.wire.kinds import Kind
+
+Definition: TypeAlias = Mapping[str, Any]
+
+_APPROVAL: Final = "api-approved.kubernetes.io"
+
+
+@dataclass(frozen=True, slots=True)
+class NamesInUse:
+    """Of everything else in a group."""
+
+    resources: frozenset[str] = field(default_factory=frozenset)
+    kinds: frozenset[str] = field(default_factory=frozenset)
+
+
+def names_in_use(group: str, others: Iterable[Definition], built_in: Iterable[Kind]) -> NamesInUse:
+    """What other definitions were granted, and what the server has anyway."""
+    resources: set[str | None] = set()
+    kinds: set[str | None] = set()
+    for kind in built_in:
+        if kind.group == group:
+            resources |= {kind.plural, kind.singular, *kind.short_names}
+            kinds |= {kind.kind, f"{kind.kind}List"}
+    for other in others:
+        if other["spec"]["group"] == group:
+            names = (other.get("status") or {}).get("acceptedNames") or {}
+            resources |= {
+                names.get("plural"), names.get("singular"), *(names.get("shortNames") or ())
+            }  # fmt: skip
+            kinds |= {names.get("kind"), names.get("listKind")}
+    return NamesInUse(frozenset(filter(None, resources)), frozenset(filter(None, kinds)))
+
+
+def planned_status(definition: Definition, in_use: NamesInUse, now: datetime) -> dict[str, Any]:
+    """The status as it shall be; equal to the present one if nothing is to be done."""
+    status = dict(definition.get("status") or {})
+    wanted = definition["spec"]["names"]
+    accepted, conflict = _accepted(wanted, status.get("acceptedNames") or {}, in_use)
+    conditions = list(status.get("conditions") or ())
+    if conflict is None:
+        fine = ("True", "NoConflicts", "no conflicts found")
+        conditions = with_condition(conditions, "NamesAccepted", *fine, now)
+    else:
+        conditions = with_condition(conditions, "NamesAccepted", "False", *conflict, now)
+    if not is_true({"status": {"conditions": conditions}}, "Established"):
+        established = (
+            ("True", "InitialNamesAccepted", "the initial names have been accepted")
+            if conflict is None
+            else ("False", "NotAccepted", "not all names are accepted")
+        )
+        conditions = with_condition(conditions, "Established", *established, now)
+    approval = _approval(definition)
+    if approval is not None:
+        condition = "KubernetesAPIApprovalPolicyConformant"
+        conditions = with_condition(conditions, condition, *approval, now)
+    return {**status, "acceptedNames": accepted, "conditions": conditions}
+
+
+def _accepted(
+    wanted: Mapping[str, Any], accepted: Mapping[str, Any], in_use: NamesInUse
+) -> tuple[dict[str, Any], tuple[str, str] | None]:
+    """The names that it may have, and why it may not have others: reason and message."""
+    granted = {name: value for name, value in accepted.items() if value}
+    conflict: tuple[str, str] | None = None
+    for name, used in (
+        ("plural", in_use.resources),
+        ("singular", in_use.resources),
+        ("kind", in_use.kinds),
+        ("listKind", in_use.kinds),
+    ):
+        given = wanted.get(name, "")
+        if given != accepted.get(name, "") and given in used:
+            conflict = (f"{name[0].upper()}{name[1:]}Conflict", f'"{given}" is already in use')
+        else:
+            granted[name] = given
+    short = list(wanted.get("shortNames") or ())
+    taken = [
+        name
+        for name in short
+        if name not in (accepted.get("shortNames") or ()) and name in in_use.resources
+    ]
+    if taken:
+        texts = [f'"{name}" is already in use' for name in taken]
+        message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        conflict = ("ShortNamesConflict", message)
+    elif short:
+        granted["shortNames"] = short
+    else:
+        granted.pop("shortNames", None)
+    if wanted.get("categories"):
+        granted["categories"] = list(wanted["categories"])
+    else:
+        granted.pop("categories", None)
+    granted.setdefault("plural", "")
+    granted.setdefault("kind", "")
+    return granted, conflict
+
+
+def _approval(definition: Definition) -> tuple[str, str, str] | None:
+    group = definition["spec"]["group"]
+    if not group.endswith((".k8s.io", ".kubernetes.io")):
+        return None
+    given = (definition["metadata"].get("annotations") or {}).get(_APPROVAL, "")
+    if given.startswith("unapproved"):
+        return "False", "UnapprovedAnnotation", f'not approved: "{given}"'
+    return "True", "ApprovedAnnotation", f"approved in {given}"
+
+
+def with_condition(
+    conditions: Sequence[Mapping[str, Any]],
+    kind: str,
+    status: str,
+    reason: str,
+    message: str,
+    now: datetime,
+) -> list[Any]:
+    """The conditions with this one; its time changes only with its status."""
+    before = next((entry for entry in conditions if entry["type"] == kind), None)
+    since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if before is not None and before.get("status") == status:
+        since = before.get("lastTransitionTime", since)
+    entry = {
+        "type": kind, "status": status, "lastTransitionTime": since, "reason": reason,
+        "message": message,
+    }  # fmt: skip
+    if before is None:
+        return [*conditions, entry]
+    return [entry if other is before else other for other in conditions]
+
+
+def is_true(definition: Definition, condition: str) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(
+        entry.get("type") == condition and entry.get("status") == "True" for entry in conditions
+    )

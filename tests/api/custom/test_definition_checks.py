@@ -1,0 +1,138 @@
+"""CustomResourceDefinitions that cannot be: upstream's code and text, in bounded time."""
+
+# Texts are upstream's, a row each.
+# ruff: noqa: E501
+
+from typing import Any
+
+import pytest
+
+from onejob.api.custom.definition_checks import check_definition
+from onejob.api.custom.definitions import DefinitionStrategy
+from onejob.wire.kinds import BY_RESOURCE
+from tests.api.custom.build import a_definition, a_version, text, thing
+
+STRATEGY = DefinitionStrategy(BY_RESOURCE["customresourcedefinitions.apiextensions.k8s.io"])
+AT = "spec.versions[0].schema.openAPIV3Schema.properties[spec]"
+
+
+def errors_of(definition: dict[str, Any]) -> list[str]:
+    STRATEGY.default(definition)
+    STRATEGY.prepare_create(definition)
+    return [str(error) for error in check_definition(definition)]
+
+
+def test_a_plain_definition_is_accepted_with_defaults() -> None:
+    definition = a_definition(names={"kind": "Widget", "plural": "widgets"})
+    assert errors_of(definition) == []
+    assert definition["spec"]["names"]["singular"] == "widget"
+    assert definition["spec"]["names"]["listKind"] == "WidgetList"
+    assert definition["spec"]["conversion"] == {"strategy": "None"}
+    assert definition["status"]["storedVersions"] == ["v1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"x": {}}, f"{AT}.properties[x].type: Required value: must not be empty for specified object fields"),
+        ({"x": {"type": "array"}}, f"{AT}.properties[x].items: Required value: must be specified"),
+        ({"x": {"type": "null"}},
+         f"{AT}.properties[x].type: Forbidden: type cannot be set to null, use nullable as an alternative"),
+        ({"x": {"type": "sting"}}, f'{AT}.properties[x].type: Unsupported value: "sting": supported values: '
+         '"array", "boolean", "integer", "number", "object", "string"'),
+        ({"x": text(pattern="a(")},
+         f'{AT}.properties[x].pattern: Invalid value: "a(": must be a valid regular expression, but isn\'t: '
+         "error parsing regexp: missing ): a("),
+        ({"x": text(anyOf=[{"type": "integer"}])},
+         f"{AT}.properties[x].anyOf[0].type: Forbidden: must be empty to be structural"),
+        ({"x": thing({}, oneOf=[{"properties": {"y": {"minLength": 1}}}])},
+         f"{AT}.properties[x].properties[y]: Required value: because it is defined in "
+         f"{AT}.properties[x].oneOf[0].properties[y]"),
+        ({"x": text(default=5)},
+         f'{AT}.properties[x].default: Invalid value: "integer": {AT}.properties[x].default in body must be '
+         'of type string: "integer"'),
+        ({"x": thing({"a": text()}, default={"b": "c"})},
+         f'{AT}.properties[x].default: Invalid value: {{"b":"c"}}: must not have unknown fields'),
+        ({"x": thing({"a": text()}, additionalProperties=text())},
+         f"{AT}.properties[x].additionalProperties: Forbidden: additionalProperties and properties are "
+         "mutual exclusive"),
+        ({"x": {"type": "array", "items": text(), "uniqueItems": True}},
+         f"{AT}.properties[x].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime "
+         "complexity becomes quadratic"),
+        ({"x": {"type": "array", "x-kubernetes-list-type": "map", "items": thing({"k": text()})}},
+         f"{AT}.properties[x].x-kubernetes-list-map-keys: Required value: must not be empty if "
+         "x-kubernetes-list-type is map"),
+        ({"x": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": thing({"k": text()})}},
+         f"{AT}.properties[x].items.properties[k].default: Required value: this property is in "
+         "x-kubernetes-list-map-keys, so it must have a default or be a required property"),
+    ],
+)  # fmt: skip
+def test_schemas_that_cannot_be_are_refused(spec: dict[str, Any], expected: str) -> None:
+    assert errors_of(a_definition(a_version(thing(spec)))) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"group": "batch"}, 'spec.group: Invalid value: "batch": should be a domain with at least one dot'),
+        ({"scope": "Everywhere"},
+         'spec.scope: Unsupported value: "Everywhere": supported values: "Cluster", "Namespaced"'),
+        ({"group": "foo.k8s.io"},
+         "metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval "
+         'annotation "api-approved.kubernetes.io", see https://github.com/kubernetes/enhancements/pull/1111'),
+        ({"versions": [a_version(storage=False)]},
+         "spec.versions: Invalid value: must have exactly one version marked as storage version"),
+        ({"preserveUnknownFields": True},
+         "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set "
+         "x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"),
+        ({"conversion": {"strategy": "Webhook"}},
+         "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook"),
+    ],
+)  # fmt: skip
+def test_definitions_that_cannot_be_are_refused(changes: dict[str, Any], expected: str) -> None:
+    assert errors_of(a_definition(**changes))[0] == expected
+
+
+def rules(*texts: str, **more: Any) -> dict[str, Any]:
+    return {"x-kubernetes-validations": [{"rule": text, **more} for text in texts]}
+
+
+def test_rules_must_type() -> None:
+    schema = thing({"size": {"type": "integer"}}, **rules("self.size > 'a'", "self.size"))
+    first, second = errors_of(a_definition(a_version(schema)))
+    assert first.startswith(f"{AT}.x-kubernetes-validations[0].rule: Invalid value:")
+    assert "found no matching overload for '_>_' applied to '(int, string)'" in first
+    assert "must evaluate to a bool" in second
+
+
+def test_rules_that_may_cost_too_much_are_refused() -> None:
+    items = {"type": "array", "items": {"type": "array", "items": text()}}
+    [error, *_] = errors_of(
+        a_definition(
+            a_version(thing({"x": {**items, **rules("self.all(a, self.all(b, a == b))")}}))
+        )
+    )
+    assert error.startswith(
+        f"{AT}.properties[x].x-kubernetes-validations[0].rule: Forbidden: estimated rule cost "
+        "exceeds budget by factor of more than 100x"
+    )
+
+
+def test_old_values_must_be_comparable() -> None:
+    item = text(maxLength=9, **rules("self == oldSelf"))
+    schema = {"type": "array", "maxItems": 9, "items": item}
+    [error] = errors_of(a_definition(a_version(thing({"x": schema}))))
+    assert error.endswith(
+        f"oldSelf cannot be used on the uncorrelatable portion of the schema within {AT}.properties[x]"
+    )
+
+
+def test_a_schema_of_any_depth_is_refused_in_bounded_time() -> None:
+    schema: dict[str, Any] = text()
+    for _ in range(5000):
+        schema = thing({"a": schema})
+    assert errors_of(a_definition(a_version(schema))) == [
+        "spec.versions[0].schema.openAPIV3Schema: Forbidden: schemas may not be nested deeper "
+        "than 64 levels"
+    ]

@@ -1,0 +1,355 @@
+"""Custom resources over HTTP, from their definition to its deletion."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from onejob.planning.custom_resources import is_true
+from tests.api.custom.build import (
+    DEFINITIONS,
+    NAME,
+    PATH,
+    a_definition,
+    a_version,
+    text,
+    thing,
+    widget,
+)
+from tests.api.http.raw_requests import (
+    AGGREGATED,
+    TABLE,
+    Requests,
+    a_server,
+    eventually,
+    with_requests,
+)
+
+MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+SPEC = thing(
+    {
+        "size": {"type": "integer", "minimum": 1, "default": 1},
+        "color": text(enum=["red", "blue"]),
+        "parts": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": thing({"name": text(), "weight": {"type": "integer"}}, required=["name"]),
+        },
+    }
+)
+
+
+async def define(ask: Requests, definition: dict[str, Any]) -> None:
+    name = definition["metadata"]["name"]
+    await ask.ok("POST", DEFINITIONS, definition)
+
+    async def established() -> bool:
+        return is_true(await ask.get(f"{DEFINITIONS}/{name}"), "Established")
+
+    await eventually(established, f"{name} is established")
+
+
+def test_a_definition_is_served_as_soon_as_it_is_established(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        assert (await ask("GET", PATH))[0] == 404
+        version = a_version(SPEC, subresources={"status": {}})
+        await define(ask, a_definition(version, names={"shortNames": ["wd"]}))
+        listed = await ask.get("/apis/example.com/v1")
+        assert [(r["name"], r["kind"]) for r in listed["resources"]] == [
+            ("widgets", "Widget"), ("widgets/status", "Widget"),
+        ]  # fmt: skip
+        assert listed["resources"][0]["shortNames"] == ["wd"]
+        groups = await ask.get("/apis", accept=AGGREGATED)
+        assert "example.com" in [item["metadata"]["name"] for item in groups["items"]]
+        schemas = (await ask.get("/openapi/v3/apis/example.com/v1"))["components"]["schemas"]
+        shown = schemas["com.example.v1.Widget"]["properties"]["spec"]["properties"]["size"]
+        assert shown["minimum"] == 1
+        assert "com.example.v1.Widget" in (await ask.get("/openapi/v2"))["definitions"]
+
+    with_requests(tmp_path, test)
+
+
+def test_objects_are_pruned_defaulted_and_judged(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(SPEC, subresources={"status": {}})))
+        body = widget(spec={"color": "red", "stranger": 1}, status={"x": 1})
+        created = await ask.ok("POST", PATH, body)
+        assert created["spec"] == {"color": "red", "size": 1}
+        assert "status" not in created
+        assert created["metadata"]["generation"] == 1
+        assert 'unknown field \\"spec.stranger\\"' in ask.warnings[0]
+        code, strict = await ask("POST", f"{PATH}?fieldValidation=Strict", body)
+        assert (code, strict["reason"]) == (400, "BadRequest")
+        assert strict["message"].endswith('strict decoding error: unknown field "spec.stranger"')
+        code, refused = await ask("POST", PATH, widget("b", spec={"size": 0, "color": "green"}))
+        assert (code, refused["reason"]) == (422, "Invalid")
+        assert refused["details"]["kind"] == "Widget"
+        assert {cause["field"]: cause["message"] for cause in refused["details"]["causes"]} == {
+            "spec.size": (
+                "Invalid value: 0: spec.size in body should be greater than or equal to 1"
+            ),
+            "spec.color": 'Unsupported value: "green": supported values: "red", "blue"',
+        }
+
+    with_requests(tmp_path, test)
+
+
+def test_status_and_generation_have_their_own_ways(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(SPEC, subresources={"status": {}})))
+        await ask.ok("POST", PATH, widget())
+        patched = await ask.ok("PATCH", f"{PATH}/a", {"spec": {"size": 2}}, content_type=MERGE)
+        assert patched["metadata"]["generation"] == 2
+        change = {"spec": {"size": 5}, "status": {"ready": 1}}
+        status = await ask.ok("PATCH", f"{PATH}/a/status", change, content_type=MERGE)
+        assert (status["spec"]["size"], status["status"]) == (2, {"ready": 1})
+        assert status["metadata"]["generation"] == 2
+        code, _ = await ask(
+            "PATCH", f"{PATH}/a", {}, content_type="application/strategic-merge-patch+json"
+        )
+        assert code == 415
+
+    with_requests(tmp_path, test)
+
+
+def test_without_a_status_subresource_status_is_a_field_like_others(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition())
+        created = await ask.ok("POST", PATH, widget(status={"ready": 1}))
+        assert created["status"] == {"ready": 1}
+        assert (await ask("GET", f"{PATH}/a/status"))[0] == 404
+
+    with_requests(tmp_path, test)
+
+
+def test_replicas_are_scaled_where_the_definition_says(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        scale = {
+            "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size",
+            "labelSelectorPath": ".status.selector",
+        }  # fmt: skip
+        await define(
+            ask, a_definition(a_version(SPEC, subresources={"status": {}, "scale": scale}))
+        )
+        await ask.ok("POST", PATH, widget(spec={"size": 3}))
+        status = {"status": {"size": 2, "selector": "a=b"}}
+        await ask.ok("PATCH", f"{PATH}/a/status", status, content_type=MERGE)
+        found = await ask.get(f"{PATH}/a/scale")
+        assert (found["kind"], found["spec"]) == ("Scale", {"replicas": 3})
+        assert found["status"] == {"replicas": 2, "selector": "a=b"}
+        scaled = await ask.ok("PUT", f"{PATH}/a/scale", {**found, "spec": {"replicas": 5}})
+        assert scaled["spec"] == {"replicas": 5}
+        patch = {"spec": {"replicas": 7}}
+        await ask.ok("PATCH", f"{PATH}/a/scale", patch, content_type=MERGE)
+        assert (await ask.get(f"{PATH}/a"))["spec"]["size"] == 7
+        code, _ = await ask("PUT", f"{PATH}/a/scale", {**scaled, "spec": {"replicas": -1}})
+        assert code == 422
+
+    with_requests(tmp_path, test)
+
+
+def test_columns_and_selectable_fields_are_the_definitions(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        columns = [
+            {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+            {"name": "Color", "type": "string", "jsonPath": ".spec.color", "priority": 1},
+            {"name": "Heavy", "type": "integer", "jsonPath": '.spec.parts[?(@.name=="b")].weight'},
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ]
+        version = a_version(
+            SPEC, additionalPrinterColumns=columns, selectableFields=[{"jsonPath": ".spec.color"}]
+        )
+        await define(ask, a_definition(version))
+        parts = [{"name": "a", "weight": 1}, {"name": "b", "weight": 2}]
+        await ask.ok("POST", PATH, widget("a", spec={"size": 3, "color": "red", "parts": parts}))
+        await ask.ok("POST", PATH, widget("b", spec={"color": "blue"}))
+        table = await ask.get(PATH, accept=TABLE)
+        names = [(column["name"], column["priority"]) for column in table["columnDefinitions"]]
+        assert names == [("Name", 0), ("Size", 0), ("Color", 1), ("Heavy", 0), ("Age", 0)]
+        assert [row["cells"][:4] for row in table["rows"]] == [
+            ["a", 3, "red", 2], ["b", 1, "blue", None],
+        ]  # fmt: skip
+        blue = await ask.get(f"{PATH}?fieldSelector=spec.color=blue")
+        assert [item["metadata"]["name"] for item in blue["items"]] == ["b"]
+        code, refused = await ask("GET", f"{PATH}?fieldSelector=spec.size=1")
+        assert (code, refused["message"]) == (400, "field label not supported: spec.size")
+
+    with_requests(tmp_path, test)
+
+
+def test_rules_are_evaluated_with_old_values_and_messages(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        rules = [
+            {"rule": "self.size <= 10", "message": "too large", "fieldPath": ".size",
+             "reason": "FieldValueForbidden"},
+            {"rule": "self.size >= oldSelf.size", "messageExpression":
+             "'from ' + string(oldSelf.size) + ' down to ' + string(self.size)"},
+        ]  # fmt: skip
+        root = {"x-kubernetes-validations": [{"rule": "self.metadata.name != 'bad'"}]}
+        spec = {**SPEC, "x-kubernetes-validations": rules}
+        await define(ask, a_definition(a_version(spec, root=root)))
+        code, refused = await ask("POST", PATH, widget("bad", spec={"size": 11}))
+        assert code == 422
+        assert {cause["field"]: cause["message"] for cause in refused["details"]["causes"]} == {
+            "spec.size": "Forbidden: too large",
+            "<nil>": "Invalid value: failed rule: self.metadata.name != 'bad'",
+        }
+        await ask.ok("POST", PATH, widget(spec={"size": 5}))
+        change = {"spec": {"size": 4}}
+        code, refused = await ask("PATCH", f"{PATH}/a", change, content_type=MERGE)
+        assert (code, refused["details"]["causes"][0]["message"]) == (
+            422, "Invalid value: from 5 down to 4",
+        )  # fmt: skip
+        await ask.ok("PATCH", f"{PATH}/a", {"spec": {"size": 6}}, content_type=MERGE)
+
+    with_requests(tmp_path, test)
+
+
+def test_an_object_survives_a_schema_that_became_stricter(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(thing({"a": text(), "b": text()}))))
+        await ask.ok("POST", PATH, widget(spec={"a": "long"}))
+        found = await ask.get(f"{DEFINITIONS}/{NAME}")
+        stricter = thing({"a": text(maxLength=1), "b": text(maxLength=1), "c": text(default="d")})
+        found["spec"]["versions"] = [a_version(stricter)]
+        await ask.ok("PUT", f"{DEFINITIONS}/{NAME}", found)
+
+        async def defaulted() -> bool:
+            return bool((await ask.get(f"{PATH}/a"))["spec"].get("c") == "d")
+
+        await eventually(defaulted, "a new default is shown on old objects")
+        await ask.ok("PATCH", f"{PATH}/a", {"spec": {"b": "b"}}, content_type=MERGE)
+        code, _ = await ask("PATCH", f"{PATH}/a", {"spec": {"a": "longer"}}, content_type=MERGE)
+        assert code == 422
+
+    with_requests(tmp_path, test)
+
+
+def test_all_versions_show_the_same_object(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        old = a_version(thing({"a": text()}), name="v1beta1", storage=False, deprecated=True)
+        new = a_version(thing({"a": text(), "b": text()}), name="v1")
+        await define(ask, a_definition(old, new))
+        before = PATH.replace("v1/", "v1beta1/")
+        await ask.ok("POST", before, widget(version="v1beta1", spec={"a": "1"}))
+        await ask.ok("PATCH", f"{PATH}/a", {"spec": {"b": "2"}}, content_type=MERGE)
+        shown = await ask.get(f"{before}/a")
+        assert (shown["apiVersion"], shown["spec"]) == ("example.com/v1beta1", {"a": "1"})
+        [item] = (await ask.get(PATH))["items"]
+        assert (item["apiVersion"], item["spec"]) == ("example.com/v1", {"a": "1", "b": "2"})
+        group = await ask.get("/apis/example.com")
+        assert [version["version"] for version in group["versions"]] == ["v1", "v1beta1"]
+        [event] = await ask.events(before, 1)
+        assert event["object"]["apiVersion"] == "example.com/v1beta1"
+
+    with_requests(tmp_path, test)
+
+
+def test_a_version_that_needs_a_webhook_is_refused_clearly(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        versions = [a_version(name="v1"), a_version(name="v1beta1", storage=False)]
+        client = {"service": {"namespace": "x", "name": "y"}}
+        webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
+        conversion = {"strategy": "Webhook", "webhook": webhook}
+        await define(ask, a_definition(*versions, conversion=conversion))
+        await ask.ok("POST", PATH, widget())
+        code, refused = await ask("GET", PATH.replace("v1/", "v1beta1/"))
+        assert code == 500
+        assert "calls no conversion webhooks; use example.com/v1" in refused["message"]
+
+    with_requests(tmp_path, test)
+
+
+def test_apply_owns_what_the_schema_describes(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(SPEC)))
+        for owner, weight in (("one", 1), ("two", 2)):
+            body = widget(spec={"parts": [{"name": owner, "weight": weight}]})
+            await ask.ok("PATCH", f"{PATH}/a?fieldManager={owner}", body, content_type=APPLY)
+        found = await ask.get(f"{PATH}/a")
+        assert [part["name"] for part in found["spec"]["parts"]] == ["one", "two"]
+        fields = {
+            entry["manager"]: entry["fieldsV1"] for entry in found["metadata"]["managedFields"]
+        }
+        assert fields["two"] == {
+            "f:spec": {"f:parts": {'k:{"name":"two"}': {".": {}, "f:name": {}, "f:weight": {}}}}
+        }
+        body = widget(spec={"parts": [{"name": "one", "weight": 9}]})
+        code, conflict = await ask("PATCH", f"{PATH}/a?fieldManager=two", body, content_type=APPLY)
+        assert (code, conflict["reason"]) == (409, "Conflict")
+        path = f"{PATH}/a?fieldManager=two&force=true"
+        forced = await ask.ok("PATCH", path, body, content_type=APPLY)
+        assert forced["spec"]["parts"] == [{"name": "one", "weight": 9}]
+
+    with_requests(tmp_path, test)
+
+
+def test_a_definition_goes_with_its_objects(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition())
+        held = {"finalizers": ["example.com/hold"]}
+        await ask.ok("POST", PATH, widget("a", metadata=held))
+        await ask.ok("POST", PATH, widget("b"))
+        await ask.ok("DELETE", f"{DEFINITIONS}/{NAME}")
+
+        async def one_left() -> bool:
+            items = (await ask.get(PATH))["items"]
+            return [item["metadata"]["name"] for item in items] == ["a"]
+
+        await eventually(one_left, "objects without finalizers are deleted")
+        code, refused = await ask("POST", PATH, widget("c"))
+        assert (code, refused["message"]) == (
+            405, "create not allowed while custom resource definition is terminating",
+        )  # fmt: skip
+        assert is_true(await ask.get(f"{DEFINITIONS}/{NAME}"), "Terminating")
+        free: dict[str, Any] = {"metadata": {"finalizers": []}}
+        await ask.ok("PATCH", f"{PATH}/a", free, content_type=MERGE)
+
+        async def gone() -> bool:
+            return (await ask("GET", f"{DEFINITIONS}/{NAME}"))[0] == 404 and (
+                await ask("GET", PATH)
+            )[0] == 404
+
+        await eventually(gone, "the definition is gone and no longer served")
+        await define(ask, a_definition())
+        assert (await ask.get(PATH))["items"] == []
+
+    with_requests(tmp_path, test)
+
+
+def test_a_restarted_server_serves_what_it_served(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_server(tmp_path) as ask:
+            await define(ask, a_definition(a_version(SPEC)))
+            await ask.ok("POST", PATH, widget(spec={"size": 4}))
+        async with a_server(tmp_path) as ask:
+            assert (await ask.get(f"{PATH}/a"))["spec"]["size"] == 4
+            assert (await ask("POST", PATH, widget("b", spec={"size": 0})))[0] == 422
+
+    asyncio.run(main())
+
+
+def test_names_that_are_taken_are_not_served_until_they_are_free(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(names={"shortNames": ["wd"]}))
+        gadgets = a_definition(names={"plural": "gadgets", "kind": "Gadget", "shortNames": ["wd"]})
+        await ask.ok("POST", DEFINITIONS, gadgets)
+        path = f"{DEFINITIONS}/gadgets.example.com"
+
+        async def refused() -> bool:
+            conditions = (await ask.get(path))["status"]["conditions"]
+            return [entry["reason"] for entry in conditions] == [
+                "ShortNamesConflict", "NotAccepted",
+            ]  # fmt: skip
+
+        await eventually(refused, "the short name is in use")
+        assert (await ask("GET", "/apis/example.com/v1/gadgets"))[0] == 404
+        await ask.ok("DELETE", f"{DEFINITIONS}/{NAME}")
+
+        async def served() -> bool:
+            return (await ask("GET", "/apis/example.com/v1/gadgets"))[0] == 200
+
+        await eventually(served, "the name is free again")
+
+    with_requests(tmp_path, test)
