@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests differential clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests differential clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -113,6 +113,9 @@ ledger: setup ## what really ran against what is counted, through full disks, sh
 
 worst-requests: setup ## how long others wait beside the worst requests we know
 	$(BIN)/python -m tests.api.worst_requests $(WORST)
+
+mirror-rounds: setup ## Jobs mirrored between two servers through partitions, slow links and kills
+	$(BIN)/python -m tests.mirror.rounds $(ROUNDS)
 
 upstream: setup ## a real Kubernetes to test with, built from the Go module proxy into a cache
 	$(BIN)/python -m tests.upstream

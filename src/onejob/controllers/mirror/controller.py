@@ -56,6 +56,8 @@ _WORKERS: Final = 8
 _STEPS: Final = 12
 #: Changes over there come in bunches.
 _BUNCH_SECONDS: Final = 0.05
+#: A copy is read so often even if nothing is heard of it.
+RESYNC_SECONDS = 30.0
 _SECRETS: Final = "secrets"
 
 
@@ -186,7 +188,9 @@ class MirrorController:
                 case Report(copy):
                     finished = await todo.report(copy)
                     memory.stuck = memory.repeated = 0
-                    return True, None if not finished else 0.0
+                    if remote is not None:
+                        await remote.check_watch(copy)
+                    return True, 0.0 if finished else RESYNC_SECONDS
                 case Release():
                     await todo.release(step)
                     return True, None

@@ -32,6 +32,8 @@ _LONGEST_DELAY: Final = 60.0
 _ENDED: Final = ("Succeeded", "Failed")
 _PAGE: Final = 500
 _KEPT_EVENTS: Final = 2000
+#: A watch that missed a change for this long is dead, though nobody said so.
+DEAD_WATCH_SECONDS = 20.0
 
 
 class RemoteObject(View, frozen=True):
@@ -95,6 +97,8 @@ class Remote:
         self.health = Health()
         self._client = connect(connection)
         self._closed = False
+        #: The newest version of a copy that the watch showed, and since when.
+        self._behind: tuple[str, float] | None = None
         self._clock = clock
         self._wake = wake
         self._tasks: list[asyncio.Task[None]] = []
@@ -127,6 +131,27 @@ class Remote:
             informers = (self._jobs, self.pods, self._event_informer)
             self._tasks = [asyncio.create_task(informer.run()) for informer in informers]
 
+    async def check_watch(self, copy: Document) -> None:
+        """Watch anew if what was read is not what the watch shows, and the watch shows nothing
+        else for long: connections can die without a word."""
+        metadata = copy["metadata"]
+        cached = self._jobs.cache.get(Key(JOBS, metadata["namespace"], metadata["name"]))
+        shown = cached.metadata.resource_version if cached is not None else ""
+        moment = self._clock.monotonic()
+        if shown == metadata["resourceVersion"] or self._behind is None or self._behind[0] != shown:
+            self._behind = (shown, moment)
+        elif moment - self._behind[1] >= DEAD_WATCH_SECONDS and self._tasks:
+            log.warning("target %s: the watch is dead, watching anew", self.target)
+            self._behind = None
+            await self._stop_watching()
+            self.start()
+
+    async def _stop_watching(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     @property
     def pods_synced(self) -> bool:
         """Whether all Pods there are known: until then one that is missing may exist."""
@@ -134,9 +159,7 @@ class Remote:
 
     async def close(self) -> None:
         self._closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stop_watching()
         await self._client.close()
 
     # --- requests ---------------------------------------------------------------------------
