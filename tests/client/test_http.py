@@ -343,3 +343,40 @@ def test_requests_wait_for_their_turn() -> None:
 
     asyncio.run(test())
     assert turns == [1, 3, 3, 3, 1]
+
+
+class SlowSource:
+    """Getting a credential takes so long that the permit is gone by then."""
+
+    def __init__(self, fence: Fence, *, stale: bool) -> None:
+        self._fence = fence
+        self._stale = stale
+
+    async def current(self) -> Credential:
+        if not self._stale:
+            self._fence.left = 0
+        return Credential("Bearer stale")
+
+    async def renewed(self, refused: Credential) -> Credential | None:
+        self._fence.left = 0
+        return Credential("Bearer new")
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_permit_counts_when_a_write_is_sent_not_when_a_credential_is_asked_for(
+    stale: bool,
+) -> None:
+    fence = Fence(5)
+    seen: list[str] = []
+
+    async def handler(head: str, writer: asyncio.StreamWriter) -> None:
+        seen.append(head.split()[0])
+        writer.write(answer(401, status(401, "Unauthorized")))
+
+    async def test() -> None:
+        async with talking_to(handler, SlowSource(fence, stale=stale), permit=fence) as client:
+            with pytest.raises(Conflict, match="no longer ours"):
+                await client.write(Patch(JOB, b"{}"))
+
+    asyncio.run(test())
+    assert len(seen) == int(stale)

@@ -5,7 +5,7 @@ decided by its `Pace` and its `WritePermit`; here each is asked right before a r
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from random import Random
 from typing import Final, Protocol
 
@@ -140,7 +140,7 @@ class HttpClient:
         await self._wait_for_turn(1)
         sent_at = _loop_time()
         try:
-            response = await self._send(request, total_seconds=seconds + 30.0)
+            response = await self._send(request, lambda: seconds + 30.0)
         except Unreachable:
             self._trouble.failed(sent_at, _loop_time())
             raise
@@ -191,7 +191,7 @@ class HttpClient:
     async def stream(self, target: str) -> AsyncGenerator[bytes, None]:
         """The body of what a GET answers with, as it comes; logs that are followed may take days.
         Raises what a refusal says before the first piece."""
-        response = await self._send(HttpRequest("GET", target), total_seconds=None)
+        response = await self._send(HttpRequest("GET", target), lambda: None)
         try:
             if response.status != 200:
                 raise error_of(response.status, await _read(response))
@@ -334,14 +334,12 @@ class HttpClient:
     ) -> tuple[int, Mapping[str, str], bytes]:
         """One request and its whole answer."""
         await self._wait_for_turn(batch)
-        seconds = self._request_seconds
         if permit is not None:
-            seconds = min(seconds, permit.seconds())
             self._writes += 1
             self._no_writes.clear()
         sent_at = _loop_time()
         try:
-            response = await self._send(request, total_seconds=seconds)
+            response = await self._send(request, lambda: self._seconds(permit))
             async with response:
                 body = await _read(response)
         except Unreachable:
@@ -354,6 +352,10 @@ class HttpClient:
                     self._no_writes.set()
         self._note_status(response.status, sent_at)
         return response.status, response.headers, body
+
+    def _seconds(self, permit: WritePermit | None) -> float:
+        """How long a request may take that is sent now."""
+        return min(self._request_seconds, permit.seconds()) if permit else self._request_seconds
 
     async def _wait_for_turn(self, batch: int) -> None:
         await self._pace.turn(batch)
@@ -368,19 +370,20 @@ class HttpClient:
             self._trouble.succeeded()
 
     async def _send(
-        self, request: HttpRequest, *, total_seconds: float | None
+        self, request: HttpRequest, seconds: Callable[[], float | None]
     ) -> aiohttp.ClientResponse:
-        """The answer's head. A refused credential is renewed, once."""
+        """The answer's head. A refused credential is renewed, once. Getting a credential may take
+        long, so how long the request itself may take is asked for after that."""
         credentials = self._connection.credentials
         credential = await credentials.current()
-        response = await self._send_as(credential, request, total_seconds)
+        response = await self._send_as(credential, request, seconds())
         if response.status != 401:
             return response
         other = await credentials.renewed(credential)
         if other is None:
             return response
         response.close()
-        return await self._send_as(other, request, total_seconds)
+        return await self._send_as(other, request, seconds())
 
     async def _send_as(
         self, credential: Credential, request: HttpRequest, total_seconds: float | None
