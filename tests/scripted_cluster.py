@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from onejob.api.service import Service
-from onejob.client.ahead import LocalAhead
 from onejob.client.base import (
     Bind,
     Client,
@@ -32,6 +31,7 @@ from onejob.client.base import (
 )
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
+from onejob.client.write_series import StagedWrites
 from onejob.clock import LoopClock
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
@@ -224,7 +224,7 @@ class Cluster:
         controller = JobController(
             ControllerContext(client, informers, recorder, self.clock, self.metrics),
             settings=self.settings,
-            ahead=(lambda: LocalAhead(local)) if (local := _local(client)) else None,
+            new_series=(lambda: StagedWrites(local)) if (local := _local(client)) else None,
         )
         await informers.start()
         tasks = [asyncio.create_task(controller.run()), asyncio.create_task(recorder.run())]

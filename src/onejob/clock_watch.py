@@ -2,7 +2,7 @@
 
 Timers run on monotonic time, which neither stops for the one nor goes on during the other. So
 whatever is due at a time of day must be looked at again after a jump: those who wait for such
-times ask to be told (`on_jump`).
+times register a callback (`on_jump`).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from onejob.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
 
-#: How long a jump goes unnoticed where the kernel does not tell of it.
+#: How long a jump goes unnoticed where the kernel does not report it.
 LOOK_EVERY_SECONDS = 5.0
 #: Smaller steps than this, in sum, are what clock synchronisation does all the time.
 TOLERATED_SECONDS = 1.0

@@ -16,9 +16,9 @@ from typing import Any, Protocol, Self
 
 from onejob.api.damage import is_readable
 from onejob.api.service import Service
-from onejob.client.ahead import LocalAhead
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
+from onejob.client.write_series import StagedWrites
 from onejob.clock import Clock, SystemClock
 from onejob.clock_watch import ClockWatch
 from onejob.controllers.access import AccessPolicy, ClusterRoleAggregation, bootstrap_roles
@@ -236,7 +236,7 @@ class ControlPlane:
                 tracking_finalizer=self.settings.tracking_finalizer,
                 default_failed_pods_limit=self.settings.default_failed_pods_limit,
             ),
-            ahead=lambda: LocalAhead(client),
+            new_series=lambda: StagedWrites(client),
         )
 
     def _add_mirror(self, rng: Random) -> None:

@@ -48,7 +48,7 @@ def make_trusted_folder(path: Path) -> None:
 
 def make_own_folder(path: Path) -> None:
     """A folder inside of a trusted one: made if it is missing, never a link. One of ours that a
-    generous umask left open to others is closed; `require_own_files` tells what they put there."""
+    generous umask left open to others is closed; `require_own_files` finds what they put there."""
     path.mkdir(mode=0o700, exist_ok=True)
     with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
         found = os.fstat(folder)

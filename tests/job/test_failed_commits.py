@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onejob.virtual_time import run_virtual
-from tests.client.ahead_support import FailingCommitter
+from tests.client.write_series_support import FailingCommitter
 from tests.scripted_cluster import a_cluster
 
 

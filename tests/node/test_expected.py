@@ -17,7 +17,7 @@ from onejob.objects.pod import read_pod
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
-from tests.client.ahead_support import FailingCommitter
+from tests.client.write_series_support import FailingCommitter
 
 
 @asynccontextmanager

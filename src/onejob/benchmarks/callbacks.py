@@ -1,6 +1,6 @@
 """How long the loop is held: by one callback, and between two looks of whoever waits for it.
 
-Both are told in CPU time of the loop's thread, which is what our code asks of it, and pauses also
+Both are given in CPU time of the loop's thread, which is what our code asks of it, and pauses also
 as they passed on the clock: on a shared machine those hold the times when we were not let run.
 """
 

@@ -103,7 +103,7 @@ def a_job(
 
 
 class Completions:
-    """Follows all Jobs and tells when each was seen complete. Raises if one failed."""
+    """Follows all Jobs and records when each was seen complete. Raises if one failed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from onejob.client.ahead import Ahead, InStep
 from onejob.client.base import Patch, Selection
 from onejob.client.events import about
+from onejob.client.write_series import DurableWrites, WriteSeries
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.job_claims import claim_pods
 from onejob.controllers.job_effects import change_pods, remove_finalizers
@@ -57,11 +57,11 @@ class JobController:
         *,
         settings: Settings,
         workers: int = 5,
-        ahead: Callable[[], Ahead] | None = None,
+        new_series: Callable[[], WriteSeries] | None = None,
     ) -> None:
-        """`ahead` starts the series of writes of one sync; by default each is waited for."""
+        """`new_series` starts the series of writes of one sync; by default each is waited for."""
         self._client = context.client
-        self._ahead = ahead or (lambda: InStep(context.client))
+        self._new_series = new_series or (lambda: DurableWrites(context.client))
         self._jobs = context.informers.jobs
         self._pods = context.informers.pods
         self._recorder = context.recorder
@@ -223,7 +223,7 @@ class JobController:
         self._record_events(plan.job, plan.events)
         if plan.skipped is not None and not plan.prunings:
             return
-        client = self._ahead()
+        client = self._new_series()
         try:
             await self._write_all(plan, state, client)
         finally:
@@ -233,7 +233,7 @@ class JobController:
                 state.writes_lost()
                 raise Retry(str(lost)) from lost
 
-    async def _write_all(self, plan: Plan, state: JobState, client: Ahead) -> None:
+    async def _write_all(self, plan: Plan, state: JobState, client: WriteSeries) -> None:
         job = plan.job
         outcomes = await change_pods(
             client,
@@ -263,7 +263,9 @@ class JobController:
         if settlement.error is not None:
             raise Retry(settlement.error)
 
-    async def _write(self, job: Job, write: StatusWrite, state: JobState, client: Ahead) -> Job:
+    async def _write(
+        self, job: Job, write: StatusWrite, state: JobState, client: WriteSeries
+    ) -> Job:
         """Write a status, then record its events and metrics. Returns the Job as it is now."""
         patch = Patch(job.key, status_patch(job, write.status), "merge", "status")
         try:
@@ -278,7 +280,7 @@ class JobController:
         self._count_all(write.metrics)
         return with_status(job, write.status, str(written.revision))
 
-    async def _drop_annotation(self, job: Job, state: JobState, client: Ahead) -> Job:
+    async def _drop_annotation(self, job: Job, state: JobState, client: WriteSeries) -> Job:
         """The Job is counted by existence from now on, and for good."""
         written = await client.write(Patch(job.key, drop_annotation_patch(job), "merge"))
         state.job_revision = max(state.job_revision, written.revision)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from onejob.client.ahead import Ahead
 from onejob.client.base import Create, Delete, Patch, Result, Written
+from onejob.client.write_series import WriteSeries
 from onejob.controllers.job_state import JobState
 from onejob.objects.meta import PODS, Key
 from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH, remove_tracking_if_unchanged
@@ -46,7 +46,11 @@ class _Tally:
 
 
 async def change_pods(
-    client: Ahead, plan: Plan, pod_factory: PodFactory, state: JobState, record_event: RecordEvent
+    client: WriteSeries,
+    plan: Plan,
+    pod_factory: PodFactory,
+    state: JobState,
+    record_event: RecordEvent,
 ) -> PodOutcomes:
     """Delete and create the Pods that the plan names."""
     namespace = plan.job.metadata.namespace
@@ -61,14 +65,14 @@ async def change_pods(
 
 
 async def remove_finalizers(
-    client: Ahead, namespace: str, pods: Sequence[PodRef], state: JobState
+    client: WriteSeries, namespace: str, pods: Sequence[PodRef], state: JobState
 ) -> RemovalOutcomes:
     patches = [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
     return await _free(client, pods, patches, state)
 
 
 async def _free(
-    client: Ahead,
+    client: WriteSeries,
     pods: Sequence[PodRef | PodDeletion],
     patches: Sequence[Patch],
     state: JobState,
@@ -85,7 +89,7 @@ async def _free(
 
 
 async def _prune(
-    client: Ahead, namespace: str, pods: Sequence[PodRef], state: JobState, tally: _Tally
+    client: WriteSeries, namespace: str, pods: Sequence[PodRef], state: JobState, tally: _Tally
 ) -> None:
     results = await client.write_many(
         [Delete(Key(PODS, namespace, pod.name), uid=pod.uid) for pod in pods]
@@ -99,7 +103,7 @@ async def _prune(
 
 
 async def _delete(
-    client: Ahead,
+    client: WriteSeries,
     namespace: str,
     deletions: Sequence[PodDeletion],
     state: JobState,
@@ -145,7 +149,7 @@ def _deletion(namespace: str, pod: PodDeletion) -> Delete:
 
 
 async def _create(
-    client: Ahead,
+    client: WriteSeries,
     namespace: str,
     seeds: Sequence[PodSeed],
     pod_factory: PodFactory,

@@ -8,7 +8,7 @@ from onejob.objects.meta import Condition, Key, Meta, View, condition_is_true
 
 
 class ContainerSpec(View, frozen=True):
-    """Just enough of a container to tell sidecars from others."""
+    """Just enough of a container to recognise sidecars."""
 
     name: str = ""
     restart_policy: str = ""

@@ -62,7 +62,7 @@ def job_document(job: CommandJob, environment: dict[str, str]) -> dict[str, Any]
 
 
 def name_for(command: Sequence[str]) -> str:
-    """A name that tells what runs: `make`, `train-py`."""
+    """A name after the program that runs: `make`, `train-py`."""
     words = re.sub(r"[^a-z0-9]+", "-", PurePath(command[0]).name.lower()).strip("-")
     return words[:_MAX_NAME].strip("-") or "job"
 

@@ -1,6 +1,6 @@
 """What is wrong with a manifest, found before anything is started.
 
-Shapes first (misspelt fields, wrong types), told in the words of a YAML file; then what the
+Shapes first (misspelt fields, wrong types), reported in the words of a YAML file; then what the
 API server itself would say about the values.
 """
 

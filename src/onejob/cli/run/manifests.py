@@ -1,6 +1,6 @@
 """Manifests as people write them: files, folders, stdin; several documents in each.
 
-Every document remembers where it stands, so that what is wrong with it can be told with its
+Every document keeps its position, so that what is wrong with it can be reported with its
 file, document number and line.
 """
 

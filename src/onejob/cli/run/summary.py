@@ -123,7 +123,7 @@ def _blocked(job: JobProgress, terminal: Terminal) -> list[str]:
 def _failures(
     job: JobProgress, last_lines: Mapping[str, Sequence[str]], terminal: Terminal
 ) -> list[str]:
-    # What was stopped because the Job is Complete, or could not start, has nothing to tell.
+    # Pods that were stopped because the Job is Complete, or could not start, are not listed.
     quiet = job.complete or job.blocked_by is not None
     listed = [pod for pod in job.failures if not (pod.stopped and quiet)]
     if not listed:

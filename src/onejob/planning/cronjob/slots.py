@@ -31,7 +31,7 @@ class Recent:
     earliest: datetime
     slot: datetime | None = None
     missed: Missed = "none"
-    #: The schedule has no two times that could be told apart.
+    #: The schedule has no two distinct times.
     error: str | None = None
 
 

@@ -32,7 +32,7 @@ def time_zone_error(name: str) -> str | None:
 
 
 def load_time_zone(name: str) -> tzinfo:
-    """The zone of a name that `time_zone_error` accepts. `Local` is told in UTC."""
+    """The zone of a name that `time_zone_error` accepts. `Local` means UTC."""
     return UTC if name in ("UTC", "Local") else zoneinfo.ZoneInfo(name)
 
 

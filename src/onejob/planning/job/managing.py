@@ -18,7 +18,7 @@ def is_anothers(job: Job, settings: Settings) -> bool:
 
 
 def marks_of_pods(job: Job, settings: Settings) -> Mapping[str, str]:
-    """Annotations that tell our Pods of another controller's Job from that controller's."""
+    """Annotations that distinguish our Pods of another controller's Job from that controller's."""
     return {STARTED_BY_MARK: settings.manager} if is_anothers(job, settings) else {}
 
 

@@ -60,7 +60,7 @@ def account_for_held(plan: Plan, draft: Draft) -> Accounting:
     write = None
     at_once, rulings = draft.metrics, ruling_metrics(batch.actions)
     if dirty:
-        # Judged again if the write fails, so not told before.
+        # Judged again if the write fails, so not counted before.
         write = StatusWrite(
             status,
             events=draft.events,

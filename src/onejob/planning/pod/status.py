@@ -108,7 +108,7 @@ def _container(
             state = _ended(seen.exit)
             last = _ended(seen.previous_exit)
     elif seen.stage == "starting" and seen.previous_exit is not None:
-        # Until the new attempt runs, the one before is what there is to tell.
+        # Until the new attempt runs, the status shows the one before.
         state = _ended(seen.previous_exit)
         attempt -= 1
     else:

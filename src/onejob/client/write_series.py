@@ -1,8 +1,9 @@
-"""Writes that are answered before they are on disk, for whoever has no effects but writes.
+"""A series of writes, each decided on the results of those before.
 
 The store commits in the order in which writes are staged, so a later write is never on disk
-without the earlier ones, and nobody sees any of them before. A series of writes that rest on each
-other, staged without waiting in between, then shares one commit instead of taking one each.
+without the earlier ones, and readers see none of them before. In the server's process the writes of
+a series are therefore staged without waiting in between, and share one commit instead of taking
+one each. Only for callers whose effects are all writes: nothing else may follow before `durable`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from onejob.wire.errors import InternalError
 from onejob.wire.requests import Outcome
 
 
-class Ahead(Protocol):
+class WriteSeries(Protocol):
     """One series of writes, from its first to `durable`."""
 
     async def write(self, op: Op) -> Written: ...
@@ -22,25 +23,25 @@ class Ahead(Protocol):
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]: ...
 
     async def durable(self) -> None:
-        """Wait until all that was written is safe. Raises if it was not and never will be."""
+        """Wait until all writes of the series are on disk. Raises if they were rolled back."""
 
 
-class InStep:
-    """On any client: each write is safe before it is answered."""
+class DurableWrites:
+    """On any client: each write is on disk before the next is decided."""
 
     def __init__(self, client: Client) -> None:
         self.write = client.write
         self.write_many = client.write_many
 
     async def durable(self) -> None:
-        """It is."""
+        """Nothing to wait for: each write was durable when it was answered."""
 
 
-class LocalAhead:
-    """On a client in the server's process.
+class StagedWrites:
+    """On a client in the server's process: writes are staged, and committed together.
 
-    If the store has to roll a commit back, all that comes after in the series is refused: it was
-    decided on what is no more.
+    If the store has to roll back a commit, the rest of the series is refused: it was decided on
+    writes that do not exist any more.
     """
 
     def __init__(self, client: LocalClient) -> None:

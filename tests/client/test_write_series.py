@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onejob.client.ahead import InStep, LocalAhead
 from onejob.client.base import Create, Op, Patch, Selection, Written
+from onejob.client.write_series import DurableWrites, StagedWrites
 from onejob.objects.meta import Key
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import Conflict, InternalError
-from tests.client.ahead_support import FailingCommitter
+from tests.client.write_series_support import FailingCommitter
 from tests.scripted_cluster import Cluster, a_cluster
 
 CONFIGMAPS = "configmaps"
@@ -36,12 +36,12 @@ def test_a_series_of_writes_shares_one_commit(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:
             before = cluster.store.commits
-            ahead = LocalAhead(cluster.client)
-            await ahead.write(create("one"))
-            await ahead.write(patch("one", "changed"))
-            await ahead.write_many([create("two"), create("three")])
+            series = StagedWrites(cluster.client)
+            await series.write(create("one"))
+            await series.write(patch("one", "changed"))
+            await series.write_many([create("two"), create("three")])
             assert await names(cluster) == set(), "seen by nobody before it is on disk"
-            await ahead.durable()
+            await series.durable()
             assert await names(cluster) == {"one", "two", "three"}
             assert cluster.store.commits - before == 1
 
@@ -51,15 +51,15 @@ def test_a_series_of_writes_shares_one_commit(tmp_path: Path) -> None:
 def test_a_refusal_is_answered_in_its_place(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:
-            ahead = LocalAhead(cluster.client)
+            series = StagedWrites(cluster.client)
             stale = Patch(
                 Key(CONFIGMAPS, "default", "one"), b'{"metadata":{"resourceVersion":"1"}}', "merge"
             )
-            first, second, third = await ahead.write_many([create("one"), stale, create("two")])
+            first, second, third = await series.write_many([create("one"), stale, create("two")])
             assert isinstance(first, Written)
             assert isinstance(second, Conflict)
             assert isinstance(third, Written)
-            await ahead.durable()
+            await series.durable()
             assert await names(cluster) == {"one", "two"}
 
     run_virtual(main())
@@ -69,18 +69,18 @@ def test_what_rests_on_writes_that_were_rolled_back_is_refused(tmp_path: Path) -
     async def main() -> None:
         committer = FailingCommitter()
         async with a_cluster(tmp_path, committer=committer) as cluster:
-            ahead = LocalAhead(cluster.client)
+            series = StagedWrites(cluster.client)
             committer.fails_at = {committer.commits + 1}
-            await ahead.write(create("one"))
+            await series.write(create("one"))
             await asyncio.sleep(1)
             with pytest.raises(InternalError):
-                await ahead.write(create("two"))
-            (refused,) = await ahead.write_many([create("three")])
+                await series.write(create("two"))
+            (refused,) = await series.write_many([create("three")])
             assert isinstance(refused, InternalError)
             with pytest.raises(InternalError):
-                await ahead.durable()
+                await series.durable()
             assert await names(cluster) == set()
-            again = LocalAhead(cluster.client)
+            again = StagedWrites(cluster.client)
             await again.write(create("four"))
             await again.durable()
             assert await names(cluster) == {"four"}
@@ -91,7 +91,7 @@ def test_what_rests_on_writes_that_were_rolled_back_is_refused(tmp_path: Path) -
 def test_on_other_clients_each_write_is_safe_when_it_is_answered(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_cluster(tmp_path) as cluster:
-            series = InStep(cluster.client)
+            series = DurableWrites(cluster.client)
             await series.write(create("one"))
             assert await names(cluster) == {"one"}
             await series.durable()
