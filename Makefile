@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests differential clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -116,6 +116,9 @@ worst-requests: setup ## how long others wait beside the worst requests we know
 
 mirror-rounds: setup ## Jobs mirrored between two servers through partitions, slow links and kills
 	$(BIN)/python -m tests.mirror.rounds $(ROUNDS)
+
+upstream-mirror: upstream ## the same from a server to a real Kubernetes
+	$(BIN)/python -m tests.mirror.upstream_rounds $(ROUNDS)
 
 upstream: setup ## a real Kubernetes to test with, built from the Go module proxy into a cache
 	$(BIN)/python -m tests.upstream

@@ -14,15 +14,16 @@ from tests.cli.command_line import ROOT, QuickCommandLine
 
 EVERYWHERE = Installation("onejob-system", "example.com/onejob:1", "onejob.dev/job-controller")
 SOMEWHERE = Installation("ours", "example.com/onejob:1", "example.com/jobs", ("a", "b"), 3)
+MIRRORING = Installation("ours", "example.com/onejob:1", "x.com/y", ("a", "b"), 3, mirror=True)
 
 
-@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE])
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING])
 def test_they_are_valid(installation: Installation) -> None:
     for document in manifests(installation):
         kubernetes_validate.validate(document, "1.32", strict=True)
 
 
-@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE])
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING])
 def test_they_grant_exactly_what_is_asked_for(installation: Installation) -> None:
     documents = manifests(installation)
     granted = set()
@@ -34,13 +35,18 @@ def test_they_grant_exactly_what_is_asked_for(installation: Installation) -> Non
                 granted |= {(verb, group, resource, namespace) for verb in rule["verbs"]}
     asked = {
         (question.verb, question.need.group, question.need.path, question.namespace)
-        for question in questions(installation.watched, installation.namespace, leader_elect=True)
+        for question in questions(
+            installation.watched,
+            installation.namespace,
+            leader_elect=True,
+            mirror=installation.mirror,
+        )
     }
     assert granted == asked
     assert "*" not in str(granted)
 
 
-@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE])
+@pytest.mark.parametrize("installation", [EVERYWHERE, SOMEWHERE, MIRRORING])
 def test_each_role_is_bound_to_the_account(installation: Installation) -> None:
     documents = manifests(installation)
     roles = [d["metadata"] for d in documents if d["kind"] in ("Role", "ClusterRole")]
@@ -79,10 +85,10 @@ def test_the_deployment_is_careful() -> None:
 
 
 def test_the_arguments_are_those_of_the_command(tmp_path: Path) -> None:
-    arguments = deployment(SOMEWHERE)["spec"]["template"]["spec"]["containers"][0]["args"]
+    arguments = deployment(MIRRORING)["spec"]["template"]["spec"]["containers"][0]["args"]
     assert arguments[0] == "controller"
     assert "--leader-elect" in arguments
-    assert {"--namespace=a", "--namespace=b"} <= set(arguments)
+    assert {"--namespace=a", "--namespace=b", "--mirror"} <= set(arguments)
     # All options are understood: what is complained about is that there is no cluster here.
     result = QuickCommandLine(tmp_path).run(*arguments)
     assert result.returncode == 2

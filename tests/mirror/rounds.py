@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from onejob.cli.clients.base import Ask, get, list_all, path_of
@@ -32,21 +32,37 @@ from tests.e2e.serving import Server, end_supervisors
 from tests.mirror.fault_proxy import FaultProxy
 from tests.mirror.pairs import a_job, is_complete
 
-_COMPLETIONS = 6
+COMPLETIONS = 6
 _ROUND_SECONDS = 180.0
 Document = dict[str, Any]
 
 
+class Side(Protocol):
+    """A server that can be killed and started again."""
+
+    @property
+    def kubeconfig(self) -> Path: ...
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+#: Given a Job and the number of its round: what really ran that should not have, or the reverse.
+Ledger = Callable[["World", Document, int], list[str]]
+
+
 @dataclass
 class World:
-    here: Server
-    there: Server
+    here: Side
+    there: Side
     proxy: FaultProxy
     folder: Path
     rng: random.Random
+    ledger: Ledger
     tried: Counter[str] = field(default_factory=Counter)
 
-    def api(self, server: Server) -> HttpApi:
+    def api(self, server: Side) -> HttpApi:
         return open_http_api(server.kubeconfig, "it was killed")
 
     def port_of_there(self) -> int:
@@ -96,7 +112,7 @@ async def both_killed(world: World) -> None:
     await asyncio.gather(_killed(world.here, world.rng), _killed(world.there, world.rng))
 
 
-async def _killed(server: Server, rng: random.Random) -> None:
+async def _killed(server: Side, rng: random.Random) -> None:
     server.kill()
     await asyncio.sleep(rng.uniform(0.0, 1.0))
     await asyncio.to_thread(server.start)
@@ -139,7 +155,7 @@ async def play(world: World, number: int) -> Outcome:
     job = a_job(
         name,
         command=command,
-        completions=_COMPLETIONS,
+        completions=COMPLETIONS,
         parallelism=rng.randint(1, 4),
         completionMode="Indexed",
         backoffLimit=0,
@@ -151,7 +167,8 @@ async def play(world: World, number: int) -> Outcome:
     try:
         async with asyncio.timeout(_ROUND_SECONDS):
             found = await _until(world, name, is_complete)
-            _compare(outcome, world, name, found, ledger)
+            outcome.problems += world.ledger(world, found, number)
+            _compare(outcome, world, name, found)
             await asyncio.to_thread(_delete, world, name)
             if rng.random() < 0.5:
                 fault = rng.choice(list(FAULTS))
@@ -168,18 +185,24 @@ async def play(world: World, number: int) -> Outcome:
     return outcome
 
 
-def _compare(outcome: Outcome, world: World, name: str, job: Document, ledger: Path) -> None:
-    lines = Counter(ledger.read_text().split("\n")[:-1])
-    for index in range(_COMPLETIONS):
-        for word in ("began", "ended"):
-            if lines[f"{word} {index}"] != 1:
-                outcome.problems.append(f"index {index} {word} {lines[f'{word} {index}']} times")
+def processes_that_ran(world: World, job: Document, number: int) -> list[str]:
+    text = (world.folder / f"ledger-{number}").read_text()
+    lines = Counter(text.split("\n")[:-1])
+    return [
+        f"index {index} {word} {lines[f'{word} {index}']} times"
+        for index in range(COMPLETIONS)
+        for word in ("began", "ended")
+        if lines[f"{word} {index}"] != 1
+    ]
+
+
+def _compare(outcome: Outcome, world: World, name: str, job: Document) -> None:
     status = job["status"]
-    if (status.get("succeeded"), status.get("failed", 0)) != (_COMPLETIONS, 0):
+    if (status.get("succeeded"), status.get("failed", 0)) != (COMPLETIONS, 0):
         outcome.problems.append(f"counted {status}")
     pods = _pods(world, world.here, name)
     phases = Counter(pod.get("status", {}).get("phase") for pod in pods)
-    if phases != {"Succeeded": _COMPLETIONS}:
+    if phases != {"Succeeded": COMPLETIONS}:
         outcome.problems.append(f"Pods here: {dict(phases)}")
 
 
@@ -200,7 +223,7 @@ def _nothing_left(outcome: Outcome, world: World, name: str) -> None:
             outcome.problems.append(f"left {title}: {', '.join(left)}")
 
 
-def _pods(world: World, server: Server, name: str) -> list[Document]:
+def _pods(world: World, server: Side, name: str) -> list[Document]:
     api = world.api(server)
     try:
         return list_all(api, BY_RESOURCE[PODS], "default", labelSelector=f"job-name={name}")
@@ -248,14 +271,25 @@ async def _until(world: World, name: str, test: Callable[[Document], bool]) -> D
 
 
 async def run(rounds: int, seed: int, folder: Path) -> int:
-    rng = random.Random(seed)
     here, there = Server(folder / "here"), Server(folder / "there")
     for server in (here, there):
         server.data_dir.mkdir(mode=0o700)
         await asyncio.to_thread(server.start)
-    world = World(here, there, FaultProxy(lambda: 1), folder, rng)
-    world.proxy = FaultProxy(world.port_of_there)
-    port = await world.proxy.start()
+    try:
+        return await play_all(here, there, processes_that_ran, rounds, seed, folder)
+    finally:
+        for server in (here, there):
+            await asyncio.to_thread(server.stop)
+            end_supervisors(server.data_dir)
+
+
+async def play_all(
+    here: Side, there: Side, ledger: Ledger, rounds: int, seed: int, folder: Path
+) -> int:
+    """The exit code: 0 if all was exact."""
+    proxy = FaultProxy(lambda: world.port_of_there())
+    world = World(here, there, proxy, folder, random.Random(seed), ledger)
+    port = await proxy.start()
     try:
         await asyncio.to_thread(_add_target, world, port)
         outcomes = []
@@ -267,10 +301,7 @@ async def run(rounds: int, seed: int, folder: Path) -> int:
             print(f"{number:3}  {outcome.seconds:5.1f} s  {faults:60}  {state}", flush=True)
         return _report(world, outcomes, seed)
     finally:
-        await world.proxy.stop()
-        for server in (here, there):
-            await asyncio.to_thread(server.stop)
-            end_supervisors(server.data_dir)
+        await proxy.stop()
 
 
 def _add_target(world: World, port: int) -> None:
@@ -301,16 +332,20 @@ def _report(world: World, outcomes: list[Outcome], seed: int) -> int:
         exact = sum(not outcome.problems for outcome in rounds)
         print(f"{fault:28} {times:>5} {exact:>6} of {len(rounds)}")
     bad = [outcome for outcome in outcomes if outcome.problems]
-    processes = len(outcomes) * _COMPLETIONS
+    processes = len(outcomes) * COMPLETIONS
     print(f"{processes} processes; rounds with a loss, a double or a remainder: {len(bad)}")
     return 1 if bad else 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mirror.rounds", description=__doc__)
+def options_of(program: str, text: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=program, description=text)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = options_of("python -m tests.mirror.rounds", __doc__)
     with tempfile.TemporaryDirectory(prefix="mirror-rounds-") as folder:
         return asyncio.run(run(options.rounds, options.seed, Path(folder)))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onejob.cluster.permissions import ELECTION_NEEDS, NEEDS, OWN_NEEDS, Need
+from onejob.cluster.permissions import ELECTION_NEEDS, MIRROR_NEEDS, NEEDS, OWN_NEEDS, Need
 
 Document = dict[str, Any]
 
@@ -27,6 +27,8 @@ class Installation:
     #: Whose Jobs are run; empty means those of all namespaces.
     watched: tuple[str, ...] = ()
     replicas: int = 2
+    #: Whether it also runs Jobs on other clusters.
+    mirror: bool = False
 
 
 def manifests(installation: Installation) -> Sequence[Document]:
@@ -42,12 +44,13 @@ def manifests(installation: Installation) -> Sequence[Document]:
 
 
 def _roles_for_jobs(installation: Installation) -> Sequence[Document]:
+    needs = (*NEEDS, *(MIRROR_NEEDS if installation.mirror else ()))
     if not installation.watched:
-        return _role("ClusterRole", _NAME, NEEDS, "", installation.namespace)
+        return _role("ClusterRole", _NAME, needs, "", installation.namespace)
     return [
         document
         for namespace in installation.watched
-        for document in _role("Role", _NAME, NEEDS, namespace, installation.namespace)
+        for document in _role("Role", _NAME, needs, namespace, installation.namespace)
     ]
 
 
@@ -117,6 +120,7 @@ def _container(installation: Installation) -> Document:
         "--leader-elect",
         f"--metrics-listen=0.0.0.0:{_PORT}",
         *(f"--namespace={namespace}" for namespace in installation.watched),
+        *(["--mirror"] if installation.mirror else []),
     ]
     return {
         "name": "controller",

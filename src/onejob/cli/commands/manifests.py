@@ -45,8 +45,18 @@ The image is built by `docker build -t IMAGE .` in onejob's source."""
     show_default=True,
     help="One of them works at a time.",
 )
+@click.option(
+    "--mirror",
+    is_flag=True,
+    help="It also runs Jobs on other clusters, and so reads Secrets: name namespaces with --watch.",
+)
 def command(
-    image: str, namespace: str, watch: tuple[str, ...], manager_name: str, replicas: int
+    image: str,
+    namespace: str,
+    watch: tuple[str, ...],
+    manager_name: str,
+    replicas: int,
+    mirror: bool,
 ) -> int:
     """Print a service account, the permissions it needs and a Deployment, as YAML.
 
@@ -63,7 +73,8 @@ def command(
             raise CommandError(f"{name!r} cannot be the name of a namespace")
     if not image.strip() or any(space in image for space in " \t\n"):
         raise CommandError(f"{image!r} cannot be the name of an image")
-    wanted = Installation(namespace, image, manager_name, tuple(dict.fromkeys(watch)), replicas)
+    watched = tuple(dict.fromkeys(watch))
+    wanted = Installation(namespace, image, manager_name, watched, replicas, mirror)
     documents = [_without_anchors(document) for document in manifests(wanted)]
     print(yaml.safe_dump_all(documents, sort_keys=False), end="")
     return 0

@@ -1,0 +1,92 @@
+"""`make upstream-mirror`: the same rounds, with a real Kubernetes as the remote side.
+
+Its API server is the one that is killed; Pods are run by a kubelet of the bench, whose ledger says
+what really ran.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+
+from onejob.planning.mirror import names
+from onejob.planning.mirror.wishes import Record
+from tests.e2e.serving import Server
+from tests.mirror.rounds import COMPLETIONS, Document, World, options_of, play_all
+from tests.upstream.cluster import Upstream
+from tests.upstream.jobs import a_real_cluster, client_of
+from tests.upstream.kubelet import Kubelet
+
+
+class ApiServerOnly:
+    """The side there, whose API server dies and comes back."""
+
+    def __init__(self, cluster: Upstream) -> None:
+        self._cluster = cluster
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._cluster.kubeconfig
+
+    def kill(self) -> None:
+        self._cluster.kill_apiserver()
+
+    def start(self) -> None:
+        self._cluster.start_apiserver()
+
+
+class PodsThatRan:
+    def __init__(self, kubelet: Kubelet) -> None:
+        self._kubelet = kubelet
+        self._before = 0
+
+    def __call__(self, world: World, job: Document, number: int) -> list[str]:
+        ledger = self._kubelet.ledger
+        text = job["metadata"]["annotations"][names.RECORD]
+        uid = msgspec.json.decode(text, type=Record).uid
+        problems = [
+            f"index {index} succeeded {ledger.successes.get((uid, str(index)), 0)} times"
+            for index in range(COMPLETIONS)
+            if ledger.successes.get((uid, str(index)), 0) != 1
+        ]
+        started = len(ledger.started) - self._before
+        self._before = len(ledger.started)
+        if started != COMPLETIONS:
+            problems.append(f"{started} Pods were started")
+        if ledger.doubles:
+            problems.append(f"indexes ran twice at once: {ledger.doubles}")
+        return problems
+
+
+async def run(cluster: Upstream, rounds: int, seed: int) -> int:
+    client = client_of(cluster)
+    kubelet = Kubelet(client, seconds=0.3)
+    running = asyncio.create_task(kubelet.run())
+    folder = cluster.folder.parent
+    here = Server(folder / "here")
+    here.data_dir.mkdir(mode=0o700)
+    await asyncio.to_thread(here.start)
+    try:
+        there = ApiServerOnly(cluster)
+        return await play_all(here, there, PodsThatRan(kubelet), rounds, seed, folder)
+    finally:
+        await asyncio.to_thread(here.stop)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await client.close()
+
+
+def main() -> int:
+    options = options_of("python -m tests.mirror.upstream_rounds", __doc__)
+    why = Upstream.missing()
+    if why:
+        print(f"skipped: {why}")
+        return 0
+    with a_real_cluster() as cluster:
+        cluster.start_controller_manager()
+        return asyncio.run(run(cluster, options.rounds, options.seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
