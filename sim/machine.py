@@ -34,6 +34,8 @@ from sim.faults import Dice
 
 _SLOWEST_START_SECONDS = 3.0
 _LATEST_REPORT_SECONDS = 2.0
+#: How likely it is that a reboot leaves no record of what ran.
+_UNRECORDED = 0.3
 _SIGTERM, _SIGKILL = 15, 9
 
 #: Exit codes for which a Job may have a rule.
@@ -84,6 +86,7 @@ class Machine:
         self.ran: dict[AttemptRef, Process] = {}
         self.launches: list[Launch] = []
         self.problems: list[str] = []
+        #: Whoever keeps the records lives on, and tells each process of the control plane.
         self.rebooted = False
 
     def crash(self) -> None:
@@ -95,10 +98,18 @@ class Machine:
                 del self.processes[process.ref]
                 del self.ran[process.ref]
         if self._dice.happens("reboot"):
-            self.rebooted = True
-            for process in self.processes.values():
-                process.ends_at = min(process.ends_at, now)
-            self.processes.clear()
+            self._reboot(now)
+
+    def _reboot(self, now: float) -> None:
+        """What ran is gone, and so are records that were not on disk yet."""
+        self.rebooted = True
+        for process in list(self.processes.values()):
+            if process.state(now) == "ended":
+                continue
+            process.begins_at = min(process.begins_at, now)
+            process.ends_at, process.lost = now, True
+            if self._rng.random() < _UNRECORDED:
+                del self.processes[process.ref]
 
     def begin(self, ref: AttemptRef, now: float) -> Process:
         if ref in self.ran:
@@ -169,7 +180,6 @@ class MachineRuntime:
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
         self._deliver = deliver
-        rebooted, self._machine.rebooted = self._machine.rebooted, False
         events: list[RuntimeEvent] = []
         for process in self._machine.processes.values():
             state = process.state(self._now())
@@ -180,7 +190,7 @@ class MachineRuntime:
                 if state == "running":
                     events.append(self._start(process))
                 self._follow(process)
-        return Inheritance(events, rebooted)
+        return Inheritance(events, self._machine.rebooted)
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         if self._disconnected:

@@ -81,7 +81,9 @@ def _first_pending(args: Args) -> Any:
 
 def _retained(args: Args) -> Any:
     job = as_indexed_job(args["job"])
-    pods = as_pods(args["pods"])
+    # A Pod that lost its finalizer is planned for only once the cache shows that.
+    unseen = args["finalizerRemovalExpectedUIDs"]
+    pods = [pod for pod in as_pods(args["pods"]) if pod.metadata.uid not in unseen]
     active = {
         index
         for pod in pods
@@ -92,7 +94,6 @@ def _retained(args: Args) -> Any:
     retained = retained_pods(
         job,
         pods,
-        frozenset(args["finalizerRemovalExpectedUIDs"]),
         active,
         parse_indexes(args["succeededIndexes"], completions),
         parse_indexes(args["failedIndexes"] or "", completions),

@@ -55,11 +55,10 @@ def _finished(args: Args) -> Any:
 
 
 def _new_finished(args: Args) -> Any:
-    succeeded, failed = new_finished_pods(
-        as_job(args["job"]),
-        as_pods(args["pods"]),
-        frozenset(args["finalizerRemovalExpectedUIDs"]),
-    )
+    # A Pod that lost its finalizer is planned for only once the cache shows that.
+    unseen = args["finalizerRemovalExpectedUIDs"]
+    pods = [pod for pod in as_pods(args["pods"]) if pod.metadata.uid not in unseen]
+    succeeded, failed = new_finished_pods(as_job(args["job"]), pods)
     return {
         "succeededUIDs": sorted(pod.metadata.uid for pod in succeeded),
         "failedUIDs": sorted(pod.metadata.uid for pod in failed),

@@ -140,6 +140,11 @@ def run_case(case: Case) -> Verdict:
             "the recorded status calls a Job finished that has no startTime: upstream's fake "
             "writer takes it, its API server refuses it"
         )
+    if any(((case.get("controllerState") or {}).get("podExpectations") or {}).values()):
+        return Skipped(
+            "the caches do not show the controller's own writes yet: onejob waits until they do, "
+            "and only then plans"
+        )
     world = World(case, Settings.under(gates_of(case)), _time(case["now"]))
     pods = [read_pod(msgspec.json.encode(document)) for document in _all_pods(case)]
     if case["function"] == "trackJobStatusAndRemoveFinalizers":
@@ -194,12 +199,8 @@ def _has_creations(expected: dict[str, Any]) -> bool:
 
 def _sync(world: World, job: Job, pods: list[Pod]) -> None:
     state = world.case["controllerState"]
-    expectations = state.get("podExpectations") or {}
     world.backoff = _record(state.get("backoffRecord"))
-    observed = Observed(
-        caught_up=not any(expectations.values()),
-        backoff=world.backoff,
-    )
+    observed = Observed(backoff=world.backoff)
     claims = plan_claims(job, (pod for pod in pods if _same_place(pod, job)))
     adopted = [as_adopted(job, pod, world.settings) for pod in claims.adoptions]
     plan = plan_job(job, Census((*claims.kept, *adopted)), observed, world.now, world.settings)
@@ -221,7 +222,7 @@ def _track(world: World, job: Job, pods: list[Pod]) -> None:
     listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
     ledger = Ledger(
         held=tuple(p for p in pods if is_tracked(p) and p.metadata.uid not in removing),
-        released=frozenset(uid for uid in listed if not census.holds(uid, removing)),
+        released=frozenset(uid for uid in listed if uid in removing or not census.holds(uid)),
         tally=_given_tally(job, census, context),
     )
     plan = Plan(job, world.now, world.settings, ledger=ledger)

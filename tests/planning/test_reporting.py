@@ -168,7 +168,6 @@ def test_rulings_of_the_failure_policy_are_counted_once_they_are_stored() -> Non
 @pytest.mark.parametrize(
     ("fields", "pods", "observed", "action"),
     [
-        ({}, "", Observed(caught_up=False), "reconciling"),
         ({"backoffLimit": 0}, "F", Observed(), "reconciling"),
         ({}, "R", Observed(), "tracking"),
         ({}, "", Observed(), "pods_created"),
@@ -189,7 +188,6 @@ def kinds(planned: Plan) -> list[str]:
 
 def test_notes_say_what_is_waited_for() -> None:
     assert kinds(plan(a_job(suspend=True), [])) == ["suspended"]
-    assert kinds(plan(a_job(), [], observed=Observed(caught_up=False))) == ["catching-up"]
     waiting = plan(a_job(), [], observed=Observed(backoff=BackoffRecord(2, NOON)))
     (note,) = waiting.notes
     assert (note.kind, note.until) == ("backoff", NOON + timedelta(seconds=20))

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
+from onejob.api.writing.patching import merge_patch
 from onejob.objects.job import JobStatus, UncountedPods
 from onejob.planning.job.status import status_document, status_patch, with_status
 from tests.planning.build import NOON, a_job, carried_out, plan, some_pods, stamp
-from tests.planning.toy_cluster import merge
 
 
 def patch(before: dict[str, Any], **after: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def test_a_list_that_became_empty_is_removed_from_within_its_object() -> None:
     changes = patch(before, uncounted_terminated_pods=UncountedPods(failed=("a", "c")))
     lists = {"failed": ["a", "c"], "succeeded": None}
     assert changes == {"uncountedTerminatedPods": lists}
-    assert merge(before, changes) == {"uncountedTerminatedPods": {"failed": ["a", "c"]}}
+    assert merge_patch(before, changes) == {"uncountedTerminatedPods": {"failed": ["a", "c"]}}
 
 
 def test_conditions_of_unknown_types_survive_a_verdict() -> None:
@@ -52,7 +52,7 @@ def test_conditions_of_unknown_types_survive_a_verdict() -> None:
     accounting = carried_out(plan(job, []))
     assert accounting.write is not None
     body = msgspec.json.decode(status_patch(job, accounting.write.status))
-    result = merge(stored, body["status"])
+    result = merge_patch(stored, body["status"])
     assert result["conditions"][0] == custom
     assert [condition["type"] for condition in result["conditions"]] == [
         "acme.io/Checked",

@@ -131,7 +131,7 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
     causes = []
     for note in plan.notes:
         match note.kind:
-            case "catching-up" | "deadline":
+            case "deadline":
                 continue
             case "managed-elsewhere":
                 causes.append(_managed_elsewhere(job))

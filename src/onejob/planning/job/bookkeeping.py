@@ -30,12 +30,12 @@ class Draft:
     error: str | None = None
 
 
-OpenLedger: TypeAlias = Callable[[Job, Census, Observed, Tally, Fate | None], Ledger]
+OpenLedger: TypeAlias = Callable[[Job, Census, Tally, Fate | None], Ledger]
 
 
 @dataclass(frozen=True, slots=True)
 class Bookkeeping:
-    count: Callable[[Job, Census, Observed], Tally]
+    count: Callable[[Job, Census], Tally]
     #: The backoff record, given what was remembered and what is new.
     remember: Callable[[Observed, Tally], BackoffRecord]
     #: The counters as the backoff limit is to see them.

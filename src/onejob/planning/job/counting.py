@@ -1,7 +1,6 @@
 """Which of a Job's Pods run, are ending or have ended, and what that adds to its counters."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -120,10 +119,10 @@ class Census:
                 return group[uid]
         return None
 
-    def holds(self, uid: str, removing: AbstractSet[str]) -> bool:
+    def holds(self, uid: str) -> bool:
         """Whether the Pod still has its finalizer, as far as we know."""
         pod = self.get(uid)
-        return pod is not None and uid not in removing and is_tracked(pod)
+        return pod is not None and is_tracked(pod)
 
     def finished_holders(self, job: Job) -> tuple[Pod, ...]:
         """Pods that count as ended and hold the finalizer."""
@@ -166,13 +165,13 @@ class Tally:
     retained: Mapping[int, Pod] = field(default_factory=dict)
 
 
-def count_pods(job: Job, census: Census, removing: AbstractSet[str]) -> Tally:
+def count_pods(job: Job, census: Census) -> Tally:
     status = job.status
     uncounted = status.uncounted_terminated_pods
     listed_succeeded = uncounted.succeeded if uncounted else ()
     listed_failed = uncounted.failed if uncounted else ()
     finished = census.finished_holders(job)
-    new_succeeded, new_failed = new_finished_pods(job, finished, removing)
+    new_succeeded, new_failed = new_finished_pods(job, finished)
     policy = job.spec.pod_failure_policy
     counted_failures = sum(judge_failed_pod(policy, pod).counts for pod in new_failed)
     tally = Tally(
@@ -184,12 +183,10 @@ def count_pods(job: Job, census: Census, removing: AbstractSet[str]) -> Tally:
         new_succeeded=new_succeeded,
         new_failed=new_failed,
     )
-    return _with_indexes(job, census, finished, removing, tally) if job.indexed else tally
+    return _with_indexes(job, census, finished, tally) if job.indexed else tally
 
 
-def new_finished_pods(
-    job: Job, pods: Iterable[Pod], removing: AbstractSet[str]
-) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+def new_finished_pods(job: Job, pods: Iterable[Pod]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
     """Of Pods that hold the finalizer, those that ended unknown to the status: succeeded, failed.
 
     For Indexed Jobs a Pod without an index of the Job ends unnoticed.
@@ -201,7 +198,7 @@ def new_finished_pods(
     failed: list[Pod] = []
     for pod in pods:
         uid = pod.metadata.uid
-        if uid in removing or not is_tracked(pod):
+        if not is_tracked(pod):
             continue
         if job.indexed and valid_index(pod, job) is None:
             continue
@@ -229,7 +226,6 @@ def _with_indexes(
     job: Job,
     census: Census,
     finished: Sequence[Pod],
-    removing: AbstractSet[str],
     tally: Tally,
 ) -> Tally:
     recorded, completed = completed_indexes(job, finished)
@@ -238,7 +234,7 @@ def _with_indexes(
     if job.spec.backoff_limit_per_index is not None:
         failed = failed_indexes(job, finished)
         retained = retained_pods(
-            job, finished, removing, census.active_by_index, completed, failed or NO_INDEXES
+            job, finished, census.active_by_index, completed, failed or NO_INDEXES
         )
     return replace(
         tally,

@@ -31,14 +31,14 @@ def drop_annotation_patch(job: Job) -> bytes:
     return msgspec.json.encode({"metadata": metadata})
 
 
-def count_existing(job: Job, census: Census, observed: Observed) -> Tally:
+def count_existing(job: Job, census: Census) -> Tally:
     """As if no Pod had been counted yet, and none that still runs had failed."""
     fresh = msgspec.structs.replace(
         job,
         spec=msgspec.structs.replace(job.spec, pod_replacement_policy="Failed"),
         status=JobStatus(),
     )
-    return count_pods(fresh, Census(map(_as_if_tracked, census)), frozenset())
+    return count_pods(fresh, Census(map(_as_if_tracked, census)))
 
 
 def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
@@ -115,9 +115,7 @@ def _against_limit(job: Job, tally: Tally) -> Tally:
     return replace(tally, failed=0)
 
 
-def _open_ledger(
-    job: Job, census: Census, observed: Observed, tally: Tally, fate: Fate | None
-) -> Ledger:
+def _open_ledger(job: Job, census: Census, tally: Tally, fate: Fate | None) -> Ledger:
     return Ledger(held=tuple(pod for pod in census if is_tracked(pod)), tally=tally)
 
 

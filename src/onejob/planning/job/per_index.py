@@ -68,7 +68,6 @@ def failed_indexes(job: Job, pods: Iterable[Pod]) -> IndexSet:
 def retained_pods(
     job: Job,
     pods: Iterable[Pod],
-    removing: AbstractSet[str],
     active_indexes: Mapping[int | None, object] | AbstractSet[int],
     completed: IndexSet,
     failed: IndexSet = NO_INDEXES,
@@ -81,7 +80,6 @@ def retained_pods(
         if (
             index is None
             or not is_tracked(pod)
-            or pod.metadata.uid in removing
             or not pod_failed(pod, job)
             or index in completed
             or index in failed

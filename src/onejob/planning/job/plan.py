@@ -23,7 +23,6 @@ NoteKind: TypeAlias = Literal[
     "finished",
     "managed-elsewhere",
     "unknown-mode",
-    "catching-up",
     "being-deleted",
     "suspended",
     "no-parallelism",
@@ -63,13 +62,9 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the controller knows of a Job beside the objects in its caches."""
+    """What the controller knows of a Job beside the objects in its caches, which show all that it
+    has written: it plans only once they do."""
 
-    #: Whether the caches show all that was written for this Job so far. While they do not,
-    #: no Pod is created, none is deleted for scaling, and no verdict is recorded.
-    caught_up: bool = True
-    #: UIDs of Pods whose finalizer was removed by us though the cache still shows it.
-    removing: AbstractSet[str] = frozenset()
     backoff: BackoffRecord = NO_FAILURES
     #: A terminal status was written that the cache does not show yet.
     finish_pending: bool = False
@@ -149,7 +144,6 @@ class Plan:
     #: Decided before looking at what Pods to run; recorded only if all deletions succeed.
     fate: Fate | None = None
     pods_managed: bool = False
-    caught_up: bool = True
     start_time: datetime | None = None
     #: To be remembered once the status that counts these failures is written.
     backoff: BackoffRecord = NO_FAILURES

@@ -48,15 +48,15 @@ def plan_job(
 ) -> Plan:
     """What to do with a Job's Pods, given all that is known of it at `now`.
 
-    The Pods must be claimed already (`onejob.planning.job.claiming`), and `observed.caught_up`
-    judged before they were listed: judged after, it may vouch for Pods that the list lacks.
+    The Pods must be claimed already (`onejob.planning.job.claiming`), and the caches must show all
+    that was written for this Job so far: otherwise Pods would be created twice or counted twice.
     """
     skipped = _reason_to_skip(job, observed, settings)
     if skipped is not None:
         return _skip(skipped, job, census, now, settings)
     legacy = not tracks_with_finalizers(job, settings)
     books = _bookkeeping(legacy)
-    tally = books.count(job, census, observed)
+    tally = books.count(job, census)
     backoff = books.remember(observed, tally)
     start_time = job.status.start_time
     if start_time is None and not job.spec.suspend:
@@ -64,7 +64,7 @@ def plan_job(
     future_times = observed.future_times.after(_waited_after(start_time, backoff, tally), now)
     runs_since = None if start_time is None else future_times.counts_from(start_time)
     fate = decide_fate(job, census, books.against_limit(job, tally), runs_since, now)
-    manage = fate is None and observed.caught_up and not job.metadata.deleting
+    manage = fate is None and not job.metadata.deleting
     changes = PodChanges(action="reconciling")
     if fate is not None:
         changes = PodChanges(deletions=_end_all(census), action="reconciling")
@@ -74,7 +74,7 @@ def plan_job(
         job,
         now,
         settings,
-        notes=(*_notes(job, observed, fate, runs_since, tally), *changes.notes),
+        notes=(*_notes(job, fate, runs_since, tally), *changes.notes),
         prunings=prune_failed_pods(job, census, settings),
         deletions=changes.deletions,
         creations=changes.creations,
@@ -82,11 +82,10 @@ def plan_job(
         action=changes.action,
         fate=fate,
         pods_managed=manage,
-        caught_up=observed.caught_up,
         start_time=start_time,
         backoff=backoff,
         future_times=future_times,
-        ledger=books.open_ledger(job, census, observed, tally, fate),
+        ledger=books.open_ledger(job, census, tally, fate),
         legacy=legacy,
         drop_annotation=legacy and has_tracking_annotation(job),
     )
@@ -109,7 +108,7 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
     active = tally.active - len(gone) + outcomes.created
     terminating = tally.terminating + len(gone)
     fate = plan.fate or completion_fate(job, tally.succeeded, active)
-    if not plan.caught_up or (plan.fate is not None and len(gone) < len(plan.deletions)):
+    if plan.fate is not None and len(gone) < len(plan.deletions):
         # A verdict given while Pods may still run unseen could not be taken back.
         fate = None
     status = msgspec.structs.replace(
@@ -214,11 +213,9 @@ def _starts(before: datetime | None, after: datetime | None) -> bool:
 
 
 def _notes(
-    job: Job, observed: Observed, fate: Fate | None, start_time: datetime | None, tally: Tally
+    job: Job, fate: Fate | None, start_time: datetime | None, tally: Tally
 ) -> tuple[Note, ...]:
     notes: list[Note] = []
-    if not observed.caught_up:
-        notes.append(Note("catching-up", "waits until the effects of its last writes are seen"))
     if job.metadata.deleting:
         notes.append(Note("being-deleted", "is being deleted: Pods are let go, none is started"))
     notes.extend(_policy_notes(job, tally))

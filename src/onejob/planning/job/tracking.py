@@ -232,10 +232,6 @@ def _progress(accounting: Accounting, status: JobStatus) -> StatusWrite:
     return StatusWrite(status, metrics=metrics)
 
 
-def _count(job: Job, census: Census, observed: Observed) -> Tally:
-    return count_pods(job, census, observed.removing)
-
-
 def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
     return observed.backoff.after(
         [finish_time(pod) for pod in tally.new_succeeded],
@@ -243,9 +239,7 @@ def _remember(observed: Observed, tally: Tally) -> BackoffRecord:
     )
 
 
-def open_ledger(
-    job: Job, census: Census, observed: Observed, tally: Tally, fate: Fate | None
-) -> Ledger:
+def open_ledger(job: Job, census: Census, tally: Tally, fate: Fate | None) -> Ledger:
     """Note now which Pods hold what: by the time of accounting the census may have moved on."""
     uncounted = job.status.uncounted_terminated_pods
     listed = (*uncounted.succeeded, *uncounted.failed) if uncounted else ()
@@ -253,19 +247,14 @@ def open_ledger(
     if fate is not None or job.metadata.deleting:
         groups.append(census.active)
     return Ledger(
-        held=tuple(
-            pod
-            for group in groups
-            for uid, pod in group.items()
-            if uid not in observed.removing and is_tracked(pod)
-        ),
-        released=frozenset(uid for uid in listed if not census.holds(uid, observed.removing)),
+        held=tuple(pod for group in groups for pod in group.values() if is_tracked(pod)),
+        released=frozenset(uid for uid in listed if not census.holds(uid)),
         tally=tally,
     )
 
 
 BY_FINALIZERS = Bookkeeping(
-    count=_count,
+    count=count_pods,
     remember=_remember,
     against_limit=lambda job, tally: tally,
     open_ledger=open_ledger,
