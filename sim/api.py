@@ -19,6 +19,8 @@ from onejob.wire.requests import Outcome
 from sim.faults import Dice
 
 _LATEST_SECONDS = 2.0
+#: What the informer asks for that the node follows; others list the Pods of one namespace.
+_ALL_PODS = Selection(PODS)
 
 
 class _Named(View, frozen=True):
@@ -49,7 +51,7 @@ class FaultyClient(LocalClient):
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
         listing = await super().list(what, limit=limit, token=token)
-        if what.resource == PODS:
+        if what == _ALL_PODS:
             for document in listing.documents:
                 self._note_deletion(document)
         return listing
@@ -64,7 +66,7 @@ class FaultyClient(LocalClient):
                         await asyncio.sleep(self._dice.up_to("late watch", _LATEST_SECONDS))
                     if self._happens("expired watch"):
                         raise Expired("the simulated server forgot its history")
-                    if what.resource == PODS:
+                    if what == _ALL_PODS:
                         for event in part:
                             self._note_deletion(event.document, gone=event.type == "DELETED")
                     yield part

@@ -103,13 +103,13 @@ class Machine:
     def _reboot(self, now: float) -> None:
         """What ran is gone, and so are records that were not on disk yet."""
         self.rebooted = True
-        for process in list(self.processes.values()):
-            if process.state(now) == "ended":
-                continue
+        running = [one for one in self.processes.values() if one.state(now) != "ended"]
+        for process in running:
             process.begins_at = min(process.begins_at, now)
             process.ends_at, process.lost = now, True
-            if self._rng.random() < _UNRECORDED:
-                del self.processes[process.ref]
+        # Records are written one after the other: if one is missing, so are those after it.
+        while running and self._rng.random() < _UNRECORDED:
+            del self.processes[running.pop().ref]
 
     def begin(self, ref: AttemptRef, now: float) -> Process:
         if ref in self.ran:
