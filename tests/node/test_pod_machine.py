@@ -594,6 +594,32 @@ def test_a_deletion_that_arrives_after_the_answer_to_a_later_write_ends_the_pod(
     assert [stop.grace_seconds for stop in of_kind(effects, StopContainer)] == [5]
 
 
+def test_nothing_is_started_once_a_deletion_is_seen_though_a_status_is_on_its_way() -> None:
+    blocked = StartBlocked(AttemptRef("u", "c", 0), "ContainerCreating", "no volume")
+    state, effects = play(*TO_STARTING, blocked, Reconcile())
+    assert of_kind(effects, WriteStatus)
+    later = NodeNow(NOON + timedelta(minutes=5))
+    _, effects = play(Reconcile(), state=state, node=later)
+    assert of_kind(effects, StartContainer)
+    deletion = seen(the_pod(CHANGED, node=HERE, grace=30))
+    _, effects = play(deletion, Reconcile(), state=state, node=later)
+    assert not of_kind(effects, StartContainer)
+
+
+def test_of_a_reboot_also_the_containers_without_a_record_are_lost() -> None:
+    """They begin together, and the last records may not have reached the disk."""
+    second = {"name": "second", "image": "x"}
+    pod = the_pod(BOUND, node=HERE, restartPolicy="Never")
+    pod["spec"]["containers"].append(second)
+    _, effects = play(seen(pod), TakenOver((ended(),), rebooted=True), Reconcile())
+    assert not of_kind(effects, StartContainer)
+    (write,) = of_kind(effects, WriteStatus)
+    assert write.status.phase == "Failed"
+    # Without a reboot it was never begun.
+    _, effects = play(seen(pod), TakenOver((ended(),), rebooted=False), Reconcile())
+    assert [start.container.name for start in of_kind(effects, StartContainer)] == ["second"]
+
+
 def test_the_own_write_is_not_read_again() -> None:
     state, _ = play(*TO_STARTING, started(), Reconcile())
     state, effects = play(seen(the_pod(CHANGED, node=HERE)), state=state)

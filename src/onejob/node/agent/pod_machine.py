@@ -245,9 +245,11 @@ class PodMachine:
 
     def _observe(self, state: Active, event: PodSeen, node: NodeNow) -> Step:
         """It is read only if it is not what we just wrote, and that is only known once all that
-        is being written is answered."""
+        is being written is answered. A deletion is none of ours, and nothing may be started after
+        it was seen."""
         observed = event.observed
-        if state.in_flight:
+        deleted = state.phase == "running" and _is_deleted_sooner(state, observed)
+        if state.in_flight and not deleted:
             state = copy(state)
             state.unread = observed
             return state, []
@@ -281,12 +283,10 @@ class PodMachine:
         effects: Effects = []
         for attempt in sorted(event.attempts, key=lambda attempt: attempt.ref.attempt):
             self._note(state, attempt, effects, node)
-        may_have_run = event.rebooted or has_run(state.pod)
-        if not state.containers and may_have_run and self._traits.runs_programs:
-            state.containers = {
-                container.name: lifecycle.lose(UNSEEN, node.now)
-                for container in state.pod.spec.containers
-            }
+        if self._traits.runs_programs and _may_lack_records(state, rebooted=event.rebooted):
+            for container in state.pod.spec.containers:
+                if container.name not in state.containers:
+                    _put(state, container.name, lifecycle.lose(UNSEEN, node.now))
         state.containers = {**remembered_containers(state.pod), **state.containers}
         effects += [RefreshVolumes(), _RECONCILE_SOON]
         return state, effects
@@ -582,10 +582,20 @@ def _read(observed: ObservedPod, effects: Effects) -> NodePod | None:
         return None
 
 
+def _may_lack_records(state: Active, *, rebooted: bool) -> bool:
+    """Whether containers may have run that the runtime does not know. A reboot may take the last
+    records with it, and the containers of a Pod begin together."""
+    if not state.containers:
+        return rebooted or has_run(state.pod)
+    return rebooted and any(c.name in state.containers for c in state.pod.spec.containers)
+
+
 def _says_something_new(state: Active, observed: ObservedPod) -> bool:
     """Our own write shows a deletion that was faster than it, so it must not hide that one."""
-    if observed.revision > state.known_revision:
-        return True
+    return observed.revision > state.known_revision or _is_deleted_sooner(state, observed)
+
+
+def _is_deleted_sooner(state: Active, observed: ObservedPod) -> bool:
     metadata = state.pod.metadata
     return observed.deleting and (
         not metadata.deleting
