@@ -10,10 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onejob.cluster.manifests import Installation, manifests
 from tests.upstream.cluster import Upstream
 from tests.upstream.jobs import (
-    MANAGER,
     a_real_cluster,
     client_of,
     create_job,
@@ -29,10 +27,13 @@ ACCOUNT = "onejob-controller"
 
 def kubectl(cluster: Upstream, *arguments: str, text: str = "") -> str:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    return subprocess.run(
+    result = subprocess.run(
         ["kubectl", *arguments],
-        input=text, capture_output=True, text=True, env=environment, check=True, timeout=60,
-    ).stdout  # fmt: skip
+        input=text, capture_output=True, text=True, env=environment, check=False, timeout=60,
+    )  # fmt: skip
+    if result.returncode:
+        raise RuntimeError(f"kubectl {' '.join(arguments)}: {result.stderr}")
+    return result.stdout
 
 
 def as_account(cluster: Upstream, namespace: str) -> Path:
@@ -57,16 +58,22 @@ def refusal(kubeconfig: Path, *options: str) -> str:
     return result.stderr.strip()
 
 
-def install(cluster: Upstream, installation: Installation) -> None:
-    documents = "\n---\n".join(json.dumps(d) for d in manifests(installation))
-    print(kubectl(cluster, "apply", "-f", "-", text=documents), end="")
+def install(cluster: Upstream, namespace: str, *options: str) -> None:
+    printed = subprocess.run(
+        [
+            sys.executable, "-m", "onejob", "manifests", "--image=example.com/onejob:1",
+            f"--namespace={namespace}", *options,
+        ],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    print(kubectl(cluster, "apply", "-f", "-", text=printed), end="")
 
 
 async def run(cluster: Upstream) -> list[str]:
     client = client_of(cluster)
-    install(cluster, Installation(NAMESPACE, "example.com/onejob:1", MANAGER))
+    install(cluster, NAMESPACE)
     everywhere = as_account(cluster, NAMESPACE)
-    install(cluster, Installation("limited", "example.com/onejob:1", MANAGER, ("default",)))
+    install(cluster, "limited", "--watch=default")
     limited = as_account(cluster, "limited")
     print(refusal(limited, "--leader-elect"))
     kubelet = Kubelet(client)
