@@ -44,11 +44,13 @@ def test_free_names_are_accepted_and_the_definition_is_established() -> None:
 def test_a_name_of_another_definition_is_not_given_away_twice() -> None:
     first = definition(shortNames=["wd"])
     first["status"] = planned_status(first, FREE, NOW)
-    second = definition(plural="gadgets", singular="gadget", kind="Widget", shortNames=["wd"])
+    second = definition(
+        plural="gadgets", singular="gadget", listKind="GadgetList", shortNames=["wd"]
+    )
     in_use = names_in_use("example.com", [first], KINDS)
     status = planned_status(second, in_use, NOW)
     assert conditions(status) == {
-        "NamesAccepted": ("False", "ShortNamesConflict", '"wd" is already in use'),
+        "NamesAccepted": ("False", "KindConflict", '"Widget" is already in use'),
         "Established": ("False", "NotAccepted", "not all names are accepted"),
     }
     assert status["acceptedNames"]["plural"] == "gadgets"
@@ -71,13 +73,11 @@ def test_nothing_changes_twice_and_an_established_one_stays_so() -> None:
     later = NOW + timedelta(hours=1)
     assert planned_status(known, FREE, later) == known["status"]
     taken = NamesInUse(resources=frozenset({"wd"}))
-    changed = {
-        **known,
-        "spec": {**known["spec"], "names": {**known["spec"]["names"], "shortNames": ["wd"]}},
-    }
-    status = planned_status(changed, taken, later)
+    known["spec"]["names"]["shortNames"] = ["wd"]
+    status = planned_status(known, taken, later)
     assert is_true({"status": status}, "Established")
-    assert conditions(status)["NamesAccepted"][0] == "False"
+    refused = ("False", "ShortNamesConflict", '"wd" is already in use')
+    assert conditions(status)["NamesAccepted"] == refused
     assert "shortNames" not in status["acceptedNames"]
 
 

@@ -4,6 +4,7 @@ HTTP (`onejob.api.http.app`) and the in-process client (`onejob.client.local`) b
 Failures are raised as `onejob.wire.errors.ApiError`. A write returns once it is on disk.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import cached_property, partial
 from random import Random
@@ -183,7 +184,36 @@ class Service:
         """Batches of events. Raises Expired (before or between events) when the revision is
         too old; ends when the time is over. Close the iterator to end it early."""
         served = self._other_names if kind.stored_as else self._reading
-        return served.watch(kind, namespace, options)
+        batches = served.watch(kind, namespace, options)
+        return self._while_served(kind, batches) if kind.custom else batches
+
+    async def _while_served(
+        self, kind: Kind, batches: AsyncGenerator[Sequence[WatchEvent], None]
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        """A watch ends when its definition goes or changes: who comes back finds the new one."""
+        changed = asyncio.get_running_loop().create_future()
+
+        def note(change: KindsChanged) -> None:
+            if kind in change.removed and not changed.done():
+                changed.set_result(None)
+
+        unsubscribe = self.kinds.subscribe(note)
+        try:
+            while True:
+                following = asyncio.ensure_future(anext(batches, None))
+                try:
+                    await asyncio.wait((following, changed), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not following.done():
+                        following.cancel()
+                        await asyncio.wait((following,))
+                batch = None if following.cancelled() else following.result()
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            unsubscribe()
+            await batches.aclose()
 
     async def update(
         self,

@@ -24,7 +24,7 @@ from onejob.planning.custom_resources import (
     with_condition,
 )
 from onejob.wire.errors import ApiError, Conflict, NotFound
-from onejob.wire.kinds import KINDS
+from onejob.wire.kinds import KINDS, MEASURED_KINDS
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 _CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
@@ -84,7 +84,7 @@ class DefinitionController:
         if "deletionTimestamp" in doc["metadata"]:
             return await self._empty(doc)
         others = [other for other in await self._all() if other["metadata"]["name"] != name]
-        in_use = names_in_use(doc["spec"]["group"], others, KINDS)
+        in_use = names_in_use(doc["spec"]["group"], others, (*KINDS, *MEASURED_KINDS))
         status = planned_status(doc, in_use, self._clock.now())
         if is_true({"status": status}, "Established"):
             # Served before it is said to be.

@@ -69,31 +69,19 @@ def _accepted(
     """The names that it may have, and why it may not have others: reason and message."""
     granted = {name: value for name, value in accepted.items() if value}
     conflict: tuple[str, str] | None = None
-    for name, used in (
-        ("plural", in_use.resources),
-        ("singular", in_use.resources),
-        ("kind", in_use.kinds),
-        ("listKind", in_use.kinds),
-    ):
-        given = wanted.get(name, "")
-        if given != accepted.get(name, "") and given in used:
-            conflict = (f"{name[0].upper()}{name[1:]}Conflict", f'"{given}" is already in use')
-        else:
+    # The last conflict is the one that is told.
+    for name in ("plural", "singular", "shortNames", "kind", "listKind"):
+        used = in_use.kinds if name in ("kind", "listKind") else in_use.resources
+        given, before = wanted.get(name), accepted.get(name)
+        taken = _taken(given, before, used)
+        if taken:
+            texts = [f'"{each}" is already in use' for each in taken]
+            text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+            conflict = (f"{name[0].upper()}{name[1:]}Conflict", text)
+        elif given:
             granted[name] = given
-    short = list(wanted.get("shortNames") or ())
-    taken = [
-        name
-        for name in short
-        if name not in (accepted.get("shortNames") or ()) and name in in_use.resources
-    ]
-    if taken:
-        texts = [f'"{name}" is already in use' for name in taken]
-        message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-        conflict = ("ShortNamesConflict", message)
-    elif short:
-        granted["shortNames"] = short
-    else:
-        granted.pop("shortNames", None)
+        else:
+            granted.pop(name, None)
     if wanted.get("categories"):
         granted["categories"] = list(wanted["categories"])
     else:
@@ -101,6 +89,13 @@ def _accepted(
     granted.setdefault("plural", "")
     granted.setdefault("kind", "")
     return granted, conflict
+
+
+def _taken(given: Any, before: Any, used: frozenset[str]) -> list[str]:
+    """Of one name or several: those that others have."""
+    wanted = given if isinstance(given, list) else [given] if given else []
+    own = before if isinstance(before, list) else [before]
+    return [name for name in wanted if name not in own and name in used]
 
 
 def _approval(definition: Definition) -> tuple[str, str, str] | None:

@@ -353,3 +353,59 @@ def test_names_that_are_taken_are_not_served_until_they_are_free(tmp_path: Path)
         await eventually(served, "the name is free again")
 
     with_requests(tmp_path, test)
+
+
+def test_an_empty_object_is_not_the_same_as_none(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(thing({"on": thing({})}))))
+        await ask.ok("POST", PATH, widget(spec={}))
+        patched = await ask.ok("PATCH", f"{PATH}/a", {"spec": {"on": {}}}, content_type=MERGE)
+        assert patched["spec"] == {"on": {}}
+
+    with_requests(tmp_path, test)
+
+
+def test_watches_end_with_their_definition(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition())
+        watching = asyncio.create_task(ask.events(PATH, 100))
+        await asyncio.sleep(0.2)
+        await ask.ok("POST", PATH, widget())
+        await ask.ok("DELETE", f"{DEFINITIONS}/{NAME}")
+        async with asyncio.timeout(20):
+            events = await watching
+        assert events[0]["type"] == "ADDED"
+
+    with_requests(tmp_path, test)
+
+
+def test_a_definition_cannot_take_a_name_that_is_measured(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        taken = a_definition(group="metrics.k8s.io", names={"plural": "pods", "kind": "PodMetrics"})
+        taken["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
+        taken["spec"]["versions"][0]["name"] = "v1beta1"
+        await ask.ok("POST", DEFINITIONS, taken)
+
+        async def refused() -> bool:
+            conditions = (await ask.get(f"{DEFINITIONS}/pods.metrics.k8s.io"))["status"][
+                "conditions"
+            ]
+            return "KindConflict" in [entry["reason"] for entry in conditions]
+
+        await eventually(refused, "the name is in use")
+        assert not ask.server.plane.failed.done()
+
+    with_requests(tmp_path, test)
+
+
+def test_metadata_alone_can_be_had(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(SPEC)))
+        await ask.ok("POST", PATH, widget(spec={"size": 2}))
+        accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+        [item] = (await ask.get(PATH, accept=accept))["items"]
+        assert item["kind"] == "PartialObjectMetadata"
+        assert item["metadata"]["name"] == "a"
+        assert "spec" not in item
+
+    with_requests(tmp_path, test)

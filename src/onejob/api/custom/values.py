@@ -248,13 +248,13 @@ def _pattern(pattern: str) -> Check:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """By RE2, which cannot take exponential time. Raises EvaluationError for no pattern."""
+    """By RE2, which cannot take exponential time. Nothing matches what is no pattern."""
     from onejob.cel.library.regex import compile_pattern
 
     try:
         return compile_pattern(pattern).search(text) is not None
-    except UnicodeEncodeError as error:
-        raise EvaluationError("invalid UTF-8 in string") from error
+    except (EvaluationError, UnicodeEncodeError):
+        return False
 
 
 def _format(node: Node, name: str) -> Check | None:
