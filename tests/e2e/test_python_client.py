@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from onejob.planning.custom_resources import is_true
+from tests.api.custom.build import a_definition, a_version, thing, widget
 from tests.e2e.serving import GREETER, Server, a_server
 
 kubernetes = pytest.importorskip("kubernetes", reason="the Python client is not installed")
@@ -301,3 +303,28 @@ def test_ports_of_a_pod_are_forwarded(core: Any) -> None:
     # The client leaves its ends of these connections to the garbage collector.
     del connection, forward, log, end
     gc.collect()
+
+
+def test_custom_resources_are_used_through_the_dynamic_client(api: Any) -> None:
+    dynamic = kubernetes.dynamic.DynamicClient(api)
+    definitions = dynamic.resources.get(
+        api_version="apiextensions.k8s.io/v1", kind="CustomResourceDefinition"
+    )
+    size = {"size": {"type": "integer", "minimum": 1}}
+    version = a_version(thing(size), subresources={"status": {}})
+    definitions.create(body=a_definition(version))
+    for event in definitions.watch(name="widgets.example.com", timeout=20):
+        if is_true(event["raw_object"], "Established"):
+            break
+    widgets = dynamic.resources.get(api_version="example.com/v1", kind="Widget")
+    widgets.create(body=widget("a", spec={"size": 1}), namespace=NAMESPACE)
+    patch = {"spec": {"size": 2}}
+    widgets.patch(
+        name="a", namespace=NAMESPACE, body=patch, content_type="application/merge-patch+json"
+    )
+    assert [item.spec.size for item in widgets.get(namespace=NAMESPACE).items] == [2]
+    with pytest.raises(kubernetes.client.ApiException) as refused:
+        widgets.create(body=widget("b", spec={"size": 0}), namespace=NAMESPACE)
+    assert refused.value.status == 422
+    widgets.delete(name="a", namespace=NAMESPACE)
+    definitions.delete(name="widgets.example.com")

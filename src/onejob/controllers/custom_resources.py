@@ -88,10 +88,17 @@ class DefinitionController:
         status = planned_status(doc, in_use, self._clock.now())
         if is_true({"status": status}, "Established"):
             # Served before it is said to be.
-            self._installer().install({**doc, "status": status})
+            self._install({**doc, "status": status})
         if status != doc.get("status"):
             await self._write_status(doc, status)
         return None
+
+    def _install(self, doc: dict[str, Any], *, terminating: bool = False) -> None:
+        try:
+            self._installer().install(doc, terminating=terminating)
+        except ValueError as error:
+            # Its names were free a moment ago, so this is a bug; it must not take all others down.
+            log.error("%s cannot be served: %s", doc["metadata"]["name"], error)
 
     async def _write_status(self, doc: dict[str, Any], status: dict[str, Any]) -> None:
         metadata = {"uid": doc["metadata"]["uid"]}
@@ -121,7 +128,7 @@ class DefinitionController:
         if _CLEANUP not in doc["metadata"].get("finalizers", ()):
             return None
         if is_true(doc, "Established"):
-            self._installer().install(doc, terminating=True)
+            self._install(doc, terminating=True)
         left = await self._delete_objects(name)
         reason, text = (
             ("InstanceDeletionInProgress", "CustomResource deletion is in progress")

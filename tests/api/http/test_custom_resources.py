@@ -387,10 +387,9 @@ def test_a_definition_cannot_take_a_name_that_is_measured(tmp_path: Path) -> Non
         await ask.ok("POST", DEFINITIONS, taken)
 
         async def refused() -> bool:
-            conditions = (await ask.get(f"{DEFINITIONS}/pods.metrics.k8s.io"))["status"][
-                "conditions"
-            ]
-            return "KindConflict" in [entry["reason"] for entry in conditions]
+            found = await ask.get(f"{DEFINITIONS}/pods.metrics.k8s.io")
+            reasons = [entry["reason"] for entry in found["status"]["conditions"]]
+            return "ListKindConflict" in reasons
 
         await eventually(refused, "the name is in use")
         assert not ask.server.plane.failed.done()
@@ -407,5 +406,29 @@ def test_metadata_alone_can_be_had(tmp_path: Path) -> None:
         assert item["kind"] == "PartialObjectMetadata"
         assert item["metadata"]["name"] == "a"
         assert "spec" not in item
+
+    with_requests(tmp_path, test)
+
+
+def test_owners_and_dependents_are_collected_and_orphaned(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(SPEC)))
+        for name in ("kept", "doomed"):
+            owner = (await ask.ok("POST", PATH, widget(name)))["metadata"]
+            reference = {
+                "apiVersion": "example.com/v1", "kind": "Widget", "name": name,
+                "uid": owner["uid"],
+            }  # fmt: skip
+            below = {"ownerReferences": [reference]}
+            await ask.ok("POST", PATH, widget(f"of-{name}", metadata=below))
+        await ask.ok("DELETE", f"{PATH}/kept?propagationPolicy=Orphan")
+        await ask.ok("DELETE", f"{PATH}/doomed")
+
+        async def settled() -> bool:
+            items = (await ask.get(PATH))["items"]
+            found = [(i["metadata"]["name"], "ownerReferences" in i["metadata"]) for i in items]
+            return found == [("of-kept", False)]
+
+        await eventually(settled, "one dependent is orphaned, the other collected")
 
     with_requests(tmp_path, test)
