@@ -379,6 +379,22 @@ def test_a_lost_target_holds_a_deleted_job_until_its_time_is_over(pair: Pair, do
     do(run())
 
 
+def test_a_finished_job_of_a_lost_target_says_why_it_is_not_gone(pair: Pair, do: Do) -> None:
+    async def run() -> None:
+        await add_target(pair.local, "lost-later", pair.there.kubeconfig.read_bytes())
+        await pair.create("kept", target="lost-later")
+        await pair.until(is_complete, "kept")
+        await pair.local.write(Delete(Key("secrets", "default", "lost-later")))
+        await pair.delete("kept")
+        job = await pair.until(trouble("TargetMissing"), "kept")
+        assert is_complete(job)
+        await pair.patch({"metadata": {"annotations": {names.LOST_AFTER: "10ms"}}}, "kept")
+        await until_gone(pair.local, Key(JOBS, "default", "kept"))
+        await pair.remote.write(Delete(Key(JOBS, "default", "kept"), "Background"))
+
+    do(run())
+
+
 def test_moving_to_another_target_waits_until_the_first_copy_is_gone(
     pair: Pair, do: Do, tmp_path: Path
 ) -> None:

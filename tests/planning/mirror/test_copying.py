@@ -14,6 +14,7 @@ from onejob.planning.mirror.copying import (
     copy_of,
     dropped_fields,
     named_config,
+    needed_spec,
 )
 from onejob.planning.mirror.wishes import BadWish, Record, read_wish, record_of
 
@@ -78,6 +79,17 @@ def test_a_template_follows_while_the_copy_is_suspended() -> None:
     assert changes(job, after) == []
     copy["spec"]["suspend"] = False
     assert [change.field for change in changes(job, copy)] == ["suspend"]
+
+
+def test_a_default_that_an_older_server_does_not_know_is_not_missed() -> None:
+    job = a_job(podReplacementPolicy="TerminatingOrFailed")
+    copy = copy_of(job, RECORD)
+    del copy["spec"]["podReplacementPolicy"]
+    assert list(dropped_fields(needed_spec(copy_of(job, RECORD)), copy["spec"])) == []
+    copy["spec"]["suspend"] = False
+    assert changes(job, copy) == []
+    strict = copy_of(a_job(podReplacementPolicy="Failed"), RECORD)
+    assert list(dropped_fields(needed_spec(strict), copy["spec"])) == ["spec.podReplacementPolicy"]
 
 
 def test_defaults_of_the_remote_server_are_no_changes() -> None:

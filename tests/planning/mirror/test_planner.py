@@ -22,6 +22,7 @@ from onejob.planning.mirror.planner import (
     OutOfReach,
     Release,
     Relocate,
+    Remember,
     Remote,
     RemoveCopy,
     Report,
@@ -223,9 +224,13 @@ def test_giving_up_says_what_may_still_run() -> None:
 
 
 def test_pods_that_are_to_stay_stay_there_too() -> None:
-    step = planned(a_job(deleting=True), found(a_copy()), orphaning=True)
-    assert step == RemoveCopy("copy-uid", "Orphan")
-    assert planned(a_job(deleting=True), gone(pods_left=3), orphaning=True) == Release()
+    """What a deletion asks for is put on record first: the marks of it here go away."""
+    first = planned(a_job(deleting=True), found(a_copy()), orphaning=True)
+    assert isinstance(first, Remember)
+    assert first.record.orphaned
+    job = a_job(first.record, deleting=True)
+    assert planned(job, found(a_copy())) == RemoveCopy("copy-uid", "Orphan")
+    assert planned(job, gone(pods_left=3)) == Release()
 
 
 def test_after_a_step_comes_another_one() -> None:

@@ -25,6 +25,7 @@ from onejob.planning.mirror.planner import (
     Link,
     Release,
     Relocate,
+    Remember,
     RemoveCopy,
     Step,
 )
@@ -72,6 +73,8 @@ class Work:
         match step:
             case Claim(record):
                 await self._write_record(record, claim=True)
+            case Remember(record):
+                await self._write_record(record)
             case Link(record):
                 await self._write_record(record)
                 place = f"job {record.namespace}/{record.name} at {record.target}"
@@ -122,8 +125,7 @@ class Work:
             self.document.get("status", {}), ready=False, reason=reason, message=message,
             now=self.now,
         )  # fmt: skip
-        if not self.job.finished:
-            await self._write_status(status)
+        await self._write_status(status)
 
     async def release(self, step: Release) -> None:
         """The last step: after this the Job may be gone."""

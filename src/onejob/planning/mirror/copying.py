@@ -86,6 +86,14 @@ def template_digest(job: Document) -> str:
     return sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:32]
 
 
+def needed_spec(copy: Document) -> Document:
+    """The spec without defaults that say what servers which do not know the field do anyway."""
+    spec = dict(copy["spec"])
+    if spec.get("podReplacementPolicy") == "TerminatingOrFailed":
+        del spec["podReplacementPolicy"]
+    return spec
+
+
 def dropped_fields(sent: Any, stored: Any, path: str = "spec") -> Iterator[str]:
     """What a server did not keep of what it was sent: it does not know those fields. Values that
     are empty or zero say nothing, and may be left out."""
@@ -137,8 +145,13 @@ def changes(job: Document, copy: Document) -> list[Change]:
     return found
 
 
-def _same(field: str, one: Any, other: Any) -> bool:
-    return bool(one) == bool(other) if field == "suspend" else bool(one == other)
+def _same(field: str, there: Any, here: Any) -> bool:
+    if field == "suspend":
+        return bool(there) == bool(here)
+    if field == "podReplacementPolicy" and there is None:
+        # Not known there; anything but the default was refused before the copy was started.
+        return True
+    return bool(there == here)
 
 
 def changed_copy(job: Document, copy: Document, what: list[Change]) -> Document:

@@ -22,7 +22,13 @@ from msgspec.structs import replace
 
 from onejob.objects.job import Job
 from onejob.planning.mirror import names
-from onejob.planning.mirror.copying import Change, changes, copy_of, dropped_fields
+from onejob.planning.mirror.copying import (
+    Change,
+    changes,
+    copy_of,
+    dropped_fields,
+    needed_spec,
+)
 from onejob.planning.mirror.wishes import BadWish, Record, Wish, read_wish, record_of
 
 Document = dict[str, Any]
@@ -107,6 +113,13 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Remember:
+    """Put something on record, before what shows it is gone."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeCopy:
     copy: Document
     changes: list[Change]
@@ -164,8 +177,8 @@ class Done:
 
 
 Step: TypeAlias = (
-    Claim | CreateCopy | Link | ChangeCopy | RemoveCopy | Relocate | Fail | Release | Report | Wait
-    | Done
+    Claim | CreateCopy | Link | Remember | ChangeCopy | RemoveCopy | Relocate | Fail | Release
+    | Report | Wait | Done
 )  # fmt: skip
 
 
@@ -234,7 +247,7 @@ def _copy_found(facts: Facts, record: Record, wish: Wish, found: Found) -> Step:
 def _link(facts: Facts, record: Record, found: Found) -> Step:
     if found.deleting:
         return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
-    wanted = copy_of(facts.document, record)["spec"]
+    wanted = needed_spec(copy_of(facts.document, record))
     if dropped := list(dropped_fields(wanted, found.document["spec"])):
         return Wait(
             "FieldsNotKnown",
@@ -287,6 +300,8 @@ def _leaving(facts: Facts) -> Step:
     record = _last_record(job)
     if record is None:
         return Release()
+    if facts.orphaning and not record.orphaned:
+        return Remember(replace(record, orphaned=True))
     try:
         lost_after = read_wish(job).lost_after
     except BadWish:
@@ -305,9 +320,9 @@ def _leaving(facts: Facts) -> Step:
         case Found() as found if found.origin == job.metadata.uid:
             if found.deleting:
                 return Wait("Leaving", f"{_place(record)} is being deleted")
-            return RemoveCopy(found.uid, "Orphan" if facts.orphaning else "Foreground")
+            return RemoveCopy(found.uid, "Orphan" if record.orphaned else "Foreground")
         case Found(server=server) | Absent(server=server):
-            waiting = None if facts.orphaning else _unproven(facts, record, server)
+            waiting = None if record.orphaned else _unproven(facts, record, server)
             return waiting or Release()
         case NotAsked():
             raise AssertionError("a Job with a record is only planned for once its copy was read")

@@ -112,6 +112,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     uid: str = ""
     #: Which copy this is; more than 1 after earlier ones were gone.
     attempt: int = 1
+    #: The Job is deleted, and its Pods shall stay.
+    orphaned: bool = False
 
 
 _read_record = msgspec.json.Decoder(Record).decode
