@@ -1,19 +1,21 @@
 """Syncs come at once when there is time for them, together when there is not, and cheaply."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from onejob.client.base import Create, Delete, Patch
+from onejob.client.base import Client, Create, Delete, Op, Patch, Result
 from onejob.metrics import Metrics
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job import claiming
 from onejob.virtual_time import run_virtual
 from tests.job.terms import Term, a_term, settled, template
+from tests.scripted_cluster import CountingClient, a_cluster
 
 
 def syncs(metrics: Metrics) -> float:
@@ -180,5 +182,44 @@ def test_a_pod_that_no_longer_matches_is_let_go_without_being_counted(tmp_path: 
             assert released.metadata.controller_ref is None
             assert released.metadata.finalizers == ()
             assert len(pods) == 1, "another one has taken its place"
+
+    run_virtual(main())
+
+
+class CreateBatches(CountingClient):
+    """Remembers how many Pods were created with each call."""
+
+    def __init__(self, inner: Client) -> None:
+        super().__init__(inner)
+        self.sizes: list[int] = []
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        creates = sum(isinstance(op, Create) and op.resource == PODS for op in ops)
+        if creates:
+            self.sizes.append(creates)
+        return await super().write_many(ops)
+
+
+def test_pods_are_created_in_batches_that_grow_from_sync_to_sync(tmp_path: Path) -> None:
+    """Each batch is a round trip on a cluster: a Job that does well needs one a sync."""
+
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            client = CreateBatches(cluster.client)
+            cluster.start_node(lambda pod: None)
+            controller = await cluster.start_job_controller(client)
+            await cluster.create_job(completions=1000, parallelism=10)
+            rounds = []
+            body = msgspec.json.encode({"status": {"phase": "Succeeded"}})
+            for _ in range(4):
+                await settled()
+                rounds.append(client.sizes)
+                client.sizes = []
+                running = [pod for pod in await cluster.pods() if not pod.terminal]
+                await cluster.client.write_many(
+                    [Patch(pod.key, body, "merge", "status") for pod in running]
+                )
+            await controller.stop()
+            assert rounds == [[1, 2, 4, 3], [8, 2], [10], [10]]
 
     run_virtual(main())

@@ -157,8 +157,8 @@ async def _create(
     record_event: RecordEvent,
     tally: _Tally,
 ) -> None:
-    """In growing batches, so that a quota or a bad template costs few attempts. The first batch is
-    as large as the Job's last successful one."""
+    """In batches that double, from one sync to the next as well, so that a quota or a bad template
+    costs few attempts and a Job that does well few round trips."""
     position, size = 0, state.create_batch_size
     while position < len(seeds):
         batch = seeds[position : position + size]
@@ -180,8 +180,10 @@ async def _create(
         if failures:
             state.create_batch_size = 1
             return
-        state.create_batch_size = max(state.create_batch_size, len(batch))
-        position, size = position + len(batch), size * 2
+        position += len(batch)
+        if len(batch) == size:
+            size *= 2
+            state.create_batch_size = size
 
 
 def _succeeded(uid: str, result: Result, state: JobState) -> bool:

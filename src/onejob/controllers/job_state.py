@@ -39,7 +39,7 @@ class JobState:
     #: List the Pods before the next plan. The server may have Pods that the census lacks: the
     #: answer to a write was lost, or ended Pods matter now that were not kept before.
     needs_relist: bool = False
-    #: How many Pods were last created at once without an error.
+    #: How many Pods may be created at once: doubled whenever that went well.
     create_batch_size: int = 1
     #: Makes the Job's Pods. Kept with what it was made for: the generation of the Job, and
     #: whether its Pods are tracked.
