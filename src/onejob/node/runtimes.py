@@ -50,7 +50,8 @@ def _make_podman(
     options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext
 ) -> Runtime:
     # Few have it, and all others would wait for its import.
-    from onejob.node.podman.runtime import PodmanRuntime, PodmanSettings
+    from onejob.node.podman.runtime import PodmanRuntime
+    from onejob.node.podman.settings import PodmanSettings
 
     # An image brings its own PATH and the like.
     return PodmanRuntime(

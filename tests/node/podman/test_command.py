@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from onejob.node.podman.command import (
+    NodeSide,
     RunRequest,
-    Surrounding,
     container_name,
     pass_environment,
     run_request,
@@ -22,7 +22,7 @@ from onejob.objects.pod_spec import read_node_pod
 from tests.node.support import a_pod, with_spec
 
 REF = AttemptRef("u-1", "c", 2)
-AROUND = Surrounding("/data", "boot-1")
+NODE_SIDE = NodeSide("/data", "boot-1")
 
 
 def request_for(
@@ -31,13 +31,13 @@ def request_for(
     env: dict[str, str] | None = None,
     mounts: tuple[Mount, ...] = (),
     image: ImageFacts = ImageFacts(),  # noqa: B008 - frozen
-    around: Surrounding = AROUND,
+    node_side: NodeSide = NODE_SIDE,
 ) -> RunRequest:
     view = read_node_pod(msgspec.json.encode(pod))
     (container,) = view.spec.containers
     return run_request(
         view, container, REF, env=env or {}, mounts=mounts, image=image,
-        log_file=Path("/data/out"), around=around,
+        log_file=Path("/data/out"), node_side=node_side,
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def test_limits_are_set_where_the_engine_can_enforce_them(
     limits: dict[str, Any], abilities: Abilities, expected: list[str]
 ) -> None:
     pod = a_pod(resources={"limits": limits})
-    arguments = request_for(pod, around=Surrounding("/data", "b", abilities)).arguments
+    arguments = request_for(pod, node_side=NodeSide("/data", "b", abilities)).arguments
     assert [a for a in arguments if a.startswith(("--memory", "--cpus"))] == expected
 
 
@@ -140,7 +140,7 @@ def test_the_host_network_is_used_unless_the_user_chose_one_for_all(
     options: tuple[str, ...], expected: list[str]
 ) -> None:
     pod = with_spec(a_pod(), hostNetwork=True)
-    arguments = request_for(pod, around=Surrounding("/data", "b", options=options)).arguments
+    arguments = request_for(pod, node_side=NodeSide("/data", "b", options=options)).arguments
     assert [a for a in arguments if a.startswith("--net")] == expected
 
 

@@ -36,7 +36,7 @@ _ENGINES_OWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Surrounding:
+class NodeSide:
     """What a container gets from the node rather than from its Pod."""
 
     data_dir: str
@@ -69,7 +69,7 @@ def run_request(
     mounts: Sequence[Mount],
     image: ImageFacts,
     log_file: Path,
-    around: Surrounding,
+    node_side: NodeSide,
 ) -> RunRequest:
     """Raises ConfigProblem."""
     _refuse_root(pod, container, image)
@@ -78,10 +78,10 @@ def run_request(
         "--detach",
         "--pull=never",
         f"--name={container_name(ref)}",
-        *_labels(pod, container, ref, image, around),
+        *_labels(pod, container, ref, image, node_side),
         *_identity(pod, container, image),
-        *security_arguments(pod, container, is_docker=around.is_docker),
-        *_limits(container, around.abilities),
+        *security_arguments(pod, container, is_docker=node_side.is_docker),
+        *_limits(container, node_side.abilities),
         *env_arguments,
         *(_volume(mount) for mount in mounts),
         *_hosts(pod),
@@ -89,13 +89,13 @@ def run_request(
         f"--stop-timeout={max(pod.spec.termination_grace_period_seconds, 0)}",
         # The Pod's probes say what healthy means, not the image.
         "--no-healthcheck",
-        *_logging(log_file, around),
+        *_logging(log_file, node_side),
     ]
     if container.working_dir:
         arguments.append(f"--workdir={container.working_dir}")
-    if pod.spec.host_network and not any(o.startswith("--net") for o in around.options):
+    if pod.spec.host_network and not any(o.startswith("--net") for o in node_side.options):
         arguments.append("--network=host")
-    arguments += around.options
+    arguments += node_side.options
     command = expand_all((*container.command, *container.args), env)
     if container.command:
         arguments.append(f"--entrypoint={command.pop(0)}")
@@ -120,15 +120,15 @@ def pass_environment(env: Mapping[str, str]) -> tuple[list[str], Mapping[str, st
 
 
 def _labels(
-    pod: NodePod, container: Container, ref: AttemptRef, image: ImageFacts, around: Surrounding
+    pod: NodePod, container: Container, ref: AttemptRef, image: ImageFacts, node_side: NodeSide
 ) -> list[str]:
     labels = {
-        DATA_DIR: around.data_dir,
+        DATA_DIR: node_side.data_dir,
         POD: f"{pod.metadata.namespace}/{pod.metadata.name}",
         POD_UID: ref.uid,
         CONTAINER: ref.container,
         ATTEMPT: str(ref.attempt),
-        BOOT: around.boot_id,
+        BOOT: node_side.boot_id,
         MESSAGE_POLICY: container.termination_message_policy,
     }
     if image.stop_signal:
@@ -226,8 +226,8 @@ def _hosts(pod: NodePod) -> list[str]:
     ]
 
 
-def _logging(log_file: Path, around: Surrounding) -> list[str]:
-    if around.is_docker:
+def _logging(log_file: Path, node_side: NodeSide) -> list[str]:
+    if node_side.is_docker:
         return ["--log-driver=json-file", f"--log-opt=max-size={_LOG_BYTES}"]
     return [
         "--log-driver=k8s-file",

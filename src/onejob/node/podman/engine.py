@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from onejob.node.podman.logs import Teller
+from onejob.node.podman.logs import OutputCommands
 from onejob.node.podman.records import Found, read_containers, read_death
 from onejob.node.runtime import RuntimeUnavailable
 from onejob.node.supervisor.pressure import pressure_of
@@ -32,7 +32,7 @@ _PULLS = 2
 _COMMANDS = 8
 #: Longer argument lists are cut into several calls.
 _NAMES_PER_CALL = 100
-#: How long a client of an earlier life may still take to start its container.
+#: How long a client of an earlier run may still take to start its container.
 _SETTLE_SECONDS = 120
 _LINE_BYTES = 1 << 20
 
@@ -52,8 +52,8 @@ class Answer:
     def problem(self) -> str:
         """What the client says went wrong, without its warnings and its habits of speech."""
         lines = [line.strip() for line in self.complaint.splitlines() if line.strip()]
-        told = [line.partition("Error: ")[2] for line in lines if line.startswith("Error: ")]
-        text = (told or lines or [f"exit code {self.code}"])[-1]
+        errors = [line.partition("Error: ")[2] for line in lines if line.startswith("Error: ")]
+        text = (errors or lines or [f"exit code {self.code}"])[-1]
         return text.removeprefix("docker: ").removeprefix("Error response from daemon: ")
 
 
@@ -78,7 +78,7 @@ class Engine:
         self._commands = asyncio.Semaphore(_COMMANDS)
 
     async def prepare(self) -> Abilities:
-        """Wait for what an earlier life still does. Raises RuntimeUnavailable."""
+        """Wait for what an earlier run still does. Raises RuntimeUnavailable."""
         if shutil.which(self.command[0]) is None:
             raise RuntimeUnavailable(not_installed(self.command[0]))
         if shutil.which("flock") is None:
@@ -163,8 +163,8 @@ class Engine:
             await _put_down(process)
             raise
 
-    def output_of(self, name: str) -> Teller:
-        return Teller(
+    def output_of(self, name: str) -> OutputCommands:
+        return OutputCommands(
             follow=(*self.command, "logs", "--timestamps", "--follow", name),
             whole=(*self.command, "logs", "--timestamps", name),
         )
@@ -268,15 +268,15 @@ class _PodmanHost(msgspec.Struct, rename="camel"):
 
 
 class _Info(msgspec.Struct):
-    """What `info` tells: podman lists controllers, docker has an answer for each limit."""
+    """What `info` says: podman lists controllers, docker has an answer for each limit."""
 
     host: _PodmanHost | None = None
     MemoryLimit: bool = True
     CpuCfsQuota: bool = True
 
 
-def _abilities(told: object) -> Abilities:
-    info = msgspec.convert(told, _Info)
+def _abilities(answer: object) -> Abilities:
+    info = msgspec.convert(answer, _Info)
     if info.host is None:
         return Abilities(info.MemoryLimit, info.CpuCfsQuota)
     controllers = info.host.cgroup_controllers or []

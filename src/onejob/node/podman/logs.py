@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
+class OutputCommands:
     """Commands that tell lines of `TIME TEXT`: as they are written, and all there are."""
 
     follow: Sequence[str]
@@ -41,7 +41,7 @@ class LogKeeper:
         self._some_open = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "container-logs")
 
-    def begin(self, ref: AttemptRef, source: Path | Teller, target: Path) -> None:
+    def begin(self, ref: AttemptRef, source: Path | OutputCommands, target: Path) -> None:
         """`source` is the engine's file, or what to ask the engine."""
         if ref in self._open or ref in self._dictations:
             return
@@ -151,16 +151,16 @@ class Transcript:
 class Dictation:
     """One container's output as the engine's client tells it."""
 
-    def __init__(self, teller: Teller, target: Path) -> None:
-        self._teller = teller
+    def __init__(self, commands: OutputCommands, target: Path) -> None:
+        self._commands = commands
         self._target = target
-        self._following = asyncio.create_task(_take_down(teller.follow, target))
+        self._following = asyncio.create_task(_take_down(commands.follow, target))
 
     async def finish(self) -> None:
         """A client that follows may miss an unfinished last line, so the rest is asked for."""
         await asyncio.wait([self._following], timeout=_REST_SECONDS)
         await self.stop()
-        await _take_down(self._teller.whole, self._target)
+        await _take_down(self._commands.whole, self._target)
 
     async def stop(self) -> None:
         self.cancel()

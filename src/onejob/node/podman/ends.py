@@ -1,0 +1,89 @@
+"""Finds out which containers may have ended: by the engine's events, and by asking at times."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from onejob.clock import Clock
+from onejob.node.podman.attempts import Attempts
+from onejob.node.podman.command import container_name
+from onejob.node.podman.engine import Engine
+from onejob.node.podman.records import Found
+from onejob.node.runtime import AttemptRef, RuntimeUnavailable
+
+log = logging.getLogger(__name__)
+
+#: Events report ends as they happen; now and then it is checked that none was missed.
+_CHECK_SECONDS = 60.0
+_RETRY_SECONDS = 1.0
+#: An engine that announced an end writes it down within a moment.
+_SETTLE_SECONDS = 0.2
+
+
+class EndWatch:
+    """`judge` gets what the engine knows of an attempt that runs, as far as is known; None if the
+    engine knows nothing."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        attempts: Attempts,
+        judge: Callable[[AttemptRef, Found | None], Awaitable[None]],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._attempts = attempts
+        self._judge = judge
+        self._to_examine: set[AttemptRef] = set()
+        self._examine_now = asyncio.Event()
+
+    def look_at(self, *refs: AttemptRef) -> None:
+        """Ask the engine about these soon."""
+        self._to_examine.update(refs)
+        self._examine_now.set()
+
+    def look_again(self, ref: AttemptRef) -> None:
+        """Its end was announced, but is not in the engine's records yet."""
+        asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self.look_at, ref)
+
+    async def follow_events(self, since: datetime) -> None:
+        while True:
+            async with contextlib.aclosing(self._engine.deaths(since)) as deaths:
+                async for name in deaths:
+                    self._announced(name)
+            log.warning("the engine's events ended; following them again")
+            await asyncio.sleep(_RETRY_SECONDS)
+            since = self._clock.now() - timedelta(seconds=2 * _RETRY_SECONDS)
+            self.look_at(*self._attempts.refs)
+
+    def _announced(self, name: str) -> None:
+        attempt = self._attempts.by_name(name)
+        if attempt is not None:
+            attempt.announced = True
+            self.look_at(attempt.ref)
+
+    async def examine(self) -> None:
+        """Ask the engine about those that may have ended, many at once."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await self._examine_now.wait()
+            refs = self._to_examine if self._examine_now.is_set() else set(self._attempts.refs)
+            self._to_examine = set()
+            self._examine_now.clear()
+            running = [ref for ref in refs if self._attempts.running(ref) is not None]
+            if not running:
+                continue
+            try:
+                containers = await self._engine.inspect([container_name(ref) for ref in running])
+            except RuntimeUnavailable as problem:
+                log.warning("%s", problem)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self.look_at(*running)
+                continue
+            found = {container.ref: container for container in containers}
+            for ref in running:
+                await self._judge(ref, found.get(ref))

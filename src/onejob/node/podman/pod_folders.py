@@ -1,0 +1,29 @@
+"""Where the files of Pods and of their containers are."""
+
+from pathlib import Path
+
+from onejob.node.logs.reading import log_path
+from onejob.node.runtime import AttemptRef
+
+
+class PodFolders:
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir.resolve()
+        self.all = self.data_dir / "pods"
+
+    def of(self, uid: str) -> Path:
+        return self.all / uid
+
+    def all_but_logs(self, uid: str) -> list[Path]:
+        return [self.all / uid / name for name in ("volumes", "messages", "engine")]
+
+    def log(self, ref: AttemptRef) -> Path:
+        """What the container wrote, as we keep it."""
+        return log_path(self.data_dir, *ref)
+
+    def of_engine(self, ref: AttemptRef) -> Path:
+        """What the engine and its monitor write of the container."""
+        return self.all / ref.uid / "engine" / f"{ref.container}-{ref.attempt}"
+
+    def engine_log(self, ref: AttemptRef) -> Path:
+        return self.of_engine(ref) / "output"

@@ -1,0 +1,34 @@
+"""Containers and folders that are no longer needed, removed in the background."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from onejob.node.podman.engine import Engine
+from onejob.node.setup.removal import remove_trees
+
+
+class Removals:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queue: asyncio.Queue[tuple[Sequence[str], Sequence[Path]]] = asyncio.Queue()
+
+    def add(self, names: Sequence[str], folders: Sequence[Path] = ()) -> None:
+        self._queue.put_nowait((names, folders))
+
+    async def done(self) -> None:
+        """Wait until everything that was added is removed."""
+        await self._queue.join()
+
+    async def run(self) -> None:
+        """Containers before the folders that are mounted in them, many in one call."""
+        while True:
+            batch = [await self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            await self._engine.remove(name for names, _ in batch for name in names)
+            await asyncio.to_thread(
+                remove_trees, [str(folder) for _, folders in batch for folder in folders]
+            )
+            for _ in batch:
+                self._queue.task_done()
