@@ -120,16 +120,16 @@ def test_a_node_begins_on_a_full_disk_and_is_registered_once_there_is_room(tmp_p
     asyncio.run(main())
 
 
-def test_a_pressure_is_over_when_nothing_was_hindered_for_a_while() -> None:
+def test_a_pressure_is_over_when_nothing_was_blocked_for_a_while() -> None:
     async def main() -> None:
         scene = Scene()
         still_short = "still"
         pressures = Pressures(lambda: still_short)
         pressures.report_to(scene.conditions)
-        pressures.hindered(PROCESSES, "fork: EAGAIN")
-        pressures.hindered(DISK, "full")
+        pressures.report(PROCESSES, "fork: EAGAIN")
+        pressures.report(DISK, "full")
         await asyncio.sleep(10)
-        pressures.hindered(PROCESSES, "fork: EAGAIN")
+        pressures.report(PROCESSES, "fork: EAGAIN")
         await asyncio.sleep(10)
         assert scene.conditions.is_set(PROCESSES)
         await asyncio.sleep(20)

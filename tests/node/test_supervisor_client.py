@@ -32,8 +32,8 @@ class Impostor:
             self._path, owner=True, on_events=self._hear, on_lost=lambda: None
         )
         async with await asyncio.start_unix_server(self._answer, self._path / "socket"):
-            greeting = await client.connect()
-            assert (greeting.isolates, greeting.folders) == (True, {})
+            handshake = await client.connect()
+            assert (handshake.isolates, handshake.folders) == (True, {})
             assert self.heard == []
             await scene(client)
             await self._left.wait()

@@ -89,9 +89,9 @@ def test_a_damaged_journal_is_told_of_as_one_that_may_lack_records(
         client = SupervisorClient(
             tmp_path, owner=True, on_events=lambda _: None, on_lost=lambda: None
         )
-        greeting = await client.connect()
-        assert greeting.rebooted == damaged
-        assert len(greeting.known) == (1 if damaged else 2)
+        handshake = await client.connect()
+        assert handshake.rebooted == damaged
+        assert len(handshake.known) == (1 if damaged else 2)
         await client.close(end=True)
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""What the agent asks of a runtime, and what a runtime tells it.
+"""What the agent asks of a runtime, and what a runtime reports.
 
 Requests return at once; what becomes of them arrives as events, in batches, through the
 function given to `start`. A runtime decides nothing about restarts: it makes one attempt.
@@ -86,7 +86,7 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What an earlier life of the node left behind."""
+    """What an earlier run of the node left behind."""
 
     attempts: Sequence[RuntimeEvent] = ()
     #: The machine went down meanwhile: what ran then is gone, and records may be too.
@@ -114,7 +114,7 @@ class Runtime(Protocol):
     traits: RuntimeTraits
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
-        """Begin, and tell what is known of an earlier life."""
+        """Begin, and report what is known from earlier runs."""
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         """Make this attempt, once, however often it is asked for."""

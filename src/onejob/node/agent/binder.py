@@ -62,10 +62,10 @@ class Binder:
         try:
             candidate = _candidate(pod)
         except BadQuantity as error:
-            self._unplaced.tell(pod, f"0/1 nodes are available: {error}.")
+            self._unplaced.report(pod, f"0/1 nodes are available: {error}.")
             return
         self._waiting[pod.uid] = (pod, candidate)
-        self._line_up(pod, candidate)
+        self._enqueue(pod, candidate)
         self.consider_soon()
 
     @property
@@ -82,7 +82,7 @@ class Binder:
         try:
             candidate = _candidate(pod)
         except BadQuantity:
-            # Nobody can be told of this before the Pod is there.
+            # Nothing can be reported of it before the Pod is there.
             return
         node = self._node()
         if not misfit(candidate, node) and fits(candidate, room_left(node, self._used)):
@@ -105,7 +105,7 @@ class Binder:
     def node_changed(self) -> None:
         """What did not fit before may now, and the other way round."""
         for pod, candidate in list(self._waiting.values()):
-            self._line_up(pod, candidate)
+            self._enqueue(pod, candidate)
         self._unplaced.review_soon()
         self.consider_soon()
 
@@ -123,7 +123,7 @@ class Binder:
             self._unplaced.drop(pod)
             self._take(pod, candidate.demand)
 
-    def _line_up(self, pod: NodePod, candidate: Candidate) -> None:
+    def _enqueue(self, pod: NodePod, candidate: Candidate) -> None:
         why = misfit(candidate, self._node())
         if why:
             self._room.drop(pod.uid)

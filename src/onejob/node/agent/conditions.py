@@ -1,4 +1,4 @@
-"""The conditions of the Node: what is set, since when, and the event that tells of a change."""
+"""The conditions of the Node: what is set, since when, and the event about a change."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ class NodeConditions:
         self._defaults: Mapping[str, NodeCondition] = {c.type: c for c in _SOUND}
 
     def inherit(self, node: bytes) -> None:
-        """Take over, from the Node as an earlier life left it, since when things are as they
+        """Take over, from the Node as an earlier run left it, since when things are as they
         are now."""
         for found in _read_reported(node).status.conditions:
             entry = self._entries.get(found.type)
@@ -100,7 +100,7 @@ class NodeConditions:
             self._changed(None)
             return
         self._entries[condition.type] = _Entry(condition, self._now())
-        # One that begins as it is by default is nothing to tell of.
+        # One that begins as it is by default needs no event.
         self._changed(_event(condition) if entry is not None or condition.status else None)
 
     def clear(self, type_: str, message: str) -> None:

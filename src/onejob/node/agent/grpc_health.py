@@ -12,7 +12,7 @@ _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY = 0, 1, 3, 4, 6, 7
 _END_STREAM, _ACK, _END_HEADERS, _PADDED = 1, 1, 4, 8
 _FRAME_HEAD_BYTES = 9
 _MESSAGE_HEAD_BYTES = 5
-#: What a peer may send in one frame unless it was told otherwise.
+#: What a peer may send in one frame unless it agreed to more.
 _MAX_FRAME_BYTES = 16384
 
 

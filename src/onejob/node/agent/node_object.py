@@ -95,9 +95,9 @@ class NodeObject:
     def view(self) -> NodeView:
         return self._view
 
-    def on_change(self, tell: Callable[[], None]) -> None:
+    def on_change(self, notify: Callable[[], None]) -> None:
         """Labels, taints or schedulability may have changed."""
-        self._on_change = tell
+        self._on_change = notify
 
     async def begin(self) -> None:
         """Be there, or as soon as the disk has room for it: what runs on this node already has to

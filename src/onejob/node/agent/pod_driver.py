@@ -242,7 +242,11 @@ class PodDriver:
 
     def _seen(self, pod: Pod, document: bytes) -> None:
         uid = pod.metadata.uid
-        if pod.spec.node_name not in ("", self._node_name) and uid not in self._states:
+        if uid not in self._states and (
+            pod.spec.node_name not in ("", self._node_name)
+            # Most of all changes: what others write to a Pod that has ended.
+            or (pod.terminal and pod.metadata.deletion_timestamp is None and self._startup is None)
+        ):
             return
         observed = ObservedPod(pod, document)
         if self._startup is not None:

@@ -20,12 +20,12 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from onejob.node.agent.capacity import demand_of
+from onejob.node.agent.container_rules import ContainerRules
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
     Bind,
     BindingRefused,
     BindingWritten,
-    ContainerRuns,
     DeletePod,
     Dequeue,
     DiscardPod,
@@ -47,7 +47,6 @@ from onejob.node.agent.pod_events import (
     RecordWarning,
     RefreshVolumes,
     ReleasePod,
-    RunPostStart,
     SetTimer,
     StartContainer,
     StatusRefused,
@@ -56,11 +55,6 @@ from onejob.node.agent.pod_events import (
     TakenOver,
     TakeRoom,
     WriteStatus,
-)
-from onejob.node.agent.pod_history import (
-    has_run,
-    remembered_containers,
-    reported_running,
 )
 from onejob.node.agent.pod_state import (
     UNKNOWN,
@@ -75,6 +69,7 @@ from onejob.node.agent.pod_state import (
     Waiting,
     active_pod,
 )
+from onejob.node.agent.retries import FIRST_RETRY, retry_delay
 from onejob.node.runtime import (
     Ended,
     Lost,
@@ -84,13 +79,8 @@ from onejob.node.runtime import (
     Started,
     Warned,
 )
-from onejob.node.supervisor.pressure import PRESSURES
-from onejob.objects.pod_spec import Container, NodePod
-from onejob.planning.pod import lifecycle
+from onejob.objects.pod_spec import NodePod
 from onejob.planning.pod.lifecycle import (
-    UNSEEN,
-    Blocked,
-    ContainerSeen,
     PodPlan,
     by_this_clock,
     plan_pod,
@@ -98,8 +88,8 @@ from onejob.planning.pod.lifecycle import (
 from onejob.planning.pod.status import NodeFacts, report
 from onejob.wire.quantity import BadQuantity
 
-#: How long a write that the API refused waits to be tried again, at first and at most.
-FIRST_RETRY, LONGEST_RETRY = timedelta(seconds=1), timedelta(minutes=5)
+#: How long a status that the API refused waits to be tried again.
+LONGEST_RETRY = timedelta(minutes=5)
 #: Statuses of one Pod that may be on their way at a time. They are tried in order, so the next need
 #: not wait for the commit of the one before.
 MOST_IN_FLIGHT = 2
@@ -121,6 +111,7 @@ class PodMachine:
         self._node_name = node_name
         self._facts = facts
         self._traits = traits
+        self._containers = ContainerRules(runs_programs=traits.runs_programs)
         self._table = self._rules()
 
     def step(self, state: PodState, event: PodEvent, node: NodeNow) -> Step:
@@ -281,147 +272,32 @@ class PodMachine:
         """Join what the runtime knows with what the API says."""
         state = copy(state)
         effects: Effects = []
-        for attempt in sorted(event.attempts, key=lambda attempt: attempt.ref.attempt):
-            self._note(state, attempt, effects, node)
-        if self._traits.runs_programs and _may_lack_records(state, rebooted=event.rebooted):
-            for container in state.pod.spec.containers:
-                if container.name not in state.containers:
-                    _put(state, container.name, lifecycle.lose(UNSEEN, node.now))
-        state.containers = {**remembered_containers(state.pod), **state.containers}
+        self._containers.take_over(state, event, effects, node)
         effects += [RefreshVolumes(), _RECONCILE_SOON]
         return state, effects
 
     def _happened(self, state: Active, event: RuntimeEvent, node: NodeNow) -> Step:
         state = copy(state)
         effects: Effects = []
-        self._note(state, event, effects, node)
+        self._containers.note(state, event, effects, node)
         if self._traits.every_status:
             # A Pod that takes no time still is seen to run.
             return self._compare(state, effects, node), effects
         effects.append(_RECONCILE_SOON)
         return state, effects
 
-    def _note(self, state: Active, event: RuntimeEvent, effects: Effects, node: NodeNow) -> None:
-        if isinstance(event, Warned):
-            effects.append(RecordWarning(state.pod, event.reason, event.message))
-            return
-        ref = event.ref
-        container = state.pod.container(ref.container)
-        seen = state.containers.get(ref.container, UNSEEN)
-        if container is None or ref.attempt < seen.attempt:
-            return
-        if ref.attempt > seen.attempt:
-            # Learnt from the runtime after a restart of the agent.
-            seen = replace(lifecycle.begin(seen), attempt=ref.attempt, quick_restarts=ref.attempt)
-        match event:
-            case Started():
-                self._started(state, container, seen, event, effects)
-            case Ended(exit=ended):
-                if seen.busy:
-                    _put(state, container.name, lifecycle.end(seen, ended))
-                    if ended.reason in ("StartError", "ContainerCannotRun"):
-                        message = f"Error: {ended.message}"
-                        effects.append(RecordWarning(state.pod, "Failed", message))
-            case Lost(at=at):
-                _put(state, container.name, lifecycle.lose(seen, at))
-            case StartBlocked():
-                self._blocked(state, seen, event, effects, node)
-
-    def _started(
-        self,
-        state: Active,
-        container: Container,
-        seen: ContainerSeen,
-        event: Started,
-        effects: Effects,
-    ) -> None:
-        if seen.stage != "starting" or seen.post_start_began:
-            return
-        if self._has_hook(container) and not reported_running(state.pod, event.ref):
-            _put(state, container.name, replace(seen, post_start_began=True))
-            attempt = event.ref.attempt
-            effects.append(RunPostStart(state.pod, container, attempt, event.at))
-        else:
-            self._runs(state, container, seen, event.at, effects)
-
-    def _has_hook(self, container: Container) -> bool:
-        hooks = container.lifecycle
-        return hooks is not None and hooks.post_start is not None and self._traits.runs_programs
-
-    def _runs(
-        self,
-        state: Active,
-        container: Container,
-        seen: ContainerSeen,
-        since: datetime,
-        effects: Effects,
-    ) -> None:
-        """It has started, and its postStart hook, if any, is done."""
-        state.pressures = 0
-        running = lifecycle.run(
-            seen,
-            since,
-            has_startup=container.startup_probe is not None,
-            has_readiness=container.readiness_probe is not None,
-        )
-        _put(state, container.name, running)
-        effects.append(ContainerRuns(state.pod, container, running.attempt))
-
-    def _blocked(
-        self,
-        state: Active,
-        seen: ContainerSeen,
-        event: StartBlocked,
-        effects: Effects,
-        node: NodeNow,
-    ) -> None:
-        reason, message = event.reason, event.message
-        delay = lifecycle.RETRY_BLOCKED
-        if reason in PRESSURES:
-            # It may pass at any moment.
-            delay = min(_doubled(FIRST_RETRY, state.pressures), delay)
-            state.pressures += 1
-        blocked = Blocked(reason, message, node.now + delay)
-        _put(state, event.ref.container, lifecycle.block(seen, blocked))
-        if reason == "ContainerCreating":
-            warning = RecordWarning(state.pod, "FailedMount", message)
-        elif reason in PRESSURES:
-            warning = RecordWarning(state.pod, "NodeUnderPressure", f"{reason}: {message}")
-        else:
-            warning = RecordWarning(state.pod, "Failed", f"Error: {message}")
-        effects.append(warning)
-
     def _hook_done(self, state: Active, event: HookDone, node: NodeNow) -> Step:
-        """The attempt may have ended or been stopped since."""
-        seen = state.containers.get(event.container, UNSEEN)
-        container = state.pod.container(event.container)
-        current = (
-            seen.post_start_began and seen.stage == "starting" and seen.attempt == event.attempt
-        )
-        if container is None or not current:
+        following, effects = copy(state), list[PodEffect]()
+        if not self._containers.note_hook(following, event, effects):
             return state, []
-        state = copy(state)
-        effects: Effects = []
-        if event.ok:
-            self._runs(state, container, seen, event.started_at, effects)
-        else:
-            _put(state, event.container, replace(seen, unhealthy=True))
         effects.append(_RECONCILE_SOON)
-        return state, effects
+        return following, effects
 
     def _probed(self, state: Active, event: Probed, node: NodeNow) -> Step:
-        seen = state.containers.get(event.container, UNSEEN)
-        if seen.stage != "running" or seen.attempt != event.attempt:
+        following = copy(state)
+        if not self._containers.note_probe(following, event):
             return state, []
-        state = copy(state)
-        found = replace(
-            seen,
-            started=seen.started if event.started is None else event.started,
-            ready=seen.ready if event.ready is None else event.ready,
-            unhealthy=seen.unhealthy if event.unhealthy is None else event.unhealthy,
-        )
-        _put(state, event.container, found)
-        return state, [_RECONCILE_SOON]
+        return following, [_RECONCILE_SOON]
 
     # --- while it runs here: what is done
 
@@ -468,16 +344,11 @@ class PodMachine:
         for start in plan.start:
             container = state.pod.container(start.container)
             assert container is not None, "a plan starts only containers of its Pod"
-            seen = state.containers.get(start.container, UNSEEN)
-            _put(state, start.container, lifecycle.begin(seen))
+            self._containers.begin(state, start.container)
             effects.append(StartContainer(state.pod, container, start.attempt))
         for stop in plan.stop:
-            seen = state.containers[stop.container]
-            stopping = replace(seen, stopping=True, stop_grace_seconds=stop.grace_seconds)
-            _put(state, stop.container, stopping)
-            effects.append(
-                StopContainer(state.pod, stop.container, seen.attempt, stop.grace_seconds)
-            )
+            attempt = self._containers.stop(state, stop.container, stop.grace_seconds)
+            effects.append(StopContainer(state.pod, stop.container, attempt, stop.grace_seconds))
 
     def _report(self, state: Active, plan: PodPlan, now: datetime) -> None:
         status = report(
@@ -539,9 +410,7 @@ class PodMachine:
         # Until it is on record, nobody may forget what has run.
         if not state.unwritten or self._traits.every_status:
             state.unwritten = (refused, *state.unwritten)
-        effects.append(
-            SetTimer(node.now + min(_doubled(FIRST_RETRY, state.refusals), LONGEST_RETRY))
-        )
+        effects.append(SetTimer(node.now + retry_delay(state.refusals, LONGEST_RETRY)))
         state.refusals += 1
         self._read_unread(state, effects)
         return state, effects
@@ -570,24 +439,12 @@ class PodMachine:
         return self._discover(UNKNOWN, event, node)
 
 
-def _put(state: Active, container: str, seen: ContainerSeen) -> None:
-    state.containers = {**state.containers, container: seen}
-
-
 def _read(observed: ObservedPod, effects: Effects) -> NodePod | None:
     try:
         return observed.read()
     except ValueError as error:
         effects.append(LogProblem(f"{observed.key}: this Pod cannot be read: {error}"))
         return None
-
-
-def _may_lack_records(state: Active, *, rebooted: bool) -> bool:
-    """Whether containers may have run that the runtime does not know. A reboot may take the last
-    records with it, and the containers of a Pod begin together."""
-    if not state.containers:
-        return rebooted or has_run(state.pod)
-    return rebooted and any(c.name in state.containers for c in state.pod.spec.containers)
 
 
 def _says_something_new(state: Active, observed: ObservedPod) -> bool:
@@ -613,7 +470,3 @@ def _record_back_offs(state: Active, plan: PodPlan, effects: Effects) -> None:
             place = f"{meta.name}_{meta.namespace}({meta.uid})"
             message = f"Back-off restarting failed container {name} in pod {place}"
             effects.append(RecordWarning(state.pod, "BackOff", message))
-
-
-def _doubled(delay: timedelta, times: int) -> timedelta:
-    return delay * (1 << min(times, 16))

@@ -16,7 +16,7 @@ Phase: TypeAlias = Literal["unknown", "waiting", "binding", "running", "finishin
 
 
 class NodeNow(NamedTuple):
-    """What a step is told of the node around the Pod."""
+    """What a step needs to know of the node."""
 
     now: datetime
     #: The node shuts down and takes its Pods along,

@@ -12,9 +12,9 @@ from onejob.node.supervisor.pressure import DESCRIPTORS, DISK, MEMORY, PROCESSES
 _LOW_BYTES = 32 * 1024 * 1024
 _LOW_SHARE = 20
 _LOW_INODES = 64
-#: A pressure is over once nothing was hindered by it for so long; whatever is, tries more often.
+#: A pressure is over once nothing was blocked by it for so long; whatever is, tries more often.
 _RELIEVED_AFTER_SECONDS = 15.0
-_LOOK_SECONDS = 10.0
+_CHECK_SECONDS = 10.0
 
 _REASONS = {
     DISK: "NoDiskSpace",
@@ -54,10 +54,10 @@ class Pressures:
     def watch_disk(self) -> None:
         """Look at the disk now and then: what is noticed before it is full can be written."""
         if why := self._persists():
-            self.hindered(DISK, why)
-        self._watch = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self.watch_disk)
+            self.report(DISK, why)
+        self._watch = asyncio.get_running_loop().call_later(_CHECK_SECONDS, self.watch_disk)
 
-    def hindered(self, pressure: str, message: str) -> None:
+    def report(self, pressure: str, message: str) -> None:
         """Something could not be started, because the node is short of that."""
         if self._conditions is None:
             return
@@ -65,7 +65,7 @@ class Pressures:
         if (timer := self._timers.get(pressure)) is not None:
             timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timers[pressure] = loop.call_later(_RELIEVED_AFTER_SECONDS, self._over, pressure)
+        self._timers[pressure] = loop.call_later(_RELIEVED_AFTER_SECONDS, self._relieved, pressure)
 
     def close(self) -> None:
         if self._watch is not None:
@@ -73,9 +73,9 @@ class Pressures:
         for timer in self._timers.values():
             timer.cancel()
 
-    def _over(self, pressure: str) -> None:
+    def _relieved(self, pressure: str) -> None:
         if pressure == DISK and (why := self._persists()):
-            self.hindered(DISK, why)
+            self.report(DISK, why)
         elif self._conditions is not None:
             del self._timers[pressure]
-            self._conditions.clear(pressure, "nothing was hindered by it for a while")
+            self._conditions.clear(pressure, "nothing was blocked by it for a while")

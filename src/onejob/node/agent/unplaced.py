@@ -1,6 +1,6 @@
-"""Says of Pods that wait for a node why they do: a condition and an event, as a scheduler would.
+"""Reports why Pods wait for a node: a condition and an event, as a scheduler would.
 
-Said once per reason, and never at the cost of those that run: only a Pod that has waited for a
+Once per reason, and never at the cost of those that run: only a Pod that has waited for a
 while is written to, and only so many in a second, taken from all owners in turn.
 """
 
@@ -22,7 +22,7 @@ from onejob.wire.errors import ApiError
 log = logging.getLogger(__name__)
 
 #: One that waits for room may get it at any moment; one that does not fit need not be waited for.
-ROOM_PATIENCE_SECONDS = 1.0
+REPORT_AFTER_SECONDS = 1.0
 #: Each costs two writes and slows its Pod's binding down.
 MOST_AT_ONCE = 50
 _PERIOD_SECONDS = 1.0
@@ -54,10 +54,10 @@ class UnplacedPods:
         self._reasons = reasons
         #: Pods to be looked at, by the UID of their owner, in the order in which they came.
         self._waiting: dict[str, dict[str, _Waiting]] = {}
-        #: What each was told last, and as what Pod.
-        self._told: dict[str, tuple[NodePod, str]] = {}
+        #: The reason that was reported last, and of what Pod.
+        self._reported: dict[str, tuple[NodePod, str]] = {}
         self._timer: asyncio.Handle | None = None
-        #: When it rings. What uvloop makes of a timer that is due at once does not tell.
+        #: When it fires. What uvloop makes of a timer that is due at once does not say.
         self._timer_due = 0.0
         self._next_report = 0.0
         self._next_review = 0.0
@@ -70,39 +70,39 @@ class UnplacedPods:
         """A Pod, new or changed, is not placed: because it does not fit the node, or, if that
         is "", because it has to wait for room."""
         uid = pod.uid
-        text = self._told[uid][1] if uid in self._told else _said_before(pod)
+        text = self._reported[uid][1] if uid in self._reported else _reported_before(pod)
         if text:
-            self._told[uid] = pod, text
+            self._reported[uid] = pod, text
             if misfit in ("", text):
-                # Also the news of our own write.
+                # Also the echo of our own write.
                 return
         of_owner = self._waiting.setdefault(_owner(pod), {})
         if (known := of_owner.get(uid)) is not None:
             known.pod = pod
             return
-        due = asyncio.get_running_loop().time() + (0 if misfit else ROOM_PATIENCE_SECONDS)
+        due = asyncio.get_running_loop().time() + (0 if misfit else REPORT_AFTER_SECONDS)
         of_owner[uid] = _Waiting(pod, due)
         self._set_timer(due)
 
     def review_soon(self) -> None:
         """The node has changed, and with it perhaps the reasons."""
-        if self._told:
+        if self._reported:
             self._next_review = 0.0
             self._set_timer(0.0)
 
     def drop(self, pod: NodePod) -> None:
-        self._told.pop(pod.uid, None)
+        self._reported.pop(pod.uid, None)
         owner = _owner(pod)
         if (of_owner := self._waiting.get(owner)) is not None:
             of_owner.pop(pod.uid, None)
             if not of_owner:
                 del self._waiting[owner]
 
-    def tell(self, pod: NodePod, why: str) -> None:
+    def report(self, pod: NodePod, why: str) -> None:
         """At once."""
-        if (said := self._told.get(pod.uid)) is not None and said[1] == why:
+        if (known := self._reported.get(pod.uid)) is not None and known[1] == why:
             return
-        self._told[pod.uid] = pod, why
+        self._reported[pod.uid] = pod, why
         what = about("v1", "Pod", pod.metadata)
         self._recorder.record(what, "Warning", "FailedScheduling", why)
         condition = {
@@ -135,11 +135,11 @@ class UnplacedPods:
             self._review(why, now)
         for waiting in self._take_due(now):
             if text := why(waiting.pod.uid):
-                self.tell(waiting.pod, text)
+                self.report(waiting.pod, text)
                 self._next_report = now + _PERIOD_SECONDS
         if self._waiting:
             self._set_timer(min(next(iter(pods.values())).due for pods in self._waiting.values()))
-        elif self._told:
+        elif self._reported:
             self._set_timer(self._next_review)
 
     def _take_due(self, now: float) -> Iterator[_Waiting]:
@@ -162,7 +162,7 @@ class UnplacedPods:
 
     def _review(self, why: Why, now: float) -> None:
         self._next_review = now + _REVIEW_SECONDS
-        for uid, (pod, text) in self._told.items():
+        for uid, (pod, text) in self._reported.items():
             if why(uid) not in ("", text):
                 self._waiting.setdefault(_owner(pod), {}).setdefault(uid, _Waiting(pod, now))
 
@@ -172,8 +172,8 @@ def _owner(pod: NodePod) -> str:
     return references[0].uid if references else pod.uid
 
 
-def _said_before(pod: NodePod) -> str:
-    """What an earlier life of this node told the Pod."""
+def _reported_before(pod: NodePod) -> str:
+    """What an earlier run of the agent reported of the Pod."""
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.message

@@ -1,7 +1,7 @@
 """Containers as processes of this host, owned by the supervisor so that they outlive us.
 
 This module decides what each process shall be (program, environment, identity), has the rest of
-its world made by `furnishing`, and turns what the supervisor tells into the agent's events.
+its world made by `setup.container_setup`, and turns what the supervisor reports into events.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ from onejob.node.runtime import (
     Warned,
 )
 from onejob.node.sessions.exec_session import ExecSession, Finished
+from onejob.node.setup.container_setup import ContainerSetup
 from onejob.node.setup.environment import ConfigProblem, environment, expand_all, settings_used
-from onejob.node.setup.furnishing import Furnishing
 from onejob.node.setup.removal import remove_trees
 from onejob.node.setup.volumes import VolumeProblem, settings_in_volumes
 from onejob.node.supervisor.pressure import DISK, pressure_of
@@ -60,7 +60,7 @@ from onejob.wire.requests import LogOptions
 log = logging.getLogger(__name__)
 
 #: What a Pod had to itself is cleared away later, with others': nobody waits for that.
-_CLEAR_AWAY_SECONDS = 0.02
+_REMOVE_AFTER_SECONDS = 0.02
 #: How much longer than the longest grace the supervisor may take to end everything.
 _PATIENCE_SECONDS = 10.0
 
@@ -81,17 +81,17 @@ class ProcessRuntime:
         #: Asked for, not yet answered: asked again if the supervisor has to be replaced.
         self._asked: dict[AttemptRef, dict[str, Any]] = {}
         self._running: set[AttemptRef] = set()
-        self._furnishing = Furnishing(data_dir, settings, self._isolates, self._remove)
-        self._rubbish: list[str] = []
-        self._outbox: list[dict[str, Any]] = []
-        self._forgotten: list[str] = []
+        self._setup = ContainerSetup(data_dir, settings, self._isolates, self._remove)
+        self._to_remove: list[str] = []
+        self._to_spawn: list[dict[str, Any]] = []
+        self._to_forget: list[str] = []
         #: Over, with all that was theirs still there.
         self._released: list[str] = []
-        self._clearing: asyncio.TimerHandle | None = None
+        self._removal_timer: asyncio.TimerHandle | None = None
         self._flush_due = False
         #: What waits for its settings to be fetched.
         self._launching: dict[AttemptRef, asyncio.Task[None]] = {}
-        self._starting_over: asyncio.Task[None] | None = None
+        self._restarting: asyncio.Task[None] | None = None
         self._commands: dict[int, asyncio.Future[CommandResult]] = {}
         self._command_number = 0
         self._longest_grace = 0
@@ -113,7 +113,7 @@ class ProcessRuntime:
         if self._wants_pid_namespaces:
             await self._report_pid_namespaces(found.pid_namespace_problem)
         self._pressures.watch_disk()
-        self._furnishing.inherit(found.folders)
+        self._setup.inherit(found.folders)
         if self._options.host_read_only:
             await self._try_read_only()
         return Inheritance(
@@ -126,7 +126,7 @@ class ProcessRuntime:
         if not self._supervisor.limits_rights:
             await self._supervisor.close(end=False)
             raise RuntimeUnavailable(f"--host-fs ro cannot be kept now: {OLD_SUPERVISOR}")
-        request = self._furnishing.empty_request()
+        request = self._setup.empty_request()
         rights = rights_of(NodePod(), Container(), host_read_only=True)
         assert isinstance(rights, Rights), "a container that asks for nothing is not refused"
         request["capabilities"], request["no_new_privileges"] = rights.capabilities, True
@@ -190,28 +190,28 @@ class ProcessRuntime:
 
     def release(self, uid: str) -> None:
         if self._closing:
-            # Cleared away by the next life, as after any end that we did not live to hear of.
+            # Removed by the next run of the server, as after any end that this one did not see.
             return
         self._cancel_launching(uid)
-        self._furnishing.unlink(uid)
+        self._setup.unlink(uid)
         self._released.append(uid)
-        if self._clearing is None:
+        if self._removal_timer is None:
             loop = asyncio.get_running_loop()
-            self._clearing = loop.call_later(_CLEAR_AWAY_SECONDS, self._clear_away)
+            self._removal_timer = loop.call_later(_REMOVE_AFTER_SECONDS, self._remove_released)
 
     def discard(self, uid: str) -> None:
         if self._closing:
             return
         self._cancel_launching(uid)
-        self._furnishing.remove_all(uid)
-        self._forgotten.append(uid)
+        self._setup.remove_all(uid)
+        self._to_forget.append(uid)
         self._flush_soon()
 
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
     ) -> CommandResult:
         try:
-            request = await self._beside(pod, ref, command)
+            request = await self._like_container(pod, ref, command)
         except (ConfigProblem, OSError) as problem:
             return CommandResult(-1, str(problem))
         if timeout_seconds < math.inf:
@@ -223,7 +223,7 @@ class ProcessRuntime:
     ) -> ExecSession:
         """Run a command beside a container, with its streams in the caller's hands. Raises
         ConfigProblem."""
-        request = await self._beside(pod, ref, command)
+        request = await self._like_container(pod, ref, command)
         # Taken as it comes: `$(VAR)` is only special in a container's own command.
         request["argv"] = list(command)
         if tty:
@@ -242,7 +242,7 @@ class ProcessRuntime:
         settings = await fetch_settings(self._fetch, settings_in_volumes(pod))
         # In the thread that also clears volumes away: nothing is written where that has been.
         await asyncio.get_running_loop().run_in_executor(
-            self._cleaner, self._furnishing.refresh, pod, settings
+            self._cleaner, self._setup.refresh, pod, settings
         )
 
     async def first_processes(self) -> Mapping[AttemptRef, int]:
@@ -263,14 +263,14 @@ class ProcessRuntime:
     async def close(self, *, end_pods: bool) -> None:
         self._closing = True
         under_way = [*self._launching.values()]
-        if self._starting_over is not None:
-            under_way.append(self._starting_over)
+        if self._restarting is not None:
+            under_way.append(self._restarting)
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
-        self._clear_away()
+        self._remove_released()
         self._pressures.close()
-        self._furnishing.close()
+        self._setup.close()
         self._flush()
         end = end_pods or self._options.pods_end_with_us
         patience = self._longest_grace + _PATIENCE_SECONDS
@@ -282,19 +282,19 @@ class ProcessRuntime:
             if ref.uid == uid:
                 launching.cancel()
 
-    def _clear_away(self) -> None:
-        if self._clearing is not None:
-            self._clearing.cancel()
-            self._clearing = None
+    def _remove_released(self) -> None:
+        if self._removal_timer is not None:
+            self._removal_timer.cancel()
+            self._removal_timer = None
         released, self._released = self._released, []
         for uid in released:
-            self._furnishing.take_back(uid)
-        self._forgotten += released
+            self._setup.take_back(uid)
+        self._to_forget += released
         self._flush()
 
     # --- what a process shall be
 
-    async def _beside(
+    async def _like_container(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str]
     ) -> dict[str, Any]:
         """A process like that of a running container. Raises ConfigProblem, OSError."""
@@ -320,14 +320,14 @@ class ProcessRuntime:
         self, pod: NodePod, container: Container, ref: AttemptRef, settings: FetchedSettings
     ) -> None:
         if why := self._short_of_space():
-            self._deliver([self._hindered(ref, DISK, why)])
+            self._deliver([self._blocked(ref, DISK, why)])
             return
         now = self._clock.now()
         try:
             command = self._settings.images.command_line(container)
             request = self._process(pod, container, ref, settings, command)
             self._number_processes(request, pod)
-            notes = self._furnishing.furnish(request, pod, container, ref, settings)
+            notes = self._setup.set_up(request, pod, container, ref, settings)
             notes += self._not_enforced(pod, container)
         except NoStandIn as problem:
             failed = Exit(128, now, reason="StartError", message=str(problem))
@@ -341,7 +341,7 @@ class ProcessRuntime:
             return
         except OSError as error:
             if pressure := pressure_of(error):
-                self._deliver([self._hindered(ref, pressure, str(error))])
+                self._deliver([self._blocked(ref, pressure, str(error))])
                 return
             failed = Exit(128, now, reason="ContainerCannotRun", message=str(error))
             self._deliver([Ended(ref, failed)])
@@ -357,7 +357,7 @@ class ProcessRuntime:
             _give_terminal(request)
         self._asked[ref] = request
         self._running.add(ref)
-        self._outbox.append(request)
+        self._to_spawn.append(request)
         self._flush_soon()
 
     def _process(
@@ -374,7 +374,7 @@ class ProcessRuntime:
             "claim": ref,
             "argv": argv,
             "env": env,
-            "cwd": container.working_dir or self._furnishing.working_dir(pod.uid),
+            "cwd": container.working_dir or self._setup.working_dir(pod.uid),
         }
         if program := self._settings.shell.for_variables(env).program_for(argv[0]):
             request["program"] = program
@@ -390,7 +390,7 @@ class ProcessRuntime:
             request["group"] = group if group is not None else (0 if user is None else user)
             request["groups"] = groups
             if not container.working_dir:
-                self._furnishing.hand_over(pod.uid, user, request)
+                self._setup.hand_over(pod.uid, user, request)
         return request
 
     def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
@@ -446,7 +446,7 @@ class ProcessRuntime:
             self._directory,
             owner=self._options.pods_end_with_us,
             pid_namespaces=self._wants_pid_namespaces,
-            on_events=self._hear,
+            on_events=self._receive,
             on_lost=self._replace_supervisor,
         )
 
@@ -457,15 +457,15 @@ class ProcessRuntime:
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._outbox:
-            items, self._outbox = self._outbox, []
+        if self._to_spawn:
+            items, self._to_spawn = self._to_spawn, []
             self._supervisor.send({"do": "spawn", "items": items})
-        if self._forgotten:
-            uids, self._forgotten = self._forgotten, []
+        if self._to_forget:
+            uids, self._to_forget = self._to_forget, []
             self._supervisor.send({"do": "forget", "uids": uids})
-        if self._rubbish:
+        if self._to_remove:
             # In a thread of its own: removing waits for the disk, and may have much to remove.
-            paths, self._rubbish = self._rubbish, []
+            paths, self._to_remove = self._to_remove, []
             self._cleaner.submit(remove_trees, paths)
 
     def _short_of_space(self) -> str:
@@ -474,11 +474,11 @@ class ProcessRuntime:
         except OSError as error:
             return str(error)
 
-    def _hindered(self, ref: AttemptRef, pressure: str, message: str) -> StartBlocked:
-        self._pressures.hindered(pressure, message)
+    def _blocked(self, ref: AttemptRef, pressure: str, message: str) -> StartBlocked:
+        self._pressures.report(pressure, message)
         return StartBlocked(ref, pressure, message)
 
-    def _hear(self, records: Sequence[list[Any]]) -> None:
+    def _receive(self, records: Sequence[list[Any]]) -> None:
         events = [event for record in records if (event := self._event(record)) is not None]
         if events:
             self._deliver(events)
@@ -489,7 +489,7 @@ class ProcessRuntime:
             answer = self._commands.get(record[1])
             _, _, code, output, *short_of = record
             for pressure in short_of:
-                self._pressures.hindered(pressure, output)
+                self._pressures.report(pressure, output)
             if answer is not None and not answer.done():
                 answer.set_result(CommandResult(code, output, *short_of))
             return None
@@ -499,11 +499,12 @@ class ProcessRuntime:
             self._running.add(ref)
             return Started(ref, _moment(record[4])) if record[4] else None
         self._running.discard(ref)
+        # The word of the protocol, which supervisors of earlier versions speak as well.
         if kind == "hindered":
-            return self._hindered(ref, record[4], record[5])
+            return self._blocked(ref, record[4], record[5])
         started_at, at, code, signal, reason, message, *alone = record[4:]
         if alone != [True]:
-            self._furnishing.may_be_in_use(ref.uid)
+            self._setup.may_be_in_use(ref.uid)
         if kind == "lost":
             return Lost(ref, _moment(at))
         exit = Exit(
@@ -512,21 +513,21 @@ class ProcessRuntime:
             _moment(started_at) if started_at else None,
             signal,
             reason,
-            message or self._furnishing.last_message(ref, code),
+            message or self._setup.last_message(ref, code),
         )
         return Ended(ref, exit)
 
     def _replace_supervisor(self) -> None:
-        """It was killed: a new one ends what the old one left and tells what is lost."""
+        """It was killed: a new one ends what the old one left and reports what is lost."""
         for answer in self._commands.values():
             if not answer.done():
                 answer.set_result(CommandResult(-1, "the supervisor is gone"))
         if self._closing:
             return
         log.warning("the supervisor is gone; starting another")
-        self._starting_over = asyncio.create_task(self._start_over())
+        self._restarting = asyncio.create_task(self._restart_supervisor())
 
-    async def _start_over(self) -> None:
+    async def _restart_supervisor(self) -> None:
         await self._supervisor.close(end=False)
         self._supervisor = self._new_supervisor()
         while True:
@@ -536,14 +537,14 @@ class ProcessRuntime:
             except SupervisorGone as error:
                 log.error("%s", error)
                 await asyncio.sleep(1)
-        self._hear(known)
-        self._outbox = list(self._asked.values())
+        self._receive(known)
+        self._to_spawn = list(self._asked.values())
         self._flush()
 
     # --- files
 
     def _remove(self, path: str) -> None:
-        self._rubbish.append(path)
+        self._to_remove.append(path)
         self._flush_soon()
 
 

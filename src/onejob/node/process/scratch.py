@@ -25,7 +25,7 @@ class ScratchFolders:
         self._number = 0
 
     def inherit(self, started_in: Mapping[str, str]) -> None:
-        """Keep the folders that Pods of an earlier life, by uid, were started in, and no other."""
+        """Keep the folders that Pods of an earlier run, by uid, were started in, and no other."""
         for uid, path in started_in.items():
             if os.path.dirname(path) == self._root:
                 self._of[uid] = path
@@ -77,7 +77,7 @@ class ScratchFolders:
             except FileNotFoundError:
                 os.makedirs(self._root, mode=0o755)
             except FileExistsError:
-                # Used by a Pod of an earlier life.
+                # Used by a Pod of an earlier run.
                 continue
             else:
                 self._looks[path] = _look(path)

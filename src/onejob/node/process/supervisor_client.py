@@ -39,7 +39,7 @@ class SupervisorGone(Exception):
 OLD_SUPERVISOR = "the supervisor is of an earlier version, and stays until its last Pod has ended"
 
 
-class Greeting(msgspec.Struct):
+class Handshake(msgspec.Struct):
     #: All attempts, as events.
     known: list[list[Any]]
     #: Whether this machine lets a process have mounts of its own.
@@ -131,26 +131,26 @@ class SupervisorClient:
         self._conversation: _Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.isolates = False
-        #: As the greeting has it.
+        #: As the handshake has it.
         self.pid_namespace_problem = ""
         self.limits_rights = False
 
-    async def connect(self) -> Greeting:
-        """Find or start the supervisor, and hear what it knows."""
+    async def connect(self) -> Handshake:
+        """Find or start the supervisor, and ask what it knows."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise SupervisorGone(f"no supervisor in {self._directory}: {error}") from error
         for pause in _PATIENCE_SECONDS:
             try:
-                return await self._introduce()
+                return await self._handshake()
             except SupervisorGone as error:
                 # One that was just killed keeps its lock and its socket a moment longer.
                 log.info("trying again to reach a supervisor: %s", error)
                 await asyncio.sleep(pause)
-        return await self._introduce()
+        return await self._handshake()
 
-    async def _introduce(self) -> Greeting:
+    async def _handshake(self) -> Handshake:
         sock, process = await asyncio.to_thread(_reach, self._directory)
         if process is not None:
             self._process = process
@@ -162,14 +162,14 @@ class SupervisorClient:
         line = await conversation.first
         if not line:
             raise SupervisorGone("the supervisor hung up before it said anything")
-        greeting = msgspec.json.decode(line, type=Greeting)
-        self.isolates = greeting.isolates
-        self.pid_namespace_problem = greeting.pid_namespace_problem
-        self.limits_rights = greeting.limits_rights
-        # Not before whoever called us has heard the greeting.
-        loop.call_soon(conversation.listen, self._hear)
+        handshake = msgspec.json.decode(line, type=Handshake)
+        self.isolates = handshake.isolates
+        self.pid_namespace_problem = handshake.pid_namespace_problem
+        self.limits_rights = handshake.limits_rights
+        # Not before whoever called us has the handshake.
+        loop.call_soon(conversation.listen, self._receive)
         conversation.ended.add_done_callback(lambda _: self._lost(conversation))
-        return greeting
+        return handshake
 
     def send(self, message: dict[str, Any]) -> None:
         if self._conversation is not None:
@@ -228,7 +228,7 @@ class SupervisorClient:
             # It outlives us by design, so Python shall not complain that nobody waited for it.
             self._process.returncode = 0
 
-    def _hear(self, line: bytes) -> None:
+    def _receive(self, line: bytes) -> None:
         self._on_events(msgspec.json.decode(line)["events"])
 
     def _lost(self, conversation: _Conversation) -> None:

@@ -29,7 +29,7 @@ def make_message_file(pods: Path, ref: AttemptRef) -> Path:
 
 
 def last_message(pods: Path, ref: AttemptRef, code: int, *, policy: str, log: Path) -> str:
-    """What an attempt that ended with `code` left to be told: its message, or the end of its log
+    """What an attempt that ended with `code` left as its message: a file, or the end of its log
     if the policy says so."""
     try:
         found = read_file_beneath(str(pods), "/".join(_place(ref)), _MESSAGE_BYTES)

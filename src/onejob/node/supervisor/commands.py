@@ -87,11 +87,11 @@ class Commands:
         return command
 
     def refuse(self, connection: Connection, number: int, why: str) -> None:
-        self._tell(connection, number, -1, why)
+        self._answer(connection, number, -1, why)
 
     def _refuse_for(self, connection: Connection, number: int, error: OSError) -> None:
         why = f"cannot start a process: {error.strerror}"
-        self._tell(connection, number, -1, why, pressure_of(error))
+        self._answer(connection, number, -1, why, pressure_of(error))
 
     def ended(self, command: Command, code: int) -> None:
         self._running.discard(command)
@@ -107,7 +107,7 @@ class Commands:
             code, output = -1, "command timed out"
         elif code == spawn.NOT_BEGUN:
             pressure = spawn.reported_pressure(output)
-        self._tell(command.asker, command.number, code, output, pressure)
+        self._answer(command.asker, command.number, code, output, pressure)
 
     def end_beside(self, pid: int) -> bool:
         """A container is over, and with it what runs on its behalf: whether anything did."""
@@ -137,7 +137,7 @@ class Commands:
             command.timed_out = True
             kill_session(command.pid)
 
-    def _tell(
+    def _answer(
         self, connection: Connection, number: int, code: int, output: str, pressure: str = ""
     ) -> None:
         event = ["ran", number, code, output, *([pressure] if pressure else ())]

@@ -4,7 +4,7 @@ Children are waited for with SIGCHLD and `waitpid`, not with a descriptor each: 
 inherits processes it never started, and must reap those too. As their parent it is the only
 one to reap, so a pid it signals is always the process it means.
 
-See `Supervisor._requests` for what is asked and `news.describe` for what is told;
+See `Supervisor._requests` for what is asked and `news.describe` for what is reported;
 `onejob.node.process.supervisor_client` is the other side.
 """
 
@@ -84,7 +84,7 @@ class Supervisor:
         self._children: dict[int, Child | Command] = {}
         self._running: dict[Claim, Child] = {}
         self._pod_namespaces = pid_namespaces.PodNamespaces()
-        self._news = News(self._tell, self._loop.after, _now)
+        self._news = News(self._send_events, self._loop.after, _now)
         #: Host names of containers that ended while there were processes nobody could place.
         self._left_behind: set[str] = set()
         self._ending = False
@@ -134,7 +134,7 @@ class Supervisor:
     def _requests(self, connection: Connection, message: dict[str, Any]) -> None:
         match message["do"]:
             case "hello":
-                self._greet(connection, message)
+                self._answer_hello(connection, message)
             case "spawn":
                 for request in message["items"]:
                     self._spawn_or_refuse(request)
@@ -161,11 +161,11 @@ class Supervisor:
             case unknown:
                 raise AssertionError(f"asked to do {unknown!r}")
 
-    def _greet(self, connection: Connection, message: dict[str, Any]) -> None:
+    def _answer_hello(self, connection: Connection, message: dict[str, Any]) -> None:
         self._write_down()
         attempts = list(self._journal.each())
         try:
-            greeting = {
+            handshake = {
                 "known": [describe(attempt) for attempt in attempts],
                 "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
                 # A damaged journal, too, may lack what it should know.
@@ -183,7 +183,7 @@ class Supervisor:
             return
         connection.subscribed = True
         connection.owner = bool(message.get("owner"))
-        self._connections.send(connection, greeting)
+        self._connections.send(connection, handshake)
 
     def _stop(self, claim: Claim, grace: float) -> None:
         child = self._running.get(claim)
@@ -266,7 +266,7 @@ class Supervisor:
         claim = Claim(*request["claim"])
         known = self._journal.find(claim)
         if known is not None:
-            # Asked twice, perhaps by a server that did not live to hear the answer.
+            # Asked twice, perhaps by a server that was killed before the answer.
             self._news.add(known)
             return
         if self._ending:
@@ -489,9 +489,9 @@ class Supervisor:
             else:
                 self._owe_note(log)
 
-    # --- what is told
+    # --- what is reported
 
-    def _tell(self, events: list[list[Any]]) -> bool:
+    def _send_events(self, events: list[list[Any]]) -> bool:
         """First the journal: nobody may know more than it. False if that has to wait."""
         if not self._write_down():
             return False

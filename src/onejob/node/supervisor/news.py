@@ -1,7 +1,7 @@
-"""What the owner of the containers is told, and when: not each thing as it happens.
+"""What is reported to the owner of the containers, and when: not each thing as it happens.
 
-What is told together is written together, which costs the server a third less. So a container
-that ends at once is told of once, and its end waits a moment for those of its contemporaries.
+What is reported together is written together, which costs the server a third less. So a container
+that ends at once is reported once, and its end waits a moment for those of its contemporaries.
 """
 
 from collections import deque
@@ -10,14 +10,14 @@ from typing import Any
 
 from onejob.node.supervisor.journal import Attempt
 
-#: A container that ends within this time is only told of once: that it ended.
+#: A container that ends within this time is only reported once: that it ended.
 BRIEF_SECONDS = 0.01
 #: How long news wait for those of containers that began less than that ago.
 GATHERING_SECONDS = 0.001
 
 
 class News:
-    """`send` gets what is to be told and says whether it was; if not, it gets it again. `after`
+    """`send` gets what is to be reported and says whether it was; if not, it gets it again. `after`
     calls back in so many seconds, `now` is the time by which attempts are said to have started."""
 
     def __init__(
@@ -30,7 +30,7 @@ class News:
         self._after = after
         self._now = now
         self._events: list[list[Any]] = []
-        #: Began a moment ago, in order; nobody has been told yet.
+        #: Began a moment ago, in order; not reported yet.
         self._young: deque[Attempt] = deque()
         self._gathering = False
 
@@ -43,7 +43,7 @@ class News:
 
     def began(self, attempt: Attempt) -> None:
         if not self._young:
-            self._after(BRIEF_SECONDS, self._tell_of_grown)
+            self._after(BRIEF_SECONDS, self._report_long_running)
         self._young.append(attempt)
 
     def tell(self) -> None:
@@ -51,12 +51,12 @@ class News:
         if not self._events:
             return
         if not self._others_may_end_now():
-            self._tell_at_once()
+            self._flush()
         elif not self._gathering:
             self._gathering = True
-            self._after(GATHERING_SECONDS, self._tell_at_once)
+            self._after(GATHERING_SECONDS, self._flush)
 
-    def _tell_at_once(self) -> None:
+    def _flush(self) -> None:
         self._gathering = False
         if self._events and self._send(self._events):
             self._events = []
@@ -71,13 +71,13 @@ class News:
                 return True
         return False
 
-    def _tell_of_grown(self) -> None:
+    def _report_long_running(self) -> None:
         """Most containers that end at once are never seen to run, and cost half as much."""
         now = self._now()
         while self._young:
             age = now - self._young[0].started_at
             if 0 <= age < BRIEF_SECONDS:
-                self._after(BRIEF_SECONDS - age, self._tell_of_grown)
+                self._after(BRIEF_SECONDS - age, self._report_long_running)
                 return
             attempt = self._young.popleft()
             if attempt.outcome is None:

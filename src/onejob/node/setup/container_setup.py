@@ -24,8 +24,8 @@ from onejob.node.setup.volumes import VolumeProblem, container_mounts, refresh_v
 from onejob.objects.pod_spec import Container, NodePod
 
 
-class Furnishing:
-    """`isolates` tells whether there are mount namespaces; `remove` gets paths that have served."""
+class ContainerSetup:
+    """`isolates` says whether there are mount namespaces; `remove` gets paths that have served."""
 
     def __init__(
         self,
@@ -43,19 +43,19 @@ class Furnishing:
         self._remove = remove
         self._links: Links
         self._scratch = ScratchFolders(f"{self._pods}/scratch", remove)
-        #: What is to be told when they end: the policy of their containers.
+        #: How they report their termination message: the policy of their containers.
         self._messages: dict[AttemptRef, str] = {}
-        #: Pods that an earlier life began: they may have left messages too.
+        #: Pods that an earlier run of the server began: they may have left messages too.
         self._inherited: set[str] = set()
         #: Pods that got directories of their own, apart from logs.
-        self._furnished: set[str] = set()
+        self._with_folders: set[str] = set()
 
     def inherit(self, started_in: Mapping[str, str]) -> None:
-        """Begin, with the Pods of an earlier life, by uid, and where they were started."""
+        """Begin, with the Pods of an earlier run of the server, by uid, and where they started."""
         self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._links = Links(self._pods)
         # What was made for them is ours to clear away.
-        self._furnished.update(started_in)
+        self._with_folders.update(started_in)
         self._inherited.update(started_in)
         self._scratch.inherit(started_in)
 
@@ -72,7 +72,7 @@ class Furnishing:
             os.chown(self._scratch.of(uid), user, -1, follow_symlinks=False)
             request["enter_first"] = True
 
-    def furnish(
+    def set_up(
         self,
         request: dict[str, Any],
         pod: NodePod,
@@ -89,7 +89,7 @@ class Furnishing:
         read_only = self._options.host_read_only or "read_only_root" in request
         if not special and not read_only:
             return []
-        self._furnished.add(pod.uid)
+        self._with_folders.add(pod.uid)
         folder = self._pods / pod.uid
         notes: list[str] = []
         mounts = container_mounts(
@@ -129,7 +129,7 @@ class Furnishing:
         refresh_volumes(pod, self._pods / pod.uid, settings, self._node)
 
     def last_message(self, ref: AttemptRef, code: int) -> str:
-        """What an attempt that ended with `code` left to be told."""
+        """The termination message of an attempt that ended with `code`."""
         policy = self._messages.pop(ref, None)
         if policy is None:
             if ref.uid not in self._inherited:
@@ -150,8 +150,8 @@ class Furnishing:
         """Of a Pod that is over, and has no links, only the logs stay."""
         self._inherited.discard(uid)
         self._scratch.give_back(uid)
-        if uid in self._furnished:
-            self._furnished.discard(uid)
+        if uid in self._with_folders:
+            self._with_folders.discard(uid)
             for name in ("volumes", "root", "messages", "etc"):
                 self._remove(f"{self._pods}/{uid}/{name}")
 
@@ -161,7 +161,7 @@ class Furnishing:
         self._scratch.never_hand_on(uid)
         self._links.give_back(uid)
         self._scratch.give_back(uid)
-        self._furnished.discard(uid)
+        self._with_folders.discard(uid)
         self._remove(f"{self._pods}/{uid}")
 
     def close(self) -> None:

@@ -1,0 +1,185 @@
+"""How the history of a Pod's containers follows from what the runtime, hooks and probes report.
+
+Part of `pod_machine`, and as pure: changes only the state it is given, which is the machine's copy.
+"""
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from onejob.node.agent.pod_events import (
+    ContainerRuns,
+    HookDone,
+    PodEffect,
+    Probed,
+    RecordWarning,
+    RunPostStart,
+    TakenOver,
+)
+from onejob.node.agent.pod_history import has_run, remembered_containers, reported_running
+from onejob.node.agent.pod_state import Active, NodeNow
+from onejob.node.agent.retries import retry_delay
+from onejob.node.runtime import Ended, Lost, RuntimeEvent, StartBlocked, Started, Warned
+from onejob.node.supervisor.pressure import PRESSURES
+from onejob.objects.pod_spec import Container
+from onejob.planning.pod import lifecycle
+from onejob.planning.pod.lifecycle import UNSEEN, Blocked, ContainerSeen
+
+
+class ContainerRules:
+    def __init__(self, *, runs_programs: bool) -> None:
+        """`runs_programs`: see `RuntimeTraits`; without programs there are no hooks."""
+        self._runs_programs = runs_programs
+
+    def take_over(
+        self, state: Active, event: TakenOver, effects: list[PodEffect], node: NodeNow
+    ) -> None:
+        """What the runtime knows comes first, then what the status says."""
+        for attempt in sorted(event.attempts, key=lambda attempt: attempt.ref.attempt):
+            self.note(state, attempt, effects, node)
+        if self._runs_programs and _may_lack_records(state, rebooted=event.rebooted):
+            for container in state.pod.spec.containers:
+                if container.name not in state.containers:
+                    _put(state, container.name, lifecycle.lose(UNSEEN, node.now))
+        state.containers = {**remembered_containers(state.pod), **state.containers}
+
+    def note(
+        self, state: Active, event: RuntimeEvent, effects: list[PodEffect], node: NodeNow
+    ) -> None:
+        if isinstance(event, Warned):
+            effects.append(RecordWarning(state.pod, event.reason, event.message))
+            return
+        ref = event.ref
+        container = state.pod.container(ref.container)
+        seen = state.containers.get(ref.container, UNSEEN)
+        if container is None or ref.attempt < seen.attempt:
+            return
+        if ref.attempt > seen.attempt:
+            # Learnt from the runtime after a restart of the agent.
+            seen = replace(lifecycle.begin(seen), attempt=ref.attempt, quick_restarts=ref.attempt)
+        match event:
+            case Started():
+                self._started(state, container, seen, event, effects)
+            case Ended(exit=ended):
+                if seen.busy:
+                    _put(state, container.name, lifecycle.end(seen, ended))
+                    if ended.reason in ("StartError", "ContainerCannotRun"):
+                        message = f"Error: {ended.message}"
+                        effects.append(RecordWarning(state.pod, "Failed", message))
+            case Lost(at=at):
+                _put(state, container.name, lifecycle.lose(seen, at))
+            case StartBlocked():
+                self._blocked(state, seen, event, effects, node)
+
+    def _started(
+        self,
+        state: Active,
+        container: Container,
+        seen: ContainerSeen,
+        event: Started,
+        effects: list[PodEffect],
+    ) -> None:
+        if seen.stage != "starting" or seen.post_start_began:
+            return
+        if self._has_hook(container) and not reported_running(state.pod, event.ref):
+            _put(state, container.name, replace(seen, post_start_began=True))
+            attempt = event.ref.attempt
+            effects.append(RunPostStart(state.pod, container, attempt, event.at))
+        else:
+            self._runs(state, container, seen, event.at, effects)
+
+    def _has_hook(self, container: Container) -> bool:
+        hooks = container.lifecycle
+        return hooks is not None and hooks.post_start is not None and self._runs_programs
+
+    def _runs(
+        self,
+        state: Active,
+        container: Container,
+        seen: ContainerSeen,
+        since: datetime,
+        effects: list[PodEffect],
+    ) -> None:
+        """It has started, and its postStart hook, if any, is done."""
+        state.pressures = 0
+        running = lifecycle.run(
+            seen,
+            since,
+            has_startup=container.startup_probe is not None,
+            has_readiness=container.readiness_probe is not None,
+        )
+        _put(state, container.name, running)
+        effects.append(ContainerRuns(state.pod, container, running.attempt))
+
+    def _blocked(
+        self,
+        state: Active,
+        seen: ContainerSeen,
+        event: StartBlocked,
+        effects: list[PodEffect],
+        node: NodeNow,
+    ) -> None:
+        reason, message = event.reason, event.message
+        delay = lifecycle.RETRY_BLOCKED
+        if reason in PRESSURES:
+            # It may pass at any moment.
+            delay = retry_delay(state.pressures, delay)
+            state.pressures += 1
+        blocked = Blocked(reason, message, node.now + delay)
+        _put(state, event.ref.container, lifecycle.block(seen, blocked))
+        if reason == "ContainerCreating":
+            warning = RecordWarning(state.pod, "FailedMount", message)
+        elif reason in PRESSURES:
+            warning = RecordWarning(state.pod, "NodeUnderPressure", f"{reason}: {message}")
+        else:
+            warning = RecordWarning(state.pod, "Failed", f"Error: {message}")
+        effects.append(warning)
+
+    def note_hook(self, state: Active, event: HookDone, effects: list[PodEffect]) -> bool:
+        """Whether it matters: the attempt may have ended or been stopped since."""
+        seen = state.containers.get(event.container, UNSEEN)
+        container = state.pod.container(event.container)
+        waits = seen.post_start_began and seen.stage == "starting"
+        if container is None or not waits or seen.attempt != event.attempt:
+            return False
+        if event.ok:
+            self._runs(state, container, seen, event.started_at, effects)
+        else:
+            _put(state, event.container, replace(seen, unhealthy=True))
+        return True
+
+    def note_probe(self, state: Active, event: Probed) -> bool:
+        """Whether it matters: the attempt may have ended since."""
+        seen = state.containers.get(event.container, UNSEEN)
+        if seen.stage != "running" or seen.attempt != event.attempt:
+            return False
+        found = replace(
+            seen,
+            started=seen.started if event.started is None else event.started,
+            ready=seen.ready if event.ready is None else event.ready,
+            unhealthy=seen.unhealthy if event.unhealthy is None else event.unhealthy,
+        )
+        _put(state, event.container, found)
+        return True
+
+    def begin(self, state: Active, container: str) -> None:
+        """The next attempt is asked for."""
+        _put(state, container, lifecycle.begin(state.containers.get(container, UNSEEN)))
+
+    def stop(self, state: Active, container: str, grace_seconds: int) -> int:
+        """It is asked to stop; returns which attempt that is."""
+        seen = state.containers[container]
+        _put(state, container, replace(seen, stopping=True, stop_grace_seconds=grace_seconds))
+        return seen.attempt
+
+
+def _put(state: Active, container: str, seen: ContainerSeen) -> None:
+    state.containers = {**state.containers, container: seen}
+
+
+def _may_lack_records(state: Active, *, rebooted: bool) -> bool:
+    """Whether containers may have run that the runtime does not know. A reboot may take the last
+    records with it, and the containers of a Pod begin together."""
+    if not state.containers:
+        return rebooted or has_run(state.pod)
+    return rebooted and any(c.name in state.containers for c in state.pod.spec.containers)
