@@ -185,7 +185,12 @@ class _VersionTranslation(_Translation):
         self._strategy = service.strategies[kind.strategy]
 
     def errors(self, body: Document) -> list[FieldError]:
-        return []
+        # Only where there are custom resources, whose modules are imported by then.
+        from onejob.api.custom.strategy import CustomStrategy
+
+        self._strategy.default(body)
+        assert isinstance(self._strategy, CustomStrategy)
+        return self._strategy.value_errors(body)
 
     def inward(self, body: Document) -> Document:
         self._strategy.default(body)

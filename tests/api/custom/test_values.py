@@ -167,3 +167,9 @@ def test_defaults_are_filled_in_from_the_outside_inwards() -> None:
         "given": {"size": 3, "name": "x"},
         "made": {"name": "y", "size": 3},
     }
+
+
+def test_items_of_a_keyed_list_that_are_no_objects_have_no_keys() -> None:
+    errors: list[Any] = []
+    check_lists({"list": [None, 5, 5]}, Node(thing({"list": KEYED})), None, errors)
+    assert errors == []

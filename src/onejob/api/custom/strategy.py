@@ -67,6 +67,12 @@ class CustomStrategy(BaseStrategy):
         super().prepare_create(doc)
         doc["metadata"]["generation"] = 1
 
+    def value_errors(self, doc: Document) -> list[FieldError]:
+        """What the schema alone says of an object."""
+        errors: list[FieldError] = []
+        self._validator.check(_judged(doc), UNRELATED, None, errors)
+        return errors
+
     def validate_create(self, doc: Document) -> list[FieldError]:
         errors = super().validate_create(doc)
         self._validator.check(_judged(doc), UNRELATED, None, errors)

@@ -144,6 +144,9 @@ def _duplicates(value: list[Any], node: Node, path: Path) -> Iterator[FieldError
     seen = set()
     for index, item in enumerate(value):
         if node.list_type == "map":
+            if not isinstance(item, dict):
+                # Of the wrong type, which is said elsewhere.
+                continue
             shown = {name: item[name] for name in node.list_keys if name in item}
             key = key_of(node, item)
         else:
@@ -310,7 +313,11 @@ def _multiple(raw: Mapping[str, Any]) -> Check:
     factor = raw["multipleOf"]
 
     def refuses(value: Any) -> bool:
-        return factor > 0 and not math.isclose(value / factor, round(value / factor), abs_tol=1e-12)
+        if factor <= 0:
+            return False
+        if isinstance(value, int) and isinstance(factor, int):
+            return value % factor != 0
+        return not math.isclose(value / factor, round(value / factor), abs_tol=1e-12)
 
     return _number_check(refuses, lambda: f"a multiple of {_go(factor)}")
 

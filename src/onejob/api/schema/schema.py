@@ -17,6 +17,7 @@ from onejob.api.schema.shapes import (
     ANYTHING,
     BooleanShape,
     BytesShape,
+    EitherShape,
     IntegerShape,
     IntOrStringShape,
     ListShape,
@@ -172,6 +173,10 @@ class Schema:
         known = self._shapes.get(name)
         if known is not None:
             return known
+        if name in _OR_SCHEMA:
+            either = self._shapes[name] = EitherShape(_OR_SCHEMA[name])
+            either.schema = self._reference(_EXTENSIONS + "JSONSchemaProps")
+            return either
         definition = self._definitions[name]
         shape = ObjectShape(name)
         self._shapes[name] = shape
@@ -252,12 +257,14 @@ _BYTES: Final = BytesShape()
 
 _MACHINERY: Final = "io.k8s.apimachinery.pkg."
 _EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
+#: In a CustomResourceDefinition: a schema, or something else in its place.
+_OR_SCHEMA: Final = {
+    _EXTENSIONS + "JSONSchemaPropsOrArray": list,
+    _EXTENSIONS + "JSONSchemaPropsOrBool": bool,
+    _EXTENSIONS + "JSONSchemaPropsOrStringArray": list,
+}
 _SPECIAL: Final[dict[str, Shape]] = {
-    # A schema, or something else in its place: judged with the whole definition.
     _EXTENSIONS + "JSON": ANYTHING,
-    _EXTENSIONS + "JSONSchemaPropsOrArray": ANYTHING,
-    _EXTENSIONS + "JSONSchemaPropsOrBool": ANYTHING,
-    _EXTENSIONS + "JSONSchemaPropsOrStringArray": ANYTHING,
     _MACHINERY + "api.resource.Quantity": QuantityShape(),
     _MACHINERY + "apis.meta.v1.FieldsV1": ANYTHING,
     _MACHINERY + "apis.meta.v1.MicroTime": MicroTimeShape(),

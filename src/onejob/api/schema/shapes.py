@@ -314,6 +314,18 @@ class ObjectShape(Shape):
         return value
 
 
+class EitherShape(Shape):
+    """An object of one shape, or something else of another class as it is."""
+
+    def __init__(self, other: type) -> None:
+        self.other = other
+        #: Set after __init__: such a shape may be part of itself.
+        self.schema: Shape = Shape()
+
+    def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        return value if value.__class__ is self.other else self.schema.check(value, path, problems)
+
+
 ANYTHING: Final = Shape()
 
 
