@@ -79,14 +79,14 @@ class Pair:
         return [msgspec.json.decode(document) for document in found.documents]
 
 
-async def add_target(client: Client, name: str, text: bytes) -> None:
+async def add_target(client: Client, name: str, text: bytes, namespace: str = "default") -> None:
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name, "labels": {names.TARGET_LABEL: "true"}},
         "data": {names.KUBECONFIG_KEY: base64.b64encode(text).decode()},
     }
-    await client.write(Create("secrets", "default", msgspec.json.encode(secret)))
+    await client.write(Create("secrets", namespace, msgspec.json.encode(secret)))
 
 
 def a_job(

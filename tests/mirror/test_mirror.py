@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from onejob.client.base import Create, Delete, Patch, Selection
+from onejob.controllers.mirror import remote
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.planning.mirror import names
 from onejob.wire.errors import NotFound
@@ -209,7 +210,9 @@ def test_config_is_copied_when_asked_for(pair: Pair, do: Do) -> None:
     do(run())
 
 
-def test_a_name_that_is_taken(pair: Pair, do: Do) -> None:
+def test_a_name_that_is_taken(pair: Pair, do: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_FIRST_DELAY", 60.0)
+
     async def run() -> None:
         other = a_job("taken", command="sleep 600", suspend=True)
         del other["spec"]["managedBy"]
@@ -218,6 +221,11 @@ def test_a_name_that_is_taken(pair: Pair, do: Do) -> None:
         await pair.create("taken")
         job = await pair.until(trouble("NameTaken"), "taken")
         assert "delete it there" in condition(job)["message"]
+        # What is heard in between does not count as an attempt.
+        for number in range(5):
+            body = msgspec.json.encode({"metadata": {"annotations": {"touched": str(number)}}})
+            await pair.local.write(Patch(Key(JOBS, "default", "taken"), body, "merge"))
+        assert "attempt 1," in condition(await pair.job("taken"))["message"]
         await pair.delete("taken")
         await until_gone(pair.local, Key(JOBS, "default", "taken"))
         after = await pair.copy("taken")
@@ -391,6 +399,25 @@ def test_a_finished_job_of_a_lost_target_says_why_it_is_not_gone(pair: Pair, do:
         await pair.patch({"metadata": {"annotations": {names.LOST_AFTER: "10ms"}}}, "kept")
         await until_gone(pair.local, Key(JOBS, "default", "kept"))
         await pair.remote.write(Delete(Key(JOBS, "default", "kept"), "Background"))
+
+    do(run())
+
+
+def test_a_namespace_goes_with_its_mirrored_jobs(pair: Pair, do: Do) -> None:
+    """Also though the Secret with the credentials may go first."""
+
+    async def run() -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}}
+        await pair.local.write(Create("namespaces", "", msgspec.json.encode(namespace)))
+        await add_target(pair.local, "there", pair.there.kubeconfig.read_bytes(), "brief")
+        job = a_job("inside", command="sleep 600", annotations={names.NAMESPACE: "default"})
+        await pair.local.write(Create(JOBS, "brief", msgspec.json.encode(job)))
+        key = Key(JOBS, "brief", "inside")
+        await until(pair.local, key, lambda job: job.get("status", {}).get("ready") == 1)
+        await pair.local.write(Delete(Key("namespaces", "", "brief")))
+        await until_gone(pair.local, Key("namespaces", "", "brief"))
+        with pytest.raises(NotFound):
+            await pair.copy("inside")
 
     do(run())
 

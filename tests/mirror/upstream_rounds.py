@@ -5,6 +5,8 @@ what really ran.
 """
 
 import asyncio
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import msgspec
 from onejob.planning.mirror import names
 from onejob.planning.mirror.wishes import Record
 from tests.e2e.serving import Server
+from tests.mirror.pairs import a_job, condition
 from tests.mirror.rounds import COMPLETIONS, Document, World, options_of, play_all
 from tests.upstream.cluster import Upstream
 from tests.upstream.jobs import a_real_cluster, client_of
@@ -59,6 +62,20 @@ class PodsThatRan:
         return problems
 
 
+def refuses_what_is_dropped(here: Server, cluster: Upstream) -> str:
+    """A field that only onejob knows."""
+    target = ("mirror", "add", "direct", "--kubeconfig", str(cluster.kubeconfig))
+    command = [*here.command, *target, "--server-kubeconfig", str(here.kubeconfig)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    job = a_job("dropped", target="direct", backoffSeconds=1)
+    here.kubectl("create", "--validate=false", "-f", "-", stdin=json.dumps(job))
+    here.kubectl("wait", "--for=condition=MirrorReady=False", "job/dropped", "--timeout=60s")
+    found = json.loads(here.kubectl("get", "job", "dropped", "-o", "json"))
+    here.kubectl("delete", "job", "dropped")
+    assert condition(found)["reason"] == "FieldsNotKnown", found
+    return str(condition(found)["message"])
+
+
 async def run(cluster: Upstream, rounds: int, seed: int) -> int:
     client = client_of(cluster)
     kubelet = Kubelet(client, seconds=0.3)
@@ -68,6 +85,8 @@ async def run(cluster: Upstream, rounds: int, seed: int) -> int:
     here.data_dir.mkdir(mode=0o700)
     await asyncio.to_thread(here.start)
     try:
+        print("what it drops is told before anything runs: ", end="", flush=True)
+        print(await asyncio.to_thread(refuses_what_is_dropped, here, cluster))
         there = ApiServerOnly(cluster)
         return await play_all(here, there, PodsThatRan(kubelet), rounds, seed, folder)
     finally:

@@ -6,7 +6,7 @@ import binascii
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -68,8 +68,12 @@ class _Memory:
     uid: str
     stand_ins: StandIns | None = None
     remote: tuple[str, str, str] | None = None
-    #: Times in a row that it could not go on, for a reason of this Job's own.
+    #: Times in a row that it could not go on, for what reason of this Job's own, and when the
+    #: next try is due, by both clocks.
     stuck: int = 0
+    stuck_reason: str = ""
+    next_try: float = 0.0
+    next_try_at: datetime | None = None
     #: Since when the remote side could not be asked, by the monotonic clock.
     lost_since: float | None = None
     #: The last change made to the copy, and how often in a row.
@@ -187,7 +191,7 @@ class MirrorController:
                     return True, await self._report_trouble(todo, memory, remote, reason, message)
                 case Report(copy):
                     finished = await todo.report(copy)
-                    memory.stuck = memory.repeated = 0
+                    memory.stuck_reason, memory.repeated = "", 0
                     if remote is not None:
                         await remote.check_watch(copy)
                     return True, 0.0 if finished else RESYNC_SECONDS
@@ -213,14 +217,21 @@ class MirrorController:
     async def _report_trouble(
         self, todo: Work, memory: _Memory, remote: Remote | None, reason: str, message: str
     ) -> float:
+        moment, now = self._clock.monotonic(), self._clock.now()
         health = remote.health if remote is not None else None
         if health is not None and health.attempts:
             attempts = health.attempts
-            seconds = max(health.next_try - self._clock.monotonic(), 0.05)
+            seconds = max(health.next_try - moment, 0.05)
+            due = now + timedelta(seconds=seconds)
         else:
-            memory.stuck += 1
-            attempts, seconds = memory.stuck, backoff(memory.stuck)
-        due = self._clock.now() + timedelta(seconds=seconds)
+            if reason != memory.stuck_reason:
+                memory.stuck, memory.stuck_reason, memory.next_try_at = 0, reason, None
+            if memory.next_try_at is None or moment >= memory.next_try:
+                memory.stuck += 1
+                memory.next_try = moment + backoff(memory.stuck)
+                memory.next_try_at = now + timedelta(seconds=backoff(memory.stuck))
+            attempts, due = memory.stuck, memory.next_try_at
+            seconds = memory.next_try - moment
         text = f"{message}; attempt {attempts}, next try at {time_text(due)}"
         await todo.trouble(reason, text, brief=message)
         return seconds
