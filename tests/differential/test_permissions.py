@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onejob.api.access.authorization import Attributes, RbacAuthorizer, require
-from onejob.api.http.routing import Router, Target, verb_for
+from onejob.api.http.routing import ResourcePath, Router, verb_for
 from onejob.planning.rbac import defaults
 from onejob.planning.rbac.policy import (
     Binding,
@@ -95,7 +95,7 @@ def test_the_same_words_refuse(refusal: dict[str, Any]) -> None:
     user, groups = TABLE["identities"][refusal["as"]]
     method, _, path = refusal["ask"].partition(" ")
     place = Router(KindRegistry()).locate(path)
-    if isinstance(place, Target):
+    if isinstance(place, ResourcePath):
         kind = place.kind
         wanted = Attributes(
             verb_for(method, place),

@@ -5,6 +5,7 @@ Every change takes the same steps: update the state that is kept of the Job, ask
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.job_orphans import OrphanPods
@@ -101,6 +102,9 @@ class JobEvents:
     def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         at_once: set[Key] = set()
         soon: set[Key] = set()
+        jobs = self._jobs.cache
+        # Most changes are of Pods of a few Jobs: look these up once.
+        owners: dict[str, _Owner] = {}
         for delta in deltas:
             pod, gone = delta.new, delta.new is None
             if pod is None:
@@ -108,9 +112,11 @@ class JobEvents:
             if pod is None:
                 continue
             self._count_tracked(delta)
-            urgency = self._update_state(delta)
-            neighbours = self._jobs.cache.find("namespace", delta.key.namespace)
-            route = route_pod_change(delta.old, pod, self._jobs.cache.get, neighbours, gone=gone)
+            urgency = self._update_state(delta, owners)
+            if urgency == "not at all":
+                continue
+            neighbours = jobs.find("namespace", delta.key.namespace)
+            route = route_pod_change(delta.old, pod, jobs.get, neighbours, gone=gone)
             if urgency == "at once":
                 at_once.update(route.jobs)
             elif urgency == "soon":
@@ -124,50 +130,57 @@ class JobEvents:
         for key in soon - at_once:
             self._queue.add_after(key, _SOON_SECONDS)
 
-    def _update_state(self, delta: Delta[Pod]) -> Urgency:
+    def _update_state(self, delta: Delta[Pod], owners: "dict[str, _Owner]") -> Urgency:
         """Update what is kept of the Jobs that controlled and control the Pod."""
         old, new = delta.old, delta.new
         before, after = controlling_job_uid(old), controlling_job_uid(new)
         urgency: Urgency = "at once"
         if old is not None and before is not None and before != after:
-            urgency = self._remove_pod(before, old)
+            urgency = self._remove_pod(before, old, self._owner(before, old, owners))
         if new is not None and after is not None:
-            put = self._put_pod(after, new)
+            put = self._put_pod(after, new, self._owner(after, new, owners))
             # A Pod that was adopted or released concerns two Jobs.
             urgency = put if old is None or before == after else "at once"
         return urgency
 
-    def _remove_pod(self, uid: str, pod: Pod) -> Urgency:
-        job = self._job_of(pod)
-        if job is None:
-            self._states.pod_gone(uid, pod, job_known=False)
-            return "at once"
+    def _remove_pod(self, uid: str, pod: Pod, owner: "_Owner") -> Urgency:
         accounted = is_accounted(pod)
-        if accounted and not job.finished and is_ours(job, self._settings):
+        if accounted and owner.active:
             self._states.of(uid).record_end(pod)
-        self._states.pod_gone(uid, pod, job_known=True)
-        return "soon" if accounted and not keeps_accounted_pods(job, self._settings) else "at once"
+        self._states.pod_gone(uid, pod, job_known=owner.known)
+        return "soon" if accounted and owner.known and not owner.keep_accounted else "at once"
 
-    def _put_pod(self, uid: str, pod: Pod) -> Urgency:
-        job = self._job_of(pod)
-        if job is None:
+    def _put_pod(self, uid: str, pod: Pod, owner: "_Owner") -> Urgency:
+        if owner.active:
+            return self._states.pod_changed(uid, pod, keep_accounted=owner.keep_accounted)
+        if not owner.known:
             # Whether ended Pods matter is not known before the Job is.
             self._states.pod_changed(uid, pod, keep_accounted=True)
-            return "at once"
-        keep_accounted = keeps_accounted_pods(job, self._settings)
-        ours = is_ours(job, self._settings)
-        if not ours or (job.finished and (pod.metadata.deleting or not keep_accounted)):
+        elif owner.ours and owner.keep_accounted and not pod.metadata.deleting:
+            self._states.pod_changed(uid, pod, keep_accounted=True)
+        else:
             self._states.pod_gone(uid, pod, job_known=True)
-            return "at once"
-        urgency = self._states.pod_changed(uid, pod, keep_accounted=keep_accounted)
-        return "at once" if job.finished else urgency
+        return "at once"
 
-    def _job_of(self, pod: Pod) -> Job | None:
-        owner = pod.metadata.controller_ref
-        if owner is None:
-            return None
-        job = self._jobs.cache.get(Key(JOBS, pod.metadata.namespace, owner.name))
-        return job if job is not None and job.metadata.uid == owner.uid else None
+    def _owner(self, uid: str, pod: Pod, owners: "dict[str, _Owner]") -> "_Owner":
+        known = owners.get(uid)
+        if known is None:
+            known = owners[uid] = self._look_up(uid, pod)
+        return known
+
+    def _look_up(self, uid: str, pod: Pod) -> "_Owner":
+        reference = pod.metadata.controller_ref
+        assert reference is not None, "a Pod with a controlling Job"
+        job = self._jobs.cache.get(Key(JOBS, pod.metadata.namespace, reference.name))
+        if job is None or job.metadata.uid != uid:
+            return _Owner(known=False)
+        ours = is_ours(job, self._settings)
+        return _Owner(
+            known=True,
+            ours=ours,
+            active=ours and not job.finished,
+            keep_accounted=keeps_accounted_pods(job, self._settings),
+        )
 
     def _count_tracked(self, delta: Delta[Pod]) -> None:
         had = delta.old is not None and delta.old.terminal and is_tracked(delta.old)
@@ -176,3 +189,14 @@ class JobEvents:
             name = "job_controller_terminated_pods_tracking_finalizer_total"
             self._metrics.count(name, "add" if has else "delete")
             self._metrics.count("job_terminated_pod_tracking_finalizer", by=1 if has else -1)
+
+
+class _Owner(NamedTuple):
+    """The Job that controls a Pod, as far as changes of its Pods concern it."""
+
+    #: The cache has it.
+    known: bool
+    ours: bool = False
+    #: Ours, and not finished.
+    active: bool = False
+    keep_accounted: bool = False

@@ -5,10 +5,10 @@ import pytest
 from onejob.api.http.routing import (
     GroupPath,
     PageNotFound,
-    Place,
+    RequestPath,
+    ResourcePath,
     Router,
     ServerPath,
-    Target,
     verb_for,
 )
 from onejob.wire.errors import ApiError, MethodNotAllowed, NotFound
@@ -34,25 +34,25 @@ NODE = BY_RESOURCE["nodes"]
         ("/version", ServerPath("version")),
         ("/readyz/ping", ServerPath("readyz", ("ping",))),
         ("/openapi/v3/apis/batch/v1", ServerPath("openapi", ("v3", "apis", "batch", "v1"))),
-        ("/apis/batch/v1/jobs", Target(JOB)),
-        ("/apis/batch/v1/namespaces/a/jobs", Target(JOB, "a")),
-        ("/apis/batch/v1/namespaces/a/jobs/b", Target(JOB, "a", "b")),
-        ("/apis/batch/v1/namespaces/a/jobs/b/status", Target(JOB, "a", "b", "status")),
-        ("/api/v1/namespaces/a/pods/b%2Dc/log", Target(POD, "a", "b-c", "log")),
-        ("/api/v1/namespaces", Target(NAMESPACE)),
-        ("/api/v1/namespaces/a", Target(NAMESPACE, "", "a")),
-        ("/api/v1/namespaces/a/finalize", Target(NAMESPACE, "", "a", "finalize")),
-        ("/api/v1/nodes/n/status", Target(NODE, "", "n", "status")),
-        ("/api/v1/namespaces/status/pods", Target(POD, "status")),
-        ("/api/v1/watch/pods", Target(POD, watch=True)),
-        ("/api/v1/watch/namespaces", Target(NAMESPACE, watch=True)),
-        ("/api/v1/watch/namespaces/a", Target(NAMESPACE, "", "a", watch=True)),
-        ("/api/v1/watch/namespaces/a/pods/b", Target(POD, "a", "b", watch=True)),
-        ("/apis/batch/v1/watch/namespaces/a/jobs", Target(JOB, "a", watch=True)),
-        ("/api/v1/namespaces/watch/pods", Target(POD, "watch")),
+        ("/apis/batch/v1/jobs", ResourcePath(JOB)),
+        ("/apis/batch/v1/namespaces/a/jobs", ResourcePath(JOB, "a")),
+        ("/apis/batch/v1/namespaces/a/jobs/b", ResourcePath(JOB, "a", "b")),
+        ("/apis/batch/v1/namespaces/a/jobs/b/status", ResourcePath(JOB, "a", "b", "status")),
+        ("/api/v1/namespaces/a/pods/b%2Dc/log", ResourcePath(POD, "a", "b-c", "log")),
+        ("/api/v1/namespaces", ResourcePath(NAMESPACE)),
+        ("/api/v1/namespaces/a", ResourcePath(NAMESPACE, "", "a")),
+        ("/api/v1/namespaces/a/finalize", ResourcePath(NAMESPACE, "", "a", "finalize")),
+        ("/api/v1/nodes/n/status", ResourcePath(NODE, "", "n", "status")),
+        ("/api/v1/namespaces/status/pods", ResourcePath(POD, "status")),
+        ("/api/v1/watch/pods", ResourcePath(POD, watch=True)),
+        ("/api/v1/watch/namespaces", ResourcePath(NAMESPACE, watch=True)),
+        ("/api/v1/watch/namespaces/a", ResourcePath(NAMESPACE, "", "a", watch=True)),
+        ("/api/v1/watch/namespaces/a/pods/b", ResourcePath(POD, "a", "b", watch=True)),
+        ("/apis/batch/v1/watch/namespaces/a/jobs", ResourcePath(JOB, "a", watch=True)),
+        ("/api/v1/namespaces/watch/pods", ResourcePath(POD, "watch")),
     ],
 )
-def test_a_path_names_a_place(path: str, expected: Place) -> None:
+def test_a_path_names_a_place(path: str, expected: RequestPath) -> None:
     assert locate(path) == expected
 
 
@@ -89,9 +89,9 @@ def test_an_unknown_resource_in_a_known_group_is_not_found(path: str) -> None:
         locate(path)
 
 
-COLLECTION = Target(JOB, "a")
-ITEM = Target(JOB, "a", "b")
-STATUS = Target(JOB, "a", "b", "status")
+COLLECTION = ResourcePath(JOB, "a")
+ITEM = ResourcePath(JOB, "a", "b")
+STATUS = ResourcePath(JOB, "a", "b", "status")
 
 
 @pytest.mark.parametrize(
@@ -101,20 +101,20 @@ STATUS = Target(JOB, "a", "b", "status")
         ("HEAD", COLLECTION, "list"),
         ("POST", COLLECTION, "create"),
         ("DELETE", COLLECTION, "deletecollection"),
-        ("GET", Target(JOB), "list"),
+        ("GET", ResourcePath(JOB), "list"),
         ("GET", ITEM, "get"),
         ("PUT", ITEM, "update"),
         ("PATCH", ITEM, "patch"),
         ("DELETE", ITEM, "delete"),
         ("PATCH", STATUS, "patch"),
-        ("POST", Target(POD, "a", "b", "eviction"), "create"),
-        ("POST", Target(NAMESPACE), "create"),
-        ("GET", Target(JOB, "a", watch=True), "watch"),
-        ("GET", Target(JOB, "a", "b", watch=True), "watch"),
-        ("POST", Target(BY_RESOURCE["selfsubjectreviews.authentication.k8s.io"]), "create"),
+        ("POST", ResourcePath(POD, "a", "b", "eviction"), "create"),
+        ("POST", ResourcePath(NAMESPACE), "create"),
+        ("GET", ResourcePath(JOB, "a", watch=True), "watch"),
+        ("GET", ResourcePath(JOB, "a", "b", watch=True), "watch"),
+        ("POST", ResourcePath(BY_RESOURCE["selfsubjectreviews.authentication.k8s.io"]), "create"),
     ],
 )
-def test_method_and_place_give_the_verb(method: str, target: Target, verb: str) -> None:
+def test_method_and_place_give_the_verb(method: str, target: ResourcePath, verb: str) -> None:
     assert verb_for(method, target) == verb
 
 
@@ -124,20 +124,20 @@ def test_method_and_place_give_the_verb(method: str, target: Target, verb: str) 
         ("PUT", COLLECTION),
         ("PATCH", COLLECTION),
         ("POST", ITEM),
-        ("POST", Target(JOB)),
-        ("DELETE", Target(JOB)),
+        ("POST", ResourcePath(JOB)),
+        ("DELETE", ResourcePath(JOB)),
         ("DELETE", STATUS),
-        ("DELETE", Target(NAMESPACE)),
+        ("DELETE", ResourcePath(NAMESPACE)),
         ("BREW", ITEM),
-        ("POST", Target(JOB, "a", watch=True)),
-        ("DELETE", Target(JOB, "a", "b", watch=True)),
-        ("GET", Target(BY_RESOURCE["bindings"], "a")),
-        ("GET", Target(BY_RESOURCE["bindings"])),
-        ("PUT", Target(POD, "a", "b", "log")),
-        ("POST", Target(BY_RESOURCE["replicasets.apps"], "a")),
+        ("POST", ResourcePath(JOB, "a", watch=True)),
+        ("DELETE", ResourcePath(JOB, "a", "b", watch=True)),
+        ("GET", ResourcePath(BY_RESOURCE["bindings"], "a")),
+        ("GET", ResourcePath(BY_RESOURCE["bindings"])),
+        ("PUT", ResourcePath(POD, "a", "b", "log")),
+        ("POST", ResourcePath(BY_RESOURCE["replicasets.apps"], "a")),
     ],
 )
-def test_other_methods_are_not_allowed(method: str, target: Target) -> None:
+def test_other_methods_are_not_allowed(method: str, target: ResourcePath) -> None:
     with pytest.raises(MethodNotAllowed) as raised:
         verb_for(method, target)
     error: ApiError = raised.value

@@ -38,10 +38,10 @@ from onejob.api.http.incoming import ClientGone, Receive, Request, Send
 from onejob.api.http.routing import (
     GroupPath,
     PageNotFound,
-    Place,
+    RequestPath,
+    ResourcePath,
     Router,
     ServerPath,
-    Target,
     verb_for,
 )
 from onejob.api.http.server_pages import (
@@ -155,20 +155,20 @@ class ApiApp:
     ) -> Answer:
         method: str = scope["method"]
         try:
-            place = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
-            user = self._identify(scope, headers, place)
+            path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
+            user = self._identify(scope, headers, path)
             query = parse_query(scope["query_string"])
             request = Request(method, query, headers, user, receive)
-            match place:
-                case Target():
-                    return await self._resource(request, place, started)
+            match path:
+                case ResourcePath():
+                    return await self._resource(request, path, started)
                 case GroupPath():
                     check_timeout(query)
                     self._authorize_path(user, scope, method)
                     address = headers.get(b"host", b"").decode("latin-1")
-                    return self._discovery.answer(place, request, address)
+                    return self._discovery.answer(path, request, address)
                 case ServerPath():
-                    return await self._page(request, place, scope)
+                    return await self._page(request, path, scope)
         except PageNotFound:
             return text_answer("404 page not found\n", 404)
         except ApiError as error:
@@ -181,7 +181,9 @@ class ApiApp:
             log.exception("%s %s failed", method, scope["raw_path"])
             return error_answer(InternalError(_LOGGED))
 
-    async def _resource(self, request: Request, target: Target, started: "_Started") -> Answer:
+    async def _resource(
+        self, request: Request, target: ResourcePath, started: "_Started"
+    ) -> Answer:
         verb = verb_for(request.method, target)
         if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
             verb = "watch"
@@ -191,31 +193,31 @@ class ApiApp:
         self._authorize(request.user, target, verb)
         return await self._endpoints.answer(request, target, verb)
 
-    async def _page(self, request: Request, place: ServerPath, scope: Scope) -> Answer:
+    async def _page(self, request: Request, path: ServerPath, scope: Scope) -> Answer:
         if request.method not in ("GET", "HEAD"):
             return text_answer("405 method not allowed\n", 405)
         check_timeout(request.query)
-        if place.page not in _PUBLIC_PAGES:
+        if path.page not in _PUBLIC_PAGES:
             self._authorize_path(request.user, scope, request.method)
-        match place.page:
-            case "version" if not place.rest:
+        match path.page:
+            case "version" if not path.rest:
                 return json_answer(self._version)
-            case "healthz" | "livez" | "readyz" if len(place.rest) <= 1:
-                return health_answer(place.page, "".join(place.rest), self._checks, request)
-            case "metrics" if not place.rest:
+            case "healthz" | "livez" | "readyz" if len(path.rest) <= 1:
+                return health_answer(path.page, "".join(path.rest), self._checks, request)
+            case "metrics" if not path.rest:
                 return Answer(200, self._metrics.exposition().encode(), _PROMETHEUS)
             case "openapi":
-                return await openapi_answer(place.rest, request, self._openapi)
+                return await openapi_answer(path.rest, request, self._openapi)
             case _:
-                raise PageNotFound(place.page)
+                raise PageNotFound(path.page)
 
-    def _identify(self, scope: Scope, headers: dict[bytes, bytes], place: Place) -> User:
+    def _identify(self, scope: Scope, headers: dict[bytes, bytes], path: RequestPath) -> User:
         credentials = Credentials(
             read_bearer_token(headers.get(b"authorization", b"")),
             scope.get("state", {}).get("peer_subject", ()),
         )
         user = identify(self._authenticator, credentials)
-        public = isinstance(place, ServerPath) and place.page in _PUBLIC_PAGES
+        public = isinstance(path, ServerPath) and path.page in _PUBLIC_PAGES
         if user is ANONYMOUS and not public:
             raise Unauthorized("Unauthorized")
         other = read_impersonation(scope["headers"])
@@ -227,7 +229,7 @@ class ApiApp:
             require(self._authorizer, user, wanted)
         return other.as_user()
 
-    def _authorize(self, user: User, target: Target, verb: str) -> None:
+    def _authorize(self, user: User, target: ResourcePath, verb: str) -> None:
         kind = target.kind
         wanted = Attributes(
             verb,
@@ -267,19 +269,19 @@ class ApiApp:
 
     async def _session(self, scope: Scope, receive: Receive) -> Session:
         """Raises what a plain request would get as its answer."""
-        place = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
+        path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        user = self._identify(scope, headers, place)
+        user = self._identify(scope, headers, path)
         _require_same_origin(headers)
-        if not isinstance(place, Target) or place.subresource not in (*SESSIONS, "log"):
+        if not isinstance(path, ResourcePath) or path.subresource not in (*SESSIONS, "log"):
             raise BadRequest("only exec, attach, portforward and log can be upgraded")
-        self._authorize(user, place, "create" if scope.get("method") == "POST" else "get")
+        self._authorize(user, path, "create" if scope.get("method") == "POST" else "get")
         query = parse_query(scope["query_string"])
-        if place.subresource == "log":
+        if path.subresource == "log":
             request = Request("GET", query, headers, user, receive)
-            answer = await self._endpoints.answer(request, place, "get")
+            answer = await self._endpoints.answer(request, path, "get")
             return plain_stream(answer, scope["subprotocols"])
-        return await self._upgrades.open(place, query, scope["subprotocols"])
+        return await self._upgrades.open(path, query, scope["subprotocols"])
 
 
 class _Started:
@@ -290,7 +292,7 @@ class _Started:
     def __init__(self, at: float) -> None:
         self.at = at
         self.verb = ""
-        self.target: Target | None = None
+        self.target: ResourcePath | None = None
 
     def labels(self, method: str) -> tuple[str, str, str, str, str]:
         """verb, group, version, resource, subresource"""

@@ -23,7 +23,7 @@ from onejob.api.http.representations import (
     list_pieces,
     require_form,
 )
-from onejob.api.http.routing import Target
+from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Rendering, begun, resumed, watch_lines
 from onejob.api.http.tables import parse_include_object, table_pieces
 from onejob.api.input.decoding import decode_body, decode_patch, weight
@@ -93,7 +93,7 @@ class Endpoints:
         self._rng = rng
         self._logs = logs
 
-    async def answer(self, request: Request, target: Target, verb: str) -> Answer:
+    async def answer(self, request: Request, target: ResourcePath, verb: str) -> Answer:
         if verb not in ("get", "list", "watch"):
             _require_answerable(request, target, is_list=verb == "deletecollection")
         if target.kind.group == METRICS_GROUP:
@@ -120,7 +120,7 @@ class Endpoints:
 
     # --- reading --------------------------------------------------------------------------
 
-    async def _get(self, request: Request, target: Target) -> Answer:
+    async def _get(self, request: Request, target: ResourcePath) -> Answer:
         if target.subresource == "pods":
             return await self._pods_of_job(request, target)
         if target.subresource == "log":
@@ -134,7 +134,7 @@ class Endpoints:
         document = await self._service.get(target.kind, target.namespace, target.name)
         return await self._object(request, target.kind, Outcome(200, document))
 
-    async def _list(self, request: Request, target: Target) -> Answer:
+    async def _list(self, request: Request, target: ResourcePath) -> Answer:
         options = list_options(request.query)
         # Refuse what cannot be answered before anything is read.
         representation = negotiate(request.header(b"accept"))
@@ -142,7 +142,7 @@ class Endpoints:
         outcome = await self._service.list(target.kind, target.namespace, options)
         return await self._listing(request, target.kind, outcome)
 
-    async def _measured(self, request: Request, target: Target) -> Answer:
+    async def _measured(self, request: Request, target: ResourcePath) -> Answer:
         """What Pods and nodes use has one form only, as a whole."""
         representation = negotiate(request.header(b"accept"), tables=False)
         if representation.form or representation.media == "protobuf":
@@ -156,7 +156,7 @@ class Endpoints:
             document = await as_yaml(document, self._service.worker)
         return Answer(200, document, representation.content_type.encode())
 
-    async def _pods_of_job(self, request: Request, target: Target) -> Answer:
+    async def _pods_of_job(self, request: Request, target: ResourcePath) -> Answer:
         job = await self._service.get(target.kind, target.namespace, target.name)
         uid = read_job(job).metadata.uid
         found = await self._service.list(_POD, target.namespace, ListOptions())
@@ -169,7 +169,7 @@ class Endpoints:
                 owned.append(document)
         return await self._listing(request, _POD, ListOutcome(tuple(owned), found.revision))
 
-    async def _log(self, request: Request, target: Target) -> Answer:
+    async def _log(self, request: Request, target: ResourcePath) -> Answer:
         options = log_options(request.query, target.name)
         document = await self._service.get(_POD, target.namespace, target.name)
         pod: Document = msgspec.json.decode(document)
@@ -181,7 +181,7 @@ class Endpoints:
         first_piece = await begun(pieces, _LOG_PATIENCE_SECONDS)
         return Answer(200, resumed(first_piece, pieces), _TEXT, endless=options.follow)
 
-    async def _refuse_session(self, request: Request, target: Target) -> NoReturn:
+    async def _refuse_session(self, request: Request, target: ResourcePath) -> NoReturn:
         """Clients whose upgrade was refused ask again in an older way, and show the answer to
         that: so it says first what was wrong with the session."""
         document = await self._service.get(_POD, target.namespace, target.name)
@@ -193,7 +193,7 @@ class Endpoints:
             session_request(pod, request.query, target.namespace, target.name, attach=attach)
         raise BadRequest("Upgrade request required")
 
-    async def _watch(self, request: Request, target: Target) -> Answer:
+    async def _watch(self, request: Request, target: ResourcePath) -> Answer:
         options = watch_options(
             request.query, self._rng.randint(*_WATCH_SECONDS), only_name=target.name
         )
@@ -209,7 +209,7 @@ class Endpoints:
 
     # --- writing --------------------------------------------------------------------------
 
-    async def _create(self, request: Request, target: Target) -> Answer:
+    async def _create(self, request: Request, target: ResourcePath) -> Answer:
         if target.subresource in SESSIONS:
             await self._refuse_session(request, target)
         options = write_options(
@@ -234,7 +234,7 @@ class Endpoints:
         )
         return await self._object(request, kind, outcome)
 
-    async def _update(self, request: Request, target: Target) -> Answer:
+    async def _update(self, request: Request, target: ResourcePath) -> Answer:
         options = write_options(
             request.query, request.user, request.header(b"user-agent"), "UpdateOptions"
         )
@@ -254,7 +254,7 @@ class Endpoints:
         )
         return await self._object(request, target.kind, outcome)
 
-    async def _patch(self, request: Request, target: Target) -> Answer:
+    async def _patch(self, request: Request, target: ResourcePath) -> Answer:
         (patch_type, patch), size = await self._decoded(decode_patch, request)
         options = write_options(
             request.query,
@@ -288,12 +288,12 @@ class Endpoints:
 
     # --- scale ----------------------------------------------------------------------------
 
-    async def _scale(self, request: Request, target: Target) -> Answer:
+    async def _scale(self, request: Request, target: ResourcePath) -> Answer:
         document = await self._service.get(target.kind, target.namespace, target.name)
         return await self._scale_answer(request, target, document)
 
     async def _update_scale(
-        self, request: Request, target: Target, scale: Document, options: WriteOptions
+        self, request: Request, target: ResourcePath, scale: Document, options: WriteOptions
     ) -> Answer:
         from onejob.api.custom.scale import replicas_patch
 
@@ -304,7 +304,12 @@ class Endpoints:
         return await self._scale_answer(request, target, outcome.document)
 
     async def _patch_scale(
-        self, request: Request, target: Target, patch_type: str, patch: Any, options: WriteOptions
+        self,
+        request: Request,
+        target: ResourcePath,
+        patch_type: str,
+        patch: Any,
+        options: WriteOptions,
     ) -> Answer:
         from onejob.api.custom.scale import scale_of
 
@@ -322,7 +327,9 @@ class Endpoints:
                 raise UnsupportedMediaType("a scale takes JSON patches and merge patches")
         return await self._update_scale(request, target, wanted, options)
 
-    async def _scale_answer(self, request: Request, target: Target, document: bytes) -> Answer:
+    async def _scale_answer(
+        self, request: Request, target: ResourcePath, document: bytes
+    ) -> Answer:
         from onejob.api.custom.scale import scale_of
 
         kind = target.kind
@@ -333,7 +340,7 @@ class Endpoints:
             body = await as_yaml(body, self._service.worker)
         return Answer(200, body, representation.content_type.encode())
 
-    async def _delete(self, request: Request, target: Target) -> Answer:
+    async def _delete(self, request: Request, target: ResourcePath) -> Answer:
         options = await self._delete_options(request)
         outcome = await self._service.delete(target.kind, target.namespace, target.name, options)
         return await self._object(
@@ -343,7 +350,7 @@ class Endpoints:
             extra_warnings=self._deletion_warnings(target.kind, options),
         )
 
-    async def _delete_collection(self, request: Request, target: Target) -> Answer:
+    async def _delete_collection(self, request: Request, target: ResourcePath) -> Answer:
         selection = list_options(request.query)
         options = await self._delete_options(request)
         outcome = await self._service.delete_collection(
@@ -444,7 +451,7 @@ class Endpoints:
         return Answer(200, in_turns(start + following, pieces), headers=headers)
 
 
-def _require_answerable(request: Request, target: Target, *, is_list: bool) -> None:
+def _require_answerable(request: Request, target: ResourcePath, *, is_list: bool) -> None:
     """Asked before anything is written: a write is either answered or not done."""
     tables = "get" in target.kind.verbs and target.subresource not in ("binding", "eviction")
     representation = negotiate(request.header(b"accept"), tables=tables)

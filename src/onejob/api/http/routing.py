@@ -19,7 +19,7 @@ class PageNotFound(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResourcePath:
     """The collection, object or subresource that a path names."""
 
     kind: Kind
@@ -54,7 +54,7 @@ class ServerPath:
     rest: tuple[str, ...] = ()
 
 
-Place: TypeAlias = Target | GroupPath | ServerPath
+RequestPath: TypeAlias = ResourcePath | GroupPath | ServerPath
 
 _SERVER_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz", "metrics", "openapi"))
 _NAMESPACES: Final = BY_RESOURCE["namespaces"]
@@ -87,7 +87,7 @@ class Router:
         """What was worked out for a path holds until the kinds change."""
         self.locate = short_cache(4096)(self._locate)
 
-    def _locate(self, raw_path: str) -> Place:
+    def _locate(self, raw_path: str) -> RequestPath:
         """What a path stands for. Raises PageNotFound, or NotFound within a known group."""
         segments = tuple(unquote(segment) for segment in raw_path.strip("/").split("/"))
         root, rest = segments[0], segments[1:]
@@ -103,7 +103,7 @@ class Router:
             return ServerPath(root, rest)  # type: ignore[arg-type]
         raise PageNotFound(raw_path)
 
-    def _in_group(self, group: str, rest: tuple[str, ...]) -> Place:
+    def _in_group(self, group: str, rest: tuple[str, ...]) -> RequestPath:
         version, rest = rest[0], rest[1:]
         if (group, version) not in self._kinds.group_versions:
             raise _no_such_resource()
@@ -113,7 +113,7 @@ class Router:
             return _watched(self._resource_path(group, version, rest[1:]))
         return self._resource_path(group, version, rest)
 
-    def _resource_path(self, group: str, version: str, rest: tuple[str, ...]) -> Target:
+    def _resource_path(self, group: str, version: str, rest: tuple[str, ...]) -> ResourcePath:
         if not rest:
             raise _no_such_resource()
         if rest[0] == "namespaces" and not group and _is_about_namespaces(rest[1:]):
@@ -129,7 +129,7 @@ class Router:
         return _target(kind, "", rest[1:])
 
 
-def verb_for(method: str, target: Target) -> str:
+def verb_for(method: str, target: ResourcePath) -> str:
     """The verb of a request, `list` standing for `watch` too. Raises MethodNotAllowed."""
     if target.watch:
         verb = "watch" if method == "GET" else None
@@ -151,7 +151,7 @@ def verb_for(method: str, target: Target) -> str:
     return verb
 
 
-def _watched(target: Target) -> Target:
+def _watched(target: ResourcePath) -> ResourcePath:
     if target.subresource or "watch" not in target.kind.verbs:
         raise _no_such_resource()
     return replace(target, watch=True)
@@ -162,17 +162,17 @@ def _is_about_namespaces(rest: tuple[str, ...]) -> bool:
     return len(rest) < 2 or _NAMESPACES.subresource(rest[1]) is not None
 
 
-def _target(kind: Kind, namespace: str, rest: tuple[str, ...]) -> Target:
+def _target(kind: Kind, namespace: str, rest: tuple[str, ...]) -> ResourcePath:
     name, subresource = (*rest, "", "")[:2]
     if len(rest) > 2 or (rest and not name) or (len(rest) == 2 and not subresource):
         raise _no_such_resource()
-    target = Target(kind, namespace, name, subresource)
+    target = ResourcePath(kind, namespace, name, subresource)
     if subresource:
         _subresource(target)
     return target
 
 
-def _subresource(target: Target) -> Subresource:
+def _subresource(target: ResourcePath) -> Subresource:
     found = target.kind.subresource(target.subresource)
     if found is None:
         raise _no_such_resource()

@@ -11,7 +11,7 @@ import msgspec
 
 from onejob.api.http.answers import Answer
 from onejob.api.http.incoming import Receive, Send
-from onejob.api.http.routing import Target
+from onejob.api.http.routing import ResourcePath
 from onejob.api.input.query import Query
 from onejob.api.service import Service
 from onejob.api.sessions.channels import choose_protocol
@@ -51,7 +51,7 @@ class Upgrades:
         self._sessions = sessions
         self._ports = ports
 
-    async def open(self, target: Target, query: Query, offered: Sequence[str]) -> Session:
+    async def open(self, target: ResourcePath, query: Query, offered: Sequence[str]) -> Session:
         """Raises what a plain request would get as its answer."""
         document = await self._service.get(target.kind, target.namespace, target.name)
         pod: dict[str, Any] = msgspec.json.decode(document)
@@ -70,7 +70,7 @@ class Upgrades:
         return Session(protocol, run)
 
     def _forwarding(
-        self, target: Target, pod: dict[str, Any], query: Query, offered: Sequence[str]
+        self, target: ResourcePath, pod: dict[str, Any], query: Query, offered: Sequence[str]
     ) -> Session:
         protocol = choose_protocol(offered, (TUNNEL_PROTOCOL, *CHANNEL_PROTOCOLS))
         require_running(pod, "forward ports of")

@@ -20,7 +20,7 @@ from onejob.api.damage import is_readable
 from onejob.api.http.answers import Answer
 from onejob.api.http.endpoints import Endpoints
 from onejob.api.http.incoming import Request
-from onejob.api.http.routing import Router, Target, verb_for
+from onejob.api.http.routing import ResourcePath, Router, verb_for
 from onejob.api.input.query import parse_query
 from onejob.api.service import Service
 from onejob.cli.clients.base import Ask, Reply
@@ -114,7 +114,7 @@ class StoredApi:
     def _answer(self, ask: Ask) -> Answer:
         path, _, query = ask.target.partition("?")
         target = self._router.locate(path)
-        assert isinstance(target, Target), path
+        assert isinstance(target, ResourcePath), path
         if ask.method != "GET":
             raise CommandError(
                 f"{self.title} is kept as it was: it can be read, not changed",

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 from onejob.objects.job import Job
-from onejob.objects.meta import Key, OwnerReference
+from onejob.objects.meta import JOBS, Key, OwnerReference
 from onejob.objects.pod import Pod
 from onejob.planning.job.claiming import job_matcher
 from onejob.planning.job.fate import deadline_of
@@ -40,13 +41,16 @@ def route_job_update(old: Job, new: Job) -> JobRoute:
     return JobRoute(at_once=old.metadata.generation != new.metadata.generation, deadline=deadline)
 
 
-@dataclass(frozen=True, slots=True)
-class PodRoute:
+class PodRoute(NamedTuple):
     """What a changed Pod calls for."""
 
     jobs: tuple[Key, ...] = ()
     #: Nobody may be left to take its finalizer off: ask `may_release_finalizer`.
     orphan: bool = False
+
+
+#: One for most changes, which therefore need not build it.
+_NOTHING = PodRoute()
 
 
 def route_pod_change(
@@ -55,18 +59,19 @@ def route_pod_change(
     """`old` is None for a Pod that is new; `gone`: `new` is its last state. `jobs` are those of
     its namespace, consulted only for a Pod without a controller."""
     if old is not None and not gone and _same_version(old, new):
-        return PodRoute()
-    if gone or new.metadata.deleting:
+        return _NOTHING
+    if gone or new.metadata.deletion_timestamp is not None:
         return _route_ending(new, find_job, gone=gone)
-    former = None if old is None else old.metadata.controller_ref
     current = new.metadata.controller_ref
+    former = None if old is None else old.metadata.controller_ref
     moved = old is not None and former != current
+    if current is not None and not moved:
+        return PodRoute(_key_of(current, new, find_job))
     concerned: list[Key] = []
-    if moved and former is not None and _resolve(former, new, find_job) is not None:
-        concerned.append(_job_key(former, new))
+    if moved and former is not None:
+        concerned.extend(_key_of(former, new, find_job))
     if current is not None:
-        if _resolve(current, new, find_job) is not None:
-            concerned.append(_job_key(current, new))
+        concerned.extend(_key_of(current, new, find_job))
         return PodRoute(tuple(concerned))
     if old is None or moved or old.metadata.labels != new.metadata.labels:
         concerned.extend(job.key for job in jobs_wanting(new, jobs))
@@ -129,8 +134,22 @@ def _resolve(reference: OwnerReference, pod: Pod, find_job: FindJob) -> Job | No
     return job if job is not None and job.metadata.uid == reference.uid else None
 
 
+def _key_of(reference: OwnerReference, pod: Pod, find_job: FindJob) -> tuple[Key, ...]:
+    """The key of the Job that a reference names; empty if there is no such Job."""
+    key = _job_key(reference, pod)
+    job = find_job(key) if reference.kind == "Job" else None
+    return (key,) if job is not None and job.metadata.uid == reference.uid else ()
+
+
 def _job_key(reference: OwnerReference, pod: Pod) -> Key:
-    return Key("jobs.batch", pod.metadata.namespace, reference.name)
+    return _key(pod.metadata.namespace, reference.name)
+
+
+@lru_cache(maxsize=256)
+def _key(namespace: str, name: str) -> Key:
+    # Asked for with every change of a Pod, and most are of a few Jobs: building it anew was half
+    # of what routing takes.
+    return Key(JOBS, namespace, name)
 
 
 def _same_version(old: Pod, new: Pod) -> bool:
