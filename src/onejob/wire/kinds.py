@@ -4,6 +4,7 @@ Code that names one particular kind takes it from here. What treats all kinds al
 `KindRegistry` of its server (`onejob.wire.registry`), because kinds come and go at run time.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -63,6 +64,18 @@ class Kind:
 
     def subresource(self, name: str) -> Subresource | None:
         return next((sub for sub in self.subresources if sub.name == name), None)
+
+
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
+_STAGES = {"alpha": 0, "beta": 1, None: 2}
+
+
+def version_order(version: str) -> tuple[int, int, int, int, str]:
+    """To sort versions by: the most stable and newest first, as discovery prefers them."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        return (1, 0, 0, 0, version)
+    return (0, -_STAGES[match[2]], -int(match[1]), -int(match[3] or 0), "")
 
 
 _STATUS = Subresource("status", STATUS_VERBS)

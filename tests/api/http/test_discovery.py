@@ -7,6 +7,7 @@ from onejob.api.http.discovery import (
     api_resource_list,
     api_versions,
 )
+from onejob.wire.kinds import Kind
 from onejob.wire.registry import KindRegistry
 
 KINDS = KindRegistry()
@@ -55,3 +56,14 @@ def test_the_aggregated_form_says_the_same() -> None:
     assert jobs["scope"] == "Namespaced"
     assert {sub["subresource"] for sub in jobs["subresources"]} == {"status", "pods"}
     assert len(aggregated(KINDS, "v2", core=True)["items"]) == 1
+
+
+def test_the_most_stable_version_is_preferred() -> None:
+    versions = ["v1alpha1", "v2beta1", "v1", "other", "v10", "v2beta2", "v2"]
+    kinds = KindRegistry(
+        Kind("example.com", version, f"Widget{version}", f"widgets{version}", "widget")
+        for version in versions
+    )
+    assert [entry["version"] for entry in api_group(kinds, "example.com")["versions"]] == [
+        "v10", "v2", "v1", "v2beta2", "v2beta1", "v1alpha1", "other",
+    ]  # fmt: skip

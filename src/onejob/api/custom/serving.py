@@ -1,8 +1,7 @@
 """Definitions as kinds that are served."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,11 +12,8 @@ from onejob.api.custom.strategy import CustomStrategy
 from onejob.api.schema.added_kinds import definition_name, type_fields
 from onejob.api.schema.schema import Schema
 from onejob.api.strategy import Document, Strategy
-from onejob.wire.kinds import STATUS_VERBS, Kind, Subresource
+from onejob.wire.kinds import STATUS_VERBS, Kind, Subresource, version_order
 from onejob.wire.registry import KindRegistry
-
-_VERSION: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
-_STAGES: Final = {"alpha": 0, "beta": 1, None: 2}
 
 
 class Serving(Protocol):
@@ -91,15 +87,9 @@ def served_versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     versions of an object are the same but for their apiVersion, so that any will do for storage
     if the one that is marked is not served."""
     served = [version for version in spec["versions"] if version.get("served")]
-    return sorted(served, key=lambda version: (not version.get("storage"), _priority(version)))
-
-
-def _priority(version: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The most stable and newest first, as discovery prefers them."""
-    match = _VERSION.fullmatch(version["name"])
-    if match is None:
-        return (1, 0, 0, 0, version["name"])
-    return (0, -_STAGES[match[2]], -int(match[1]), -int(match[3] or 0), "")
+    return sorted(
+        served, key=lambda version: (not version.get("storage"), version_order(version["name"]))
+    )
 
 
 def kinds_of(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from onejob.wire.kinds import Kind, Subresource
+from onejob.wire.kinds import Kind, Subresource, version_order
 from onejob.wire.registry import KindRegistry
 
 _ADDRESSES = "serverAddressByClientCIDRs"
@@ -59,7 +59,8 @@ def _kinds(kinds: KindRegistry, group: str, version: str) -> Sequence[Kind]:
 
 
 def _versions(kinds: KindRegistry, group: str) -> list[str]:
-    return list(dict.fromkeys(kind.version for kind in kinds.served if kind.group == group))
+    versions = {kind.version for kind in kinds.served if kind.group == group}
+    return sorted(versions, key=version_order)
 
 
 def _group(kinds: KindRegistry, group: str) -> dict[str, Any]:
