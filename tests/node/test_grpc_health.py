@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.node.agent.grpc_health import health
+from onejob.node.probing.grpc_health import health
 from tests.node.support import a_process_node, shell, the_container, until_true
 
 SETTINGS, PING, HEADERS, DATA, GOAWAY = 4, 6, 1, 0, 7

@@ -17,7 +17,6 @@ from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.node.agent.binder import Binder
-from onejob.node.agent.hooks import Hooks
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
     Bind,
@@ -55,8 +54,9 @@ from onejob.node.agent.pod_events import (
 )
 from onejob.node.agent.pod_machine import PodMachine
 from onejob.node.agent.pod_state import UNKNOWN, Active, Done, NodeNow, PodState, Unknown
-from onejob.node.agent.probes import Prober
 from onejob.node.agent.writer import Writer
+from onejob.node.probing.hooks import Hooks
+from onejob.node.probing.probes import Prober
 from onejob.node.runtime import AttemptRef, Inheritance, Runtime, RuntimeEvent
 from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.pod import Pod

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Coroutine
 
 from onejob.clock import Clock
-from onejob.node.agent.probe_checks import Answer, ask
+from onejob.node.probing.probe_checks import Answer, ask
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.pod_spec import Container, Handler, NodePod
 

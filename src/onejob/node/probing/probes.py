@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onejob.clock import Clock
 from onejob.node.agent.pod_events import Probed
-from onejob.node.agent.probe_checks import check
+from onejob.node.probing.probe_checks import check
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.objects.pod_spec import Container, NodePod, Probe
 

@@ -5,7 +5,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Protocol
 
-from onejob.node.agent.grpc_health import health
+from onejob.node.probing.grpc_health import health
 from onejob.node.runtime import AttemptRef, Runtime
 from onejob.node.supervisor.pressure import DESCRIPTORS, MEMORY, pressure_of
 from onejob.objects.pod_spec import (
