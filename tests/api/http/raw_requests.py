@@ -51,7 +51,8 @@ class Requests:
     async def events(self, path: str, count: int) -> list[dict[str, Any]]:
         """The first events of a watch."""
         found = []
-        async with self._session.get(path, params={"watch": "true"}) as answer:
+        target = f"{path}{'&' if '?' in path else '?'}watch=true"
+        async with self._session.get(target) as answer:
             async for line in answer.content:
                 found.append(json.loads(line))
                 if len(found) == count:

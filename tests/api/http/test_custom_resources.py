@@ -432,3 +432,19 @@ def test_owners_and_dependents_are_collected_and_orphaned(tmp_path: Path) -> Non
         await eventually(settled, "one dependent is orphaned, the other collected")
 
     with_requests(tmp_path, test)
+
+
+def test_a_watch_begins_with_what_there_is_and_a_bookmark(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition())
+        await ask.ok("POST", PATH, widget("a"))
+        options = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        first, second = await ask.events(f"{PATH}?{options}&allowWatchBookmarks=true", 2)
+        assert (first["type"], first["object"]["kind"]) == ("ADDED", "Widget")
+        assert (second["type"], second["object"]["kind"]) == ("BOOKMARK", "Widget")
+        assert second["object"]["apiVersion"] == "example.com/v1"
+        assert second["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        await ask.ok("DELETE", PATH)
+        assert (await ask.get(PATH))["items"] == []
+
+    with_requests(tmp_path, test)
