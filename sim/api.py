@@ -16,7 +16,7 @@ from onejob.client.local import LocalClient
 from onejob.objects.meta import PODS, Meta, View
 from onejob.wire.errors import Expired, InternalError
 from onejob.wire.requests import Outcome
-from sim.faults import Dice
+from sim.faults import Chance
 
 _LATEST_SECONDS = 2.0
 #: What the informer asks for that the node follows; others list the Pods of one namespace.
@@ -39,7 +39,7 @@ class FaultyClient(LocalClient):
     safe."""
 
     def __init__(
-        self, service: Service, dice: Dice, acknowledge: Callable[[str, int], None]
+        self, service: Service, dice: Chance, acknowledge: Callable[[str, int], None]
     ) -> None:
         super().__init__(service)
         self._dice = dice

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
 #: For each kind of fault, how likely it is each time that it could happen.
 RATES = {
@@ -46,6 +47,15 @@ class Trace:
 
     def note(self, text: str) -> None:
         self.lines.append((self.now(), text))
+
+
+class Chance(Protocol):
+    """What decides about faults."""
+
+    def happens(self, kind: str) -> bool: ...
+
+    def up_to(self, kind: str, most: float) -> float:
+        """How long, or how much."""
 
 
 class Dice:

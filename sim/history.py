@@ -11,8 +11,8 @@ from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Key, Meta, View
 from onejob.objects.pod import Pod, read_pod
-from onejob.server import ControlPlane
 from onejob.store.base import Change
+from onejob.store.log import LogStore
 
 
 class Namespace(View, frozen=True):
@@ -60,8 +60,8 @@ class History:
             resource = self._acknowledged.pop(lost)
             self.problems.append(f"an acknowledged write of {resource} is lost after a crash")
 
-    def follow(self, plane: ControlPlane) -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(self._follow(plane, resource)) for resource in READ]
+    def follow(self, store: LogStore) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self._follow(store, resource)) for resource in READ]
 
     def in_order(self) -> list[Version]:
         return sorted(self.versions, key=lambda version: version.revision)
@@ -75,8 +75,8 @@ class History:
             if revision not in stored and resource in READ
         ]
 
-    async def _follow(self, plane: ControlPlane, resource: str) -> None:
-        async for batch in plane.store.watch(resource, after=self._seen.get(resource, 0)):
+    async def _follow(self, store: LogStore, resource: str) -> None:
+        async for batch in store.watch(resource, after=self._seen.get(resource, 0)):
             for change in batch:
                 self._note(change)
 

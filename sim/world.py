@@ -137,7 +137,7 @@ class _Life:
         plane.failed.add_done_callback(lambda failed: self._fail(failed.result()))
         self._committer.reliable = self._client.reliable = False
         world.people.meet(plane)
-        world.history.follow(plane)
+        world.history.follow(plane.store)
         stopped = await self._or_death(self._disturb())
         if stopped is None:
             return False

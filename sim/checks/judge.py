@@ -26,12 +26,14 @@ class Judge:
         #: By Pod, the Job that it was made for.
         self._job_of: dict[str, str] = {}
 
-    def judge(self, history: History, machine: Machine) -> None:
+    def judge(self, history: History, machine: Machine | None = None) -> None:
+        """`machine` is what ran the Pods, if that is to be compared."""
         for version in history.in_order():
             self._see(version)
         for job in self._jobs.values():
             job.see_the_end()
-        self._pods.compare(machine)
+        if machine is not None:
+            self._pods.compare(machine)
         for text in (*history.problems, *history.lost_writes()):
             self.problems.add(SURVIVAL, text)
 

@@ -82,7 +82,7 @@ def test_a_kept_census_equals_one_made_anew() -> None:
                     pod = a_pod("p", phase, index=index, deleting=deleting, tracked=tracked)
                     census.put(pod)
                     anew = Census([pod])
-                    for group in ("active", "ending", "ended", "spent", "ready"):
+                    for group in ("active", "ending", "ended", "accounted", "ready"):
                         assert getattr(census, group) == getattr(anew, group)
                     assert census.active_by_index == anew.active_by_index
     census.remove("p")
