@@ -93,7 +93,8 @@ class _World:
                 at_rest = runner.run(_live(self))
                 now = runner.get_loop().time()
             now += self.rng.random() * _LONGEST_OUTAGE_SECONDS
-        self.judge.judge(self.history, self.machine)
+        answers_lost = bool(self.dice.happened["lost answer"])
+        self.judge.judge(self.history, self.machine, answers_lost=answers_lost)
         return Verdict(
             self.seed,
             tuple(self.judge.problems.found),
