@@ -22,7 +22,7 @@ from onejob.controllers.job_state import JobState, JobStates, is_accounted
 from onejob.informers.informer import Informer
 from onejob.informers.loop import Retry, work
 from onejob.informers.workqueue import WorkQueue
-from onejob.objects.job import Job
+from onejob.objects.job import Job, read_job
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import read_pod
 from onejob.planning.job.legacy import drop_annotation_patch
@@ -161,13 +161,19 @@ class JobController:
 
     async def _relist_pods(self, job: Job, state: JobState) -> None:
         """List the Job's Pods from the server, and plan only once the cache has them too: otherwise
-        a Pod could be created twice."""
+        a Pod could be created twice. The same goes for the Job: of an index that has failed, only
+        its status tells once the Pods are freed."""
         state.needs_relist = False
         try:
             listing = await self._client.list(Selection(PODS, job.metadata.namespace))
+            newest = read_job(await self._client.get(job.key))
+        except NotFound:
+            return
         except ApiError:
             state.needs_relist = True
             raise
+        if newest.metadata.uid == job.metadata.uid:
+            state.job_revision = max(state.job_revision, newest.metadata.revision)
         there: set[str] = set()
         for document in listing.documents:
             pod = read_pod(document)
