@@ -117,6 +117,9 @@ class Scene:
                 await self._edit(parallelism=number, completions=number)
             case "suspend" | "resume":
                 await self._edit(suspend=what == "suspend")
+            case _:
+                # Only an Indexed Job is resized, and not to nothing.
+                pass
 
     async def _restart(self) -> None:
         if self._controller is not None:
