@@ -60,6 +60,8 @@ class World:
     folder: Path
     rng: random.Random
     ledger: Ledger
+    #: Of the round that is played.
+    faults: list[str] = field(default_factory=list)
     tried: Counter[str] = field(default_factory=Counter)
 
     def api(self, server: Side) -> HttpApi:
@@ -144,6 +146,7 @@ async def play(world: World, number: int) -> Outcome:
     rng = world.rng
     faults = [rng.choice(list(FAULTS)) for _ in range(rng.randint(1, 3))]
     outcome = Outcome(number, faults)
+    world.faults = faults
     world.tried.update(faults)
     began = time.monotonic()
     name = f"round-{number}"
@@ -200,10 +203,9 @@ def _compare(outcome: Outcome, world: World, name: str, job: Document) -> None:
     status = job["status"]
     if (status.get("succeeded"), status.get("failed", 0)) != (COMPLETIONS, 0):
         outcome.problems.append(f"counted {status}")
-    pods = _pods(world, world.here, name)
-    phases = Counter(pod.get("status", {}).get("phase") for pod in pods)
-    if phases != {"Succeeded": COMPLETIONS}:
-        outcome.problems.append(f"Pods here: {dict(phases)}")
+    here, there = (_phases(world, side, name) for side in (world.here, world.there))
+    if here != there or len(here) < COMPLETIONS or set(here.values()) != {"Succeeded"}:
+        outcome.problems.append(f"Pods here: {here}, there: {there}")
 
 
 def _nothing_left(outcome: Outcome, world: World, name: str) -> None:
@@ -223,12 +225,13 @@ def _nothing_left(outcome: Outcome, world: World, name: str) -> None:
             outcome.problems.append(f"left {title}: {', '.join(left)}")
 
 
-def _pods(world: World, server: Side, name: str) -> list[Document]:
+def _phases(world: World, server: Side, name: str) -> dict[str, str]:
     api = world.api(server)
     try:
-        return list_all(api, BY_RESOURCE[PODS], "default", labelSelector=f"job-name={name}")
+        pods = list_all(api, BY_RESOURCE[PODS], "default", labelSelector=f"job-name={name}")
     finally:
         api.close()
+    return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in pods}
 
 
 def _send(world: World, method: str, name: str, body: Document) -> None:
