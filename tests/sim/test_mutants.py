@@ -15,7 +15,7 @@ _ROOT = Path(__file__).parents[2]
 #: Changes elsewhere shift what happens in a seed: then one of the next finds it.
 _SEEDS = 40
 #: The first seed that finds it, where that is not one of the first few.
-_KNOWN = {"two Pods for an index after a lost answer": 35}
+_KNOWN = {"two Pods for an index after a lost answer": 150}
 
 
 @pytest.mark.parametrize("name", MUTANTS)
