@@ -14,6 +14,7 @@ from sim.story import story
 from sim.world import Verdict, simulate
 
 ALL = "all"
+_REPORT_EVERY = 100
 _HASHING = "PYTHONHASHSEED"
 
 
@@ -80,8 +81,8 @@ def _run(seeds: range) -> int:
         versions += len(verdict.versions)
         processes += verdict.processes
         lives += verdict.lives
-        if sys.stderr.isatty():
-            print(f"\r{number}/{len(seeds)} seeds", end="", file=sys.stderr)
+        if number % _REPORT_EVERY == 0:
+            print(f"{number} of {len(seeds)} seeds, {failed} failed", flush=True)
     minutes = (time.monotonic() - began) / 60
     print(
         f"{len(seeds) - failed} passed, {failed} failed; {len(seeds) / minutes:.0f} worlds/minute"
