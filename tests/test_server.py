@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from onejob.benchmarks.plane import a_job
+from onejob.objects.meta import JOBS, Key
 from onejob.server import ControlPlane
 from onejob.virtual_time import run_virtual
 from tests.server_support import a_plane
@@ -38,10 +39,30 @@ def test_a_part_of_the_node_that_ends_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(plane: ControlPlane) -> None:
-        monkeypatch.setattr(plane.node.runtime, "launch", raises)
-        await plane.client.write(a_job("j", completions=1, parallelism=1))
+        monkeypatch.setattr(plane.node._node, "_renew_lease", raises)
 
     assert "ZeroDivisionError" in why_it_failed(tmp_path, scene)
+
+
+def test_a_bug_with_one_pod_does_not_stop_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that ended over one Pod would end over it again after its start."""
+
+    async def main() -> bool:
+        async with a_plane(tmp_path) as plane:
+            with monkeypatch.context() as patch:
+                patch.setattr(plane.node.runtime, "launch", raises)
+                await plane.client.write(a_job("bad", completions=1, parallelism=1))
+                await asyncio.sleep(60)
+            await plane.client.write(a_job("good", completions=1, parallelism=1))
+            await asyncio.sleep(60)
+            assert not plane.failed.done()
+            good = await plane.client.get(Key(JOBS, "default", "good"))
+            return b'"Complete"' in good
+
+    assert run_virtual(main())
+    assert "cannot go on" in caplog.text
 
 
 def test_a_callback_that_raises_is_noticed(tmp_path: Path) -> None:
