@@ -134,8 +134,10 @@ def test_a_merge_patch_leaves_its_arguments_alone_and_settles(doc: Any, patch: A
     before = copy.deepcopy((doc, patch))
     merged = merge_patch(doc, patch)
     assert merge_patch(merged, patch) == merged
-    _scribble(merged)
     assert (doc, patch) == before
+    # What it does not touch is shared with the document, but nothing with the patch.
+    _scribble(merged)
+    assert patch == before[1]
 
 
 def _scribble(value: Any) -> None:

@@ -31,8 +31,7 @@ BOUNDED = (
     "ecorder._allowances._items",
     "ecorder._similar._items",
     "ecorder._written._items",
-    # What was written last, of so many Jobs and Pods.
-    "._quick_jobs._jobs",
+    # What was written last, of so many Pods.
     "._quick._pods",
     # The newest changes, up to 8,192, and one mark for each while.
     "._fanout._recent",

@@ -17,10 +17,11 @@ from onejob.api.other_names import OtherNames
 from onejob.api.reading import Reading
 from onejob.api.schema.added_kinds import open_definition, open_shape
 from onejob.api.schema.schema import load_schema
+from onejob.api.sections import copied
 from onejob.api.strategies import strategy_for
 from onejob.api.strategy import Document, Guard
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
-from onejob.api.writing.patching import copied
+from onejob.api.writing.created_spec import CreatedSpecs
 from onejob.api.writing.pieces import read_metadata
 from onejob.api.writing.pod_subresources import bind, evict
 from onejob.api.writing.rehearsal import rehearsed
@@ -95,7 +96,10 @@ class Service:
         means = means or Means(engine=True)
         #: Filled by whoever knows what users may do: see `Guard`.
         self.guards: dict[str, Guard] = {}
-        self.writes = Writes(store, strategies, self.schema, clock, rng, means, self.guards)
+        created_specs = CreatedSpecs(strategies, self.schema, means)
+        self.writes = Writes(
+            store, strategies, self.schema, clock, rng, means, self.guards, created_specs
+        )
         self.worker = Worker()
         self._reading = Reading(store, strategies)
         self._other_names = OtherNames(self, self._reading)

@@ -27,15 +27,35 @@ class Strategy(Protocol):
     unconditional_update: bool
     #: Whether documents leave as they are stored, which costs nothing.
     shows_as_stored: bool
+    #: Whether what becomes of a new object's spec depends on nothing else in the document, so that
+    #: it can be remembered: `writing/created_spec.py`.
+    judges_spec_alone: bool
+    #: A field of the spec that is each object's own, judged by `validate_own_spec_field` alone.
+    own_spec_field: str
 
-    def default(self, doc: Document) -> None:
-        """Fill in defaults; idempotent. Runs on every create and update, before validation."""
+    def default(self, doc: Document, old: Document | None = None) -> None:
+        """Fill in defaults; idempotent. Runs on every create and update, before validation. What
+        is the same in `old` was given its defaults when it came in."""
 
     def prepare_create(self, doc: Document) -> None:
         """Set what the server owns: status, generation, generated selectors. metadata.uid,
         name, namespace and creationTimestamp are already set."""
 
     def validate_create(self, doc: Document) -> list[FieldError]: ...
+
+    def validate_new_metadata(self, doc: Document) -> list[FieldError]:
+        """The part of `validate_create` that is about metadata."""
+
+    def validate_new_spec(self, spec: Document) -> list[FieldError]:
+        """The part of `validate_create` that is about the spec. Only asked of kinds that judge it
+        alone."""
+
+    def validate_own_spec_field(self, value: str) -> list[FieldError]: ...
+
+    def name_warnings(self, name: str) -> list[str]:
+        """The part of `warnings_on_create` that is about the name."""
+
+    def spec_warnings(self, spec: Document) -> list[str]: ...
 
     def warnings_on_create(self, doc: Document) -> list[str]: ...
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from onejob.api.damage import storage_read_error
+from onejob.api.sections import sectioned
 from onejob.api.service import Service
 from onejob.api.turns import INLINE_BYTES
-from onejob.api.writing.pod_subresources import bind, evict
-from onejob.api.writing.quick_jobs import QuickJobs
+from onejob.api.writing.pod_subresources import bind_pod, evict
 from onejob.api.writing.quick_writes import QuickWrites
 from onejob.client.base import (
     Bind,
@@ -26,7 +26,7 @@ from onejob.client.base import (
     WatchEvent,
     Written,
 )
-from onejob.objects.meta import JOBS, PODS, Key
+from onejob.objects.meta import PODS, Key
 from onejob.store.base import DamagedDocument
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import (
@@ -57,7 +57,6 @@ class LocalClient:
         self._kinds = service.kinds.by_resource
         self._writes = service.writes
         self._quick = QuickWrites(service.writes)
-        self._quick_jobs = QuickJobs(service.writes)
         self._expect_pod: Callable[[bytes], None] | None = None
         self._stages: dict[type[Op], Callable[[Any], Outcome]] = {
             Create: self._stage_create,
@@ -146,25 +145,30 @@ class LocalClient:
                 self._expect_pod(outcome.document)
             return outcome
         kind = self._kinds[op.resource]
-        return self._writes.create(kind, op.namespace, _decode(op.document), self._options)
+        return self._writes.create(kind, op.namespace, self._body(op.document), self._options)
+
+    def _create_pod(self, namespace: str, document: bytes) -> Outcome:
+        outcome = self._quick.create_pod(namespace, document, self._options)
+        if outcome is not None:
+            return outcome
+        body = self._body(document)
+        outcome = self._writes.create(self._kinds[PODS], namespace, body, self._options)
+        if self._options.trusted:
+            self._quick.learn_spec(document, outcome.document)
+        return outcome
 
     def _stage_patch(self, op: Patch) -> Outcome:
         if op.key.resource == PODS and op.type == "strategic":
             outcome = self._quick.patch_pod(op.key, op.body, op.subresource, self._options)
             if outcome is not None:
                 return outcome
-        elif op.key.resource == JOBS and op.type == "merge" and op.subresource == "status":
-            outcome = self._quick_jobs.patch_status(op.key, op.body, self._options)
-            if outcome is not None:
-                return outcome
-        patch = msgspec.json.decode(op.body)
-        return self._writes.patch(
-            self._target(op.key, op.subresource), op.type, patch, self._options
-        )
+        target = self._target(op.key, op.subresource)
+        patch = msgspec.json.decode(op.body) if op.type == "json" else self._body(op.body)
+        return self._writes.patch(target, op.type, patch, self._options)
 
     def _stage_replace(self, op: Replace) -> Outcome:
         target = self._target(op.key, op.subresource)
-        return self._writes.update(target, _decode(op.document), self._options)
+        return self._writes.update(target, self._body(op.document), self._options)
 
     def _stage_delete(self, op: Delete) -> Outcome:
         self._quick.forget(op.key)
@@ -187,27 +191,22 @@ class LocalClient:
         return plain and not self._options.dry_run
 
     def _stage_bind(self, op: Bind) -> Outcome:
-        outcome = self._quick.bind_pod(op.key, op.node, op.uid)
+        outcome = self._quick.bind_pod(op.key, op.node, op.uid, self._options)
         if outcome is not None:
             return outcome
-        binding = {"metadata": {"uid": op.uid}, "target": {"name": op.node}}
-        return bind(self._writes, op.key.namespace, op.key.name, binding, self._options)
+        return bind_pod(self._writes, op.key, op.node, op.uid, self._options)
 
     def _stage_evict(self, op: Evict) -> Outcome:
         grace = op.grace_seconds
         eviction = {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
         return evict(self._writes, op.key.namespace, op.key.name, eviction, self._options)
 
-    def _create_pod(self, namespace: str, document: bytes) -> Outcome:
-        outcome = self._quick.create_pod(namespace, document, self._options)
-        if outcome is not None:
-            return outcome
-        outcome = self._writes.create(
-            self._kinds[PODS], namespace, _decode(document), self._options
-        )
+    def _body(self, document: bytes) -> dict[str, Any]:
+        """What we wrote ourselves is only split: sections that no rule reads stay as they are."""
         if self._options.trusted:
-            self._quick.learn_spec(document, outcome.document)
-        return outcome
+            return sectioned(document)
+        decoded: dict[str, Any] = msgspec.json.decode(document)
+        return decoded
 
 
 async def stage_in_turns(
@@ -231,8 +230,3 @@ async def stage_in_turns(
             else:
                 results.append(Written(outcome.revision, outcome.document))
     return results
-
-
-def _decode(document: bytes) -> dict[str, Any]:
-    decoded: dict[str, Any] = msgspec.json.decode(document)
-    return decoded

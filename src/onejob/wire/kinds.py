@@ -37,19 +37,21 @@ class Kind:
     #: events.k8s.io/v1 events are the core events under another name; the versions of a custom
     #: resource share one storage, which is that of the version without this.
     stored_as: str = field(default="", compare=False)
-
     #: Whether a CustomResourceDefinition made it.
     custom: bool = field(default=False, compare=False)
+    # Put together once: every write asks for these.
+    #: The plural with its group, as error messages and keys have it: `jobs.batch`.
+    resource: str = field(init=False, compare=False, repr=False)
+    #: The `Key.resource` under which objects are stored.
+    storage: str = field(init=False, compare=False, repr=False)
+    api_version: str = field(init=False, compare=False, repr=False)
 
-    @property
-    def resource(self) -> str:
-        """The plural with its group, as error messages and keys have it: `jobs.batch`."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @property
-    def storage(self) -> str:
-        """The `Key.resource` under which objects are stored."""
-        return self.stored_as or self.resource
+    def __post_init__(self) -> None:
+        resource = f"{self.plural}.{self.group}" if self.group else self.plural
+        version = f"{self.group}/{self.version}" if self.group else self.version
+        object.__setattr__(self, "resource", resource)
+        object.__setattr__(self, "storage", self.stored_as or resource)
+        object.__setattr__(self, "api_version", version)
 
     @property
     def strategy(self) -> str:
@@ -57,10 +59,6 @@ class Kind:
         if self.custom and self.stored_as:
             return f"{self.plural}.{self.version}.{self.group}"
         return self.resource
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
 
     def subresource(self, name: str) -> Subresource | None:
         return next((sub for sub in self.subresources if sub.name == name), None)

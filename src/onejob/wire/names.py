@@ -30,7 +30,7 @@ def _is_subdomain(text: str) -> bool:
     # Not one pattern with its parts repeated: that takes long over thousands of parts.
     return (
         _is_subdomain_text(text) is not None
-        and not any(pair in text for pair in ("..", ".-", "-."))
+        and not (".." in text or ".-" in text or "-." in text)
         and text[0] not in "-."
         and text[-1] not in "-."
     )

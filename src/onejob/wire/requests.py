@@ -27,8 +27,7 @@ class User:
 INTERNAL = User("system:onejob", groups=("system:masters",))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, gc=False):
     """The object, or the part of it, that a write is about."""
 
     kind: Kind

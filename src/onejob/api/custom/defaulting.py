@@ -3,7 +3,7 @@
 from typing import Any
 
 from onejob.api.custom.structural import Node
-from onejob.api.writing.patching import copied
+from onejob.api.sections import copied
 
 
 def apply_defaults(value: Any, node: Node) -> None:

@@ -24,7 +24,7 @@ class DefinitionStrategy(BaseStrategy):
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind)
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         spec = doc.setdefault("spec", {})
         names = spec.setdefault("names", {})
         kind = names.get("kind", "")

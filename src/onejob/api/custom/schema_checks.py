@@ -17,7 +17,7 @@ from onejob.api.custom.structural import (
     Node,
 )
 from onejob.api.custom.values import UNRELATED, Validator
-from onejob.api.writing.patching import copied
+from onejob.api.sections import copied
 from onejob.wire.field_errors import (
     OMITTED,
     FieldError,

@@ -55,7 +55,7 @@ class CustomStrategy(BaseStrategy):
 
         return RuleSet(self.node, root=True)
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         drop_nulls(doc, self.node)
         apply_defaults(doc, self.node)
 

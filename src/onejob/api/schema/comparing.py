@@ -15,7 +15,7 @@ def semantically_equal(a: Any, b: Any, type_: Shape | None = None) -> bool:
 def _equal(a: Any, b: Any, shape: Shape) -> bool:
     if a == b:
         return True
-    if a.__class__ is dict and b.__class__ is dict:
+    if isinstance(a, dict) and isinstance(b, dict):
         return _equal_objects(a, b, shape)
     if a.__class__ is list and b.__class__ is list:
         items = shape.items if isinstance(shape, ListShape) else ANYTHING

@@ -272,6 +272,8 @@ class ObjectShape(Shape):
         self.kind = ""
         #: Name of a field -> the field it is another name for.
         self.aliases: Mapping[str, str] = {}
+        #: Fields that a strategic merge patch replaces as a whole, whatever is in them.
+        self.replaced: frozenset[str] = frozenset()
         #: Field -> class that needs no look, or the shape that does the look.
         self._rules: dict[str, Any] = {}
 
@@ -279,6 +281,7 @@ class ObjectShape(Shape):
         """Apart from __init__ because types may lead back to themselves."""
         self.fields = fields
         self.aliases = aliases
+        self.replaced = frozenset(name for name, shape in fields.items() if _is_replaced(shape))
         self._rules = {name: shape.plain or shape for name, shape in fields.items()}
 
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
@@ -324,6 +327,12 @@ class EitherShape(Shape):
 
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
         return value if value.__class__ is self.other else self.schema.check(value, path, problems)
+
+
+def _is_replaced(shape: Shape) -> bool:
+    if isinstance(shape, ListShape):
+        return "merge" not in shape.strategies
+    return not isinstance(shape, ObjectShape | MapShape | EitherShape) and type(shape) is not Shape
 
 
 ANYTHING: Final = Shape()

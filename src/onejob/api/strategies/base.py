@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
+from onejob.api.sections import Section, held, members, names, same_bytes, same_member
 from onejob.api.strategies.metadata import NameRule, validate_metadata, validate_metadata_update
 from onejob.api.strategies.printing import NAME_AND_AGE, age, name_of
 from onejob.api.strategy import Document
@@ -23,13 +24,15 @@ class BaseStrategy:
     shows_as_stored: bool = True
     #: Whether finalizers may be named without a domain.
     any_finalizer: bool = False
+    judges_spec_alone: bool = False
+    own_spec_field: str = ""
 
     def __init__(self, kind: Kind, name_rule: NameRule = subdomain_errors) -> None:
         self.kind = kind
         self.name_rule = name_rule
         self._has_status = kind.subresource("status") is not None
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         pass
 
     def prepare_create(self, doc: Document) -> None:
@@ -37,6 +40,9 @@ class BaseStrategy:
             doc.pop("status", None)
 
     def validate_create(self, doc: Document) -> list[FieldError]:
+        return self.validate_new_metadata(doc)
+
+    def validate_new_metadata(self, doc: Document) -> list[FieldError]:
         return validate_metadata(
             doc["metadata"],
             self.name_rule,
@@ -44,7 +50,19 @@ class BaseStrategy:
             any_finalizer=self.any_finalizer,
         )
 
+    def validate_new_spec(self, spec: Document) -> list[FieldError]:
+        return []
+
+    def validate_own_spec_field(self, value: str) -> list[FieldError]:
+        return []
+
     def warnings_on_create(self, doc: Document) -> list[str]:
+        return []
+
+    def name_warnings(self, name: str) -> list[str]:
+        return []
+
+    def spec_warnings(self, spec: Document) -> list[str]:
         return []
 
     def prepare_update(self, new: Document, old: Document) -> None:
@@ -108,28 +126,52 @@ class SelectableStrategy(BaseStrategy):
         return f"field label not supported: {label}"
 
 
+def same_spec(new: Document, old: Document | None) -> bool:
+    """Whether nothing in the spec was touched: what is stored was given its defaults and found
+    valid when it came in. Costs next to nothing for sections that nobody has decoded."""
+    return (
+        old is not None
+        and "spec" in old
+        and (held(new, "spec") is held(old, "spec") or same_member(new, old, "spec"))
+    )
+
+
+def untouched_spec(new: Document, old: Document) -> bool:
+    """Whether the spec is still the very section that was stored, which was valid then."""
+    return isinstance(old, Section) and (
+        held(new, "spec") is held(old, "spec") or same_bytes(new, old, "spec")
+    )
+
+
 def keep_status(new: Document, old: Document) -> None:
     """Writes to the main endpoint do not reach status."""
-    if "status" in old:
-        new["status"] = old["status"]
-    else:
-        new.pop("status", None)
+    if held(new, "status") is not held(old, "status"):
+        keep_section(new, old, "status")
+
+
+def keep_section(new: Document, old: Document, name: str) -> None:
+    """As it is held: a section that nobody has read is not decoded for this."""
+    if name in old:
+        new[name] = held(old, name)
+    elif name in new:
+        del new[name]
 
 
 def keep_all_but_status(new: Document, old: Document) -> None:
     """The order of fields stays too, so that a document changes no more than its status."""
-    kept = _WRITABLE_WITH_STATUS | old.keys()
-    for field in [field for field in new if field not in kept]:
-        del new[field]
-    for field, value in old.items():
+    for field in [field for field in names(new) if field not in old]:
         if field not in _WRITABLE_WITH_STATUS:
+            del new[field]
+    for field, value in members(old):
+        if field not in _WRITABLE_WITH_STATUS and held(new, field) is not value:
             new[field] = value
 
 
 def keep_generation(new: Document, old: Document, *, changed: bool) -> None:
     """The server counts: one more whenever what is asked for changed."""
+    metadata = new["metadata"]
     generation = old["metadata"].get("generation", 0) + changed
     if generation:
-        new["metadata"]["generation"] = generation
-    else:
-        new["metadata"].pop("generation", None)
+        metadata["generation"] = generation
+    elif "generation" in metadata:
+        del metadata["generation"]

@@ -43,7 +43,7 @@ class NamespaceStrategy(SelectableStrategy):
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind, name_rule=label_errors)
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         metadata = doc.setdefault("metadata", {})
         if name := metadata.get("name"):
             metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = name
@@ -102,7 +102,7 @@ _BASIC_AUTH: Final = ("username", "password")
 class SecretStrategy(SelectableStrategy):
     selectable = frozenset({"type"})
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         if not doc.get("type"):
             doc["type"] = "Opaque"
         for key, text in doc.pop("stringData", {}).items():
@@ -142,7 +142,7 @@ class ServiceStrategy(SelectableStrategy):
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind, name_rule=label_errors)
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         spec = doc.setdefault("spec", {})
         if not spec.get("type"):
             spec["type"] = "ClusterIP"
@@ -176,7 +176,7 @@ class ServiceStrategy(SelectableStrategy):
 class NodeStrategy(SelectableStrategy):
     selectable = frozenset({"spec.unschedulable"})
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         doc.setdefault("spec", {})
 
     def prepare_create(self, doc: Document) -> None:
@@ -202,7 +202,7 @@ class NodeStrategy(SelectableStrategy):
 class LeaseStrategy(BaseStrategy):
     unconditional_update = False
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         doc.setdefault("spec", {})
 
     def validate_create(self, doc: Document) -> list[FieldError]:

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from onejob.api.strategies.base import BaseStrategy, keep_generation, keep_status
+from onejob.api.strategies.base import (
+    BaseStrategy,
+    keep_generation,
+    keep_status,
+    same_spec,
+    untouched_spec,
+)
 from onejob.api.strategies.job.defaults import default_cronjob
 from onejob.api.strategies.job.strategy import disabled_job_fields, drop_disabled
 from onejob.api.strategies.job.validation import (
@@ -36,8 +42,9 @@ class CronJobStrategy(BaseStrategy):
         super().__init__(kind)
         self._disabled = disabled_job_fields(gates)
 
-    def default(self, doc: Document) -> None:
-        default_cronjob(doc)
+    def default(self, doc: Document, old: Document | None = None) -> None:
+        if not same_spec(doc, old):
+            default_cronjob(doc)
 
     def prepare_create(self, doc: Document) -> None:
         doc.pop("status", None)
@@ -55,14 +62,17 @@ class CronJobStrategy(BaseStrategy):
 
     def prepare_update(self, new: Document, old: Document) -> None:
         keep_status(new, old)
+        if same_spec(new, old):
+            keep_generation(new, old, changed=False)
+            return
         drop_disabled(_job_spec(new), _job_spec(old), self._disabled)
         keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
-        return [
-            *validate_metadata_update(new, old),
-            *validate_cronjob_spec(new["spec"], old["spec"], "spec"),
-        ]
+        errors = validate_metadata_update(new, old)
+        if untouched_spec(new, old):
+            return errors
+        return errors + validate_cronjob_spec(new["spec"], old["spec"], "spec")
 
     def warnings_on_update(self, new: Document, old: Document) -> list[str]:
         warnings = []

@@ -10,6 +10,9 @@ from onejob.wire.names import as_prefix, label_errors, qualified_name_errors
 
 NameRule: TypeAlias = Callable[[str], list[str]]
 
+#: What `_validate_common` looks at.
+_JUDGED: Final = ("labels", "annotations", "ownerReferences", "finalizers")
+
 #: Finalizers that need no domain.
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 
@@ -24,15 +27,13 @@ def validate_metadata(
     """`any_finalizer`: finalizers need no domain, as for kinds that are not upstream's own."""
     errors: list[FieldError] = []
     prefix = metadata.get("generateName", "")
-    if prefix:
-        errors += [
-            invalid("metadata.generateName", prefix, text) for text in name_rule(as_prefix(prefix))
-        ]
+    if prefix and (texts := name_rule(as_prefix(prefix))):
+        errors += [invalid("metadata.generateName", prefix, text) for text in texts]
     name = metadata.get("name", "")
     if not name:
         errors.append(required("metadata.name", "name or generateName is required"))
-    else:
-        errors += [invalid("metadata.name", name, text) for text in name_rule(name)]
+    elif texts := name_rule(name):
+        errors += [invalid("metadata.name", name, text) for text in texts]
     errors += _validate_namespace(metadata.get("namespace", ""), namespaced)
     return errors + _validate_common(metadata, any_finalizer)
 
@@ -40,14 +41,19 @@ def validate_metadata(
 def validate_metadata_update(
     new: Document, old: Document, *, any_finalizer: bool = False
 ) -> list[FieldError]:
-    """Names are not judged again: what is stored was accepted once."""
+    """Names are not judged again, nor is what a write did not touch: it was accepted once."""
     metadata, stored = new.get("metadata", {}), old.get("metadata", {})
     errors = []
     for field in ("name", "namespace"):
         value = metadata.get(field, "")
         if value != stored.get(field, ""):
             errors.append(invalid(f"metadata.{field}", value, "field is immutable"))
-    return errors + _validate_common(metadata, any_finalizer)
+    changed = {
+        field: metadata[field]
+        for field in _JUDGED
+        if field in metadata and metadata[field] is not stored.get(field)
+    }
+    return errors + _validate_common(changed, any_finalizer) if changed else errors
 
 
 def _validate_namespace(namespace: str, namespaced: bool) -> list[FieldError]:
@@ -78,10 +84,16 @@ def _validate_common(metadata: Mapping[str, Any], any_finalizer: bool) -> list[F
     return errors
 
 
+_OWNER_NEEDS: Final = ("apiVersion", "kind", "name", "uid")
+
+
 def _validate_owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     errors = []
     controller = None
     for i, owner in enumerate(owners):
+        if len(owners) == 1 and all(map(owner.get, _OWNER_NEEDS)):
+            # As nearly all objects have it.
+            break
         path = f"metadata.ownerReferences[{i}]"
         version = owner.get("apiVersion", "")
         if not version:
@@ -118,7 +130,8 @@ def _validate_finalizers(finalizers: Sequence[str], any_finalizer: bool) -> list
     orphan = foreground = False
     for i, finalizer in enumerate(finalizers):
         path = f"metadata.finalizers[{i}]"
-        errors += [invalid(path, finalizer, text) for text in qualified_name_errors(finalizer)]
+        if texts := qualified_name_errors(finalizer):
+            errors += [invalid(path, finalizer, text) for text in texts]
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS and not any_finalizer:
             errors.append(
                 invalid(

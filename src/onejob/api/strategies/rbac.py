@@ -57,7 +57,7 @@ class BindingStrategy(BaseStrategy):
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind, name_rule=path_segment_errors)
 
-    def default(self, doc: Document) -> None:
+    def default(self, doc: Document, old: Document | None = None) -> None:
         ref = doc.setdefault("roleRef", {})
         if isinstance(ref, dict) and not ref.get("apiGroup"):
             ref["apiGroup"] = GROUP

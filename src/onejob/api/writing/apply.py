@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.schema.shapes import ListShape, MapShape, ObjectShape, Shape, field_shape
+from onejob.api.sections import copied
 from onejob.api.strategy import Document
 from onejob.api.writing.apply_conflicts import FieldConflict, conflict_error, find_conflicts
 from onejob.api.writing.field_sets import (
@@ -34,7 +35,6 @@ from onejob.api.writing.managed_fields import (
     stamp,
     write_entries,
 )
-from onejob.api.writing.patching import copied
 from onejob.wire.errors import BadRequest
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from onejob.api.schema.shapes import ListShape, MapShape, ObjectShape, Shape, StringShape
-from onejob.api.writing.patching import copied
+from onejob.api.sections import copied
 
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[FieldPath]

@@ -84,6 +84,13 @@ class Entry:
         return doc
 
 
+def track_creation(
+    new: Document, fields: FieldsV1, manager: str, now: datetime, type_: ObjectShape
+) -> None:
+    """These fields of a new object belong to whoever creates it."""
+    write_entries(new, [Entry(manager, "Update", type_.api_version, "", stamp(now), fields)])
+
+
 def track_update(
     old: Document | None,
     new: Document,
@@ -95,10 +102,10 @@ def track_update(
     """Bring `new`'s managedFields up to date after a create (`old` is None) or an update: what
     changed now belongs to `manager`, what is gone to nobody. An object without managedFields
     gets none by an update: it is tracked from its first apply on."""
-    own = Entry(manager, "Update", type_.api_version, subresource, stamp(now), {})
     if old is None:
-        write_entries(new, [replace(own, encoded=all_fields(new, type_, subresource))])
+        track_creation(new, all_fields(new, type_, subresource), manager, now, type_)
         return
+    own = Entry(manager, "Update", type_.api_version, subresource, stamp(now), {})
     entries = _starting_point(old, new)
     if not entries:
         write_entries(new, [])

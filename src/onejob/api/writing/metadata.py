@@ -1,9 +1,11 @@
 """The rules of metadata that hold for every kind: who owns which field, and when."""
 
 from datetime import datetime
+from itertools import islice
 from random import Random
 from typing import Any
 
+from onejob.api.sections import Raw, SectionedDocument, held, members, names, plain, with_first
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest, Conflict, InternalError, Invalid, conflict
 from onejob.wire.field_errors import FieldError, forbidden, invalid
@@ -11,7 +13,9 @@ from onejob.wire.kinds import Kind
 
 #: No vowels and nothing that looks like another letter: no words, no misreading.
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX_LENGTH = 5
+#: A suffix has five of them: two pairs and one more, of one number that is drawn.
+_SUFFIX_PAIRS = [a + b for a in _SUFFIX_LETTERS for b in _SUFFIX_LETTERS]
+_PAIRS = len(_SUFFIX_PAIRS)
 _LONGEST_GENERATED_PREFIX = 58
 
 #: Fields of metadata that an update takes from the stored object.
@@ -23,9 +27,19 @@ _OWNED_BY_SERVER = (
     "generation",
 )
 
+_NOT_FOR_CLIENTS = ("resourceVersion", "selfLink", *_OWNED_BY_SERVER)
+
+#: What clients may change as they like; the rest needs a look.
+FREE_FIELDS = frozenset(("labels", "annotations", "finalizers", "ownerReferences"))
+
 #: Of the 128 bits of a UUID six say that the others are random.
 _RANDOM_BITS = (1 << 128) - 1 & ~(0xF000 << 64 | 0xC000 << 48)
 _VERSION_4 = 0x4000 << 64 | 0x8000 << 48
+
+_EMPTY = (b"{}", b"[]", b'""', b"null")
+
+#: The members that every stored document begins with.
+_FIRST = ("apiVersion", "kind", "metadata")
 
 _OMITTED_WHEN_EMPTY = (
     "generateName",
@@ -49,19 +63,25 @@ def new_uid(rng: Random) -> str:
 
 
 def generated_name(prefix: str, rng: Random) -> str:
-    suffix = "".join(rng.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
-    return prefix[:_LONGEST_GENERATED_PREFIX] + suffix
+    drawn = rng.getrandbits(64)
+    return (
+        prefix[:_LONGEST_GENERATED_PREFIX]
+        + _SUFFIX_PAIRS[drawn % _PAIRS]
+        + _SUFFIX_PAIRS[drawn // _PAIRS % _PAIRS]
+        + _SUFFIX_LETTERS[drawn // _PAIRS**2 % len(_SUFFIX_LETTERS)]
+    )
 
 
 def check_type(kind: Kind, body: Document) -> None:
     """The body may leave apiVersion and kind out, but not contradict the URL."""
-    api_version = body.get("apiVersion", kind.api_version)
+    api_version, name = held(body, "apiVersion", kind.api_version), held(body, "kind", kind.kind)
+    if type(api_version) is Raw or type(name) is Raw:
+        api_version, name = plain(api_version), plain(name)
     if api_version != kind.api_version:
         raise BadRequest(
             f"the API version in the data ({api_version}) does not match the expected "
             f"API version ({kind.api_version})"
         )
-    name = body.get("kind", kind.kind)
     if name != kind.kind:
         raise BadRequest(
             f"{name} in version {kind.version!r} cannot be handled as a {kind.kind}: "
@@ -76,12 +96,28 @@ def metadata_of(body: Document) -> dict[str, Any]:
     return metadata
 
 
-def ordered(kind: Kind, doc: Document) -> Document:
-    """The same document with apiVersion, kind and metadata first, as lists rely on."""
-    doc.pop("apiVersion", None)
-    doc.pop("kind", None)
-    metadata = doc.pop("metadata", {})
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **doc}
+def ordered(kind: Kind, doc: Document, old: Document | None = None) -> Document:
+    """The same document with apiVersion, kind and metadata first, as lists rely on and as `old`
+    has them, if it is a stored one."""
+    if kind.custom:
+        rest = {name: plain(value) for name, value in members(doc) if name not in _FIRST}
+        metadata = plain(held(doc, "metadata", {}))
+        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
+    if (
+        old is not None
+        and isinstance(doc, SectionedDocument)
+        and "metadata" in doc
+        and held(doc, "apiVersion") is held(old, "apiVersion")
+        and held(doc, "kind") is held(old, "kind")
+    ):
+        return doc
+    if isinstance(doc, SectionedDocument) and tuple(islice(names(doc), 3)) == _FIRST:
+        doc["apiVersion"] = kind.api_version
+        doc["kind"] = kind.kind
+        return doc
+    metadata = held(doc, "metadata") if "metadata" in doc else {}
+    first = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    return with_first(doc, first)
 
 
 def prepare_created(
@@ -92,20 +128,23 @@ def prepare_created(
     check_namespace(kind, namespace, metadata)
     if metadata.get("resourceVersion") and not dry_run:
         raise InternalError("resourceVersion should not be set on objects to be created")
-    for owned in ("resourceVersion", "selfLink", *_OWNED_BY_SERVER):
-        metadata.pop(owned, None)
-    _drop_empty(metadata)
+    for owned in _NOT_FOR_CLIENTS:
+        if owned in metadata:
+            del metadata[owned]
+    drop_empty(metadata)
     if kind.namespaced:
         metadata["namespace"] = namespace
     metadata["uid"] = new_uid(rng)
     metadata["creationTimestamp"] = timestamp(now)
 
 
-def _drop_empty(metadata: dict[str, Any]) -> None:
+def drop_empty(metadata: dict[str, Any]) -> None:
     """Empty lists and maps of metadata are never shown."""
     for field in _OMITTED_WHEN_EMPTY:
-        if field in metadata and not metadata[field]:
-            del metadata[field]
+        if field in metadata:
+            value = held(metadata, field)
+            if not value or (type(value) is Raw and bytes(value) in _EMPTY):
+                del metadata[field]
 
 
 def check_namespace(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
@@ -119,10 +158,15 @@ def check_namespace(kind: Kind, namespace: str, metadata: dict[str, Any]) -> Non
 
 
 def carry_over(
-    kind: Kind, new: Document, old: Document, *, namespace: str, name: str, patching: bool
+    kind: Kind,
+    metadata: Document,
+    stored: Document,
+    *,
+    namespace: str,
+    name: str,
+    patching: bool,
 ) -> None:
     """Check the identity of an updated object, and keep what only the server may change."""
-    metadata, stored = metadata_of(new), old["metadata"]
     check_namespace(kind, namespace, metadata)
     given_name = metadata.get("name", "")
     if given_name != name:
@@ -141,13 +185,22 @@ def carry_over(
         raise uid_mismatch(kind, name, given_uid, stored["uid"])
     if kind.namespaced:
         metadata["namespace"] = namespace
-    metadata.pop("selfLink", None)
-    _drop_empty(metadata)
+    if "selfLink" in metadata:
+        del metadata["selfLink"]
+    drop_empty(metadata)
     for owned in _OWNED_BY_SERVER:
         if owned in stored:
             metadata[owned] = stored[owned]
-        else:
-            metadata.pop(owned, None)
+        elif owned in metadata:
+            del metadata[owned]
+
+
+def changed_fields(metadata: Document, stored: Document) -> set[str]:
+    """Those that were replaced, removed or added; what is shared was not."""
+    changed = {field for field, value in members(metadata) if held(stored, field) is not value}
+    if len(metadata) != len(stored) or changed:
+        changed.update(names(stored) - names(metadata))
+    return changed
 
 
 def wrong_name(given: str, name: str) -> BadRequest:
@@ -180,12 +233,12 @@ def precondition_failed(kind: Kind, name: str, why: str) -> Conflict:
     return conflict(qualified, name, why)
 
 
-def new_finalizers(new: Document, old: Document) -> list[FieldError]:
+def new_finalizers(metadata: Document, stored: Document) -> list[FieldError]:
     """An object that is being deleted may lose finalizers, but gain none."""
-    if "deletionTimestamp" not in old["metadata"]:
+    if "deletionTimestamp" not in stored:
         return []
-    known = set(old["metadata"].get("finalizers", ()))
-    added = [name for name in new["metadata"].get("finalizers", ()) if name not in known]
+    known = set(stored.get("finalizers", ()))
+    added = [name for name in metadata.get("finalizers", ()) if name not in known]
     if not added:
         return []
     listed = " ".join(f'"{name}"' for name in added).replace('" "', '", "')

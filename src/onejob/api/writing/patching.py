@@ -1,6 +1,7 @@
 """JSON patch (RFC 6902) and JSON merge patch (RFC 7386).
 
-Pure: the result shares nothing with the arguments.
+Pure: the arguments stay as they are. The result of a merge patch shares with the document what
+the patch does not touch.
 """
 
 from typing import Any, Final
@@ -8,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.input.decoding import is_too_deep
+from onejob.api.sections import copied, shallow
 from onejob.api.strategy import Document
 from onejob.wire.errors import ApiError, BadRequest
 
@@ -24,32 +26,19 @@ class PatchFailed(ApiError):
 
 def merge_patch(doc: Document, patch: Document) -> Document:
     """Objects merge, null removes, everything else replaces."""
-    merged = _merge(doc, patch)
-    assert isinstance(merged, dict)
-    return merged
+    return _merge(doc, patch)
 
 
-def _merge(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return copied(patch)
-    merged = dict(target) if isinstance(target, dict) else {}
+def _merge(target: Any, patch: Document) -> Document:
+    merged = shallow(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
+        if isinstance(value, dict):
             merged[name] = _merge(merged.get(name), value)
-    for name in merged.keys() - patch.keys():
-        merged[name] = copied(merged[name])
+        elif value is not None:
+            merged[name] = copied(value)
+        elif name in merged:
+            del merged[name]
     return merged
-
-
-def copied(value: Any) -> Any:
-    """Of JSON: a fifth of the time that `deepcopy`, which expects anything, would take."""
-    if isinstance(value, dict):
-        return {name: copied(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return [copied(item) for item in value]
-    return value
 
 
 def json_patch(doc: Document, operations: list[Any]) -> Document:

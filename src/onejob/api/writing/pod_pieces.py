@@ -4,6 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onejob.api.writing.pieces import Pieces, cut
+from onejob.api.writing.pod_subresources import scheduled_condition
 
 _encode = msgspec.json.encode
 
@@ -35,7 +36,7 @@ class PodPieces(Pieces, frozen=True, gc=False):
         """The Pod as it is once it has a node; None where it takes more than adding that."""
         if not self.placeable or self.deleting or b'"conditions":' in self.status:
             return None
-        condition = scheduled(self.generation, now)
+        condition = scheduled_condition(self.generation, now)
         return replace(
             self,
             placeable=False,
@@ -76,12 +77,6 @@ def cut_pod(document: bytes, revision: int) -> PodPieces | None:
         phase_of(read_members(pieces.status)),
         metadata.generation,
     )
-
-
-def scheduled(generation: int, now: str) -> dict[str, str | int]:
-    """The condition of a Pod that got its node when it was of this generation."""
-    observed = {"observedGeneration": generation} if generation else {}
-    return {"type": "PodScheduled", **observed, "status": "True", "lastTransitionTime": now}
 
 
 def phase_of(status: dict[str, msgspec.Raw]) -> bytes:

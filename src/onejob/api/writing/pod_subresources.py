@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from onejob.api.input.query import delete_options_from_body
+from onejob.api.sections import sectioned, shallow
 from onejob.api.strategy import Document
 from onejob.api.writing.deletion import check_preconditions
 from onejob.api.writing.metadata import timestamp, uid_mismatch
-from onejob.api.writing.pod_pieces import scheduled
 from onejob.api.writing.writes import Writes
 from onejob.objects.meta import PODS, Key
 from onejob.wire.errors import BadRequest, Conflict, not_found
@@ -37,31 +37,43 @@ def bind(
     given = body.get("metadata", {}).get("name", "")
     if name and given and given != name:
         raise BadRequest("name in URL does not match name in Binding object")
-    name = name or given
-    stored = writes.store.newest(Key(PODS, namespace, name))
+    uid = body.get("metadata", {}).get("uid", "")
+    bound = bind_pod(writes, Key(PODS, namespace, name or given), node, uid, options)
+    return _accepted(bound.revision)
+
+
+def bind_pod(writes: Writes, key: Key, node: str, uid: str, options: WriteOptions) -> Outcome:
+    """The outcome is the Pod itself."""
+    stored = writes.store.newest(key)
+    name = key.name
     if stored is None:
         raise not_found(PODS, name)
-    pod: Document = msgspec.json.decode(stored.value)
-    uid = body.get("metadata", {}).get("uid", "")
-    if uid and uid != pod["metadata"]["uid"]:
-        raise uid_mismatch(_POD, name, uid, pod["metadata"]["uid"])
-    spec = pod["spec"]
-    if "deletionTimestamp" in pod["metadata"]:
+    old = sectioned(stored.value)
+    metadata, spec = old["metadata"], old["spec"]
+    if uid and uid != metadata["uid"]:
+        raise uid_mismatch(_POD, name, uid, metadata["uid"])
+    if "deletionTimestamp" in metadata:
         raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
         raise _refused(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
         raise _refused(name, f"pod {name} has non-empty .spec.schedulingGates")
-    spec["nodeName"] = node
-    status = pod.setdefault("status", {})
-    status["conditions"] = _with_condition(
-        status.get("conditions", []),
-        scheduled(pod["metadata"].get("generation", 0), timestamp(writes.clock.now())),
-    )
+    pod = shallow(old)
+    pod["spec"] = shallow(spec)
+    pod["spec"]["nodeName"] = node
+    scheduled = scheduled_condition(metadata.get("generation", 0), timestamp(writes.clock.now()))
+    pod["status"] = _status_with(old, scheduled)
     if options.dry_run:
-        return _accepted(stored.revision)
-    staged = writes.stage(stored.key, stored.revision, pod)
-    return _accepted(staged.revision)
+        return Outcome(201, msgspec.json.encode(pod), stored.revision)
+    # Nobody waits for this: what happens next to the Pod is the node's to report.
+    staged = writes.stage(key, stored.revision, pod, quiet=True)
+    return Outcome(201, staged.value, staged.revision)
+
+
+def scheduled_condition(generation: int, now: str) -> dict[str, Any]:
+    """The condition of a Pod that got its node when it was of this generation."""
+    observed = {"observedGeneration": generation} if generation else {}
+    return {"type": "PodScheduled", **observed, "status": "True", "lastTransitionTime": now}
 
 
 def evict(
@@ -77,23 +89,21 @@ def evict(
         raise not_found(PODS, name)
     deletion = delete_options_from_body(body.get("deleteOptions", {}), options.user)
     deletion = replace(deletion, dry_run=deletion.dry_run or options.dry_run)
-    pod: Document = msgspec.json.decode(stored.value)
+    pod = sectioned(stored.value)
     # Before anything is written: a Pod that stays must not look evicted.
     check_preconditions(_POD, pod, deletion)
     terminal = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     if not terminal and not deletion.dry_run:
-        status = pod.setdefault("status", {})
-        status["conditions"] = _with_condition(
-            status.get("conditions", []),
-            {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "lastTransitionTime": timestamp(writes.clock.now()),
-                "reason": "EvictionByEvictionAPI",
-                "message": "Eviction API: evicting",
-            },
-        )
-        writes.stage(stored.key, stored.revision, pod)
+        evicting = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastTransitionTime": timestamp(writes.clock.now()),
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+        }
+        marked = shallow(pod)
+        marked["status"] = _status_with(pod, evicting)
+        writes.stage(stored.key, stored.revision, marked)
     outcome = writes.delete(Target(_POD, namespace, name), deletion)
     return _accepted(outcome.revision)
 
@@ -104,6 +114,12 @@ def _require_shape(writes: Writes, body: Document, api_version: str, kind: str) 
     if given != (api_version, kind):
         raise BadRequest(f"expected a {kind} of {api_version}, got a {given[1]} of {given[0]}")
     writes.schema.normalise(body, writes.schema.kind(api_version, kind))
+
+
+def _status_with(pod: Document, condition: dict[str, Any]) -> Document:
+    status = shallow(pod.get("status", {}))
+    status["conditions"] = _with_condition(status.get("conditions", []), condition)
+    return status
 
 
 def _with_condition(

@@ -36,6 +36,8 @@ _BROUGHT: Final = frozenset(
 )
 #: Lists of a Pod's status that a strategic patch merges by key; the rest it replaces.
 _MERGED_LISTS: Final = frozenset(("podIPs", "hostIPs", "resourceClaimStatuses"))
+#: Where the states of containers are.
+_STATES: Final = ("containerStatuses", "initContainerStatuses")
 _REMEMBERED_SPECS: Final = 256
 #: About 2 kB each. Those that are not remembered are cut anew.
 _REMEMBERED_PODS: Final = 4_096
@@ -192,6 +194,9 @@ class QuickWrites:
         if subresource == "" and patch.status is None:
             changed = pod.freed(patch.metadata.freed)
         elif subresource == "status" and patch.status is not None and not patch.metadata.freed:
+            if b'"terminated"' in pod.status and _changes_states(pod.status, patch.status):
+                # Whether a container that has ended may have another state is for its rule to say.
+                return None
             status = _merged_status(pod.status, patch.status)
             changed = None if status is None else pod.with_status(status)
         else:
@@ -204,7 +209,9 @@ class QuickWrites:
         begun = changed.running and not pod.running
         return self._stage(key, stored.revision, changed, 200, quiet=begun)
 
-    def bind_pod(self, key: Key, node: str, uid: str) -> Outcome | None:
+    def bind_pod(self, key: Key, node: str, uid: str, options: WriteOptions) -> Outcome | None:
+        if not options.trusted or options.dry_run:
+            return None
         stored = self._store.newest(key)
         pod = None if stored is None else self._pieces(stored)
         if stored is None or pod is None or (uid and uid != pod.uid):
@@ -281,6 +288,11 @@ def _split_hostname(spec: bytes) -> tuple[bytes, bytes]:
     if end < 0 or spec[end : end + 2] != b'",' or b"\\" in spec[:end]:
         return spec, b""
     return b"{" + spec[end + 2 :], spec[: end + 2]
+
+
+def _changes_states(status: bytes, patch: dict[str, msgspec.Raw]) -> bool:
+    before = read_members(status)
+    return any(field in patch and patch[field] != before.get(field) for field in _STATES)
 
 
 def _merged_status(status: bytes, patch: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw] | None:

@@ -29,6 +29,7 @@ class _Staged:
     expected: int
     value: bytes | None
     cold: bool
+    quiet: bool
 
 
 class Rehearsal:
@@ -61,10 +62,9 @@ class Rehearsal:
         quiet: bool = False,
     ) -> Stored | None:
         assert self.staged is None, "one write at a time is rehearsed"
-        assert not quiet, "only small writes of our own are quiet"
         self.staged_revision += 1
         value = None if encode is None else encode(self.staged_revision)
-        self.staged = _Staged(key, expected, value, cold)
+        self.staged = _Staged(key, expected, value, cold, quiet)
         return None if value is None else Stored(key, self.staged_revision, value)
 
 
@@ -120,6 +120,6 @@ def _staged(store: StagingStore, rehearsal: Rehearsal, outcome: Outcome) -> Outc
     def encode(revision: int) -> bytes:
         return value if revision == assumed else at_revision(value, assumed, revision)
 
-    stored = store.stage(staged.key, staged.expected, encode, cold=staged.cold)
+    stored = store.stage(staged.key, staged.expected, encode, cold=staged.cold, quiet=staged.quiet)
     assert stored is not None, "only a deletion leaves nothing behind"
     return msgspec.structs.replace(outcome, document=stored.value, revision=stored.revision)

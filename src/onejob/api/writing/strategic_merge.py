@@ -1,24 +1,28 @@
 """Strategic merge patch: a merge patch that knows from the schema which lists merge, and by what.
 
 Directives: `$patch` (replace, delete, merge), `$deleteFromPrimitiveList/<field>`,
-`$setElementOrder/<field>`, `$retainKeys`. Pure: the result shares nothing with the arguments.
+`$setElementOrder/<field>`, `$retainKeys`. Pure: the arguments stay as they are, and the result
+shares with the document what the patch does not touch.
 """
 
 from collections import deque
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from onejob.api.schema.shapes import ListShape, ObjectShape, Shape, field_shape, json_type
+from onejob.api.schema.shapes import ANYTHING, ListShape, ObjectShape, Shape, field_shape, json_type
+from onejob.api.sections import Raw, Section, held, members, names, plain, shallow, split
 from onejob.api.strategy import Document
-from onejob.api.writing.patching import copied
 from onejob.wire.errors import BadRequest
 from onejob.wire.field_errors import shortened
 
 _encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
 _MOST_SHOWN: Final = 20
+#: Bytes of a list whose merging is remembered.
+_LARGEST_REMEMBERED: Final = 4096
 
 _PATCH: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -28,38 +32,137 @@ _SET_ORDER: Final = "$setElementOrder/"
 
 def strategic_merge(doc: Document, patch: Document, type_: ObjectShape) -> Document:
     """Raises BadRequest when the patch contradicts itself or the schema."""
-    return _merge_map(copied(doc), copied(patch), type_)
+    if not isinstance(doc, Section) or not isinstance(patch, Section):
+        return _merge_map(doc, patch, type_)
+    merged = shallow(doc)
+    rest: Document = {}
+    for field, value in members(patch):
+        if type(value) is not Raw or not _merge_encoded(merged, doc, field, value, type_):
+            rest[field] = plain(value)
+    return _merge_map(merged, rest, type_) if rest else merged
+
+
+def _merge_encoded(
+    merged: Document, doc: Document, field: str, value: msgspec.Raw, type_: ObjectShape
+) -> bool:
+    """Merge a section of a patch that nobody has decoded, if there is nothing special in it."""
+    shape, text = type_.fields.get(field), bytes(value)
+    if not isinstance(shape, ObjectShape) or text[:1] != b"{":
+        return False
+    present, plainly = doc.get(field), b"null" not in text and b'"$' not in text
+    if isinstance(present, Section) and plainly:
+        merged[field] = _merge_section(present, split(value), shape)
+    elif isinstance(present, dict):
+        merge = _merge_fields if plainly else _merge_map
+        merged[field] = merge(present, msgspec.json.decode(value), shape)
+    else:
+        return False
+    return True
+
+
+def _merge_section(original: Section, patch: dict[str, Any], shape: ObjectShape) -> Section:
+    """Most fields of a patch just take the place of others."""
+    for field in patch.keys() - shape.replaced:
+        value, known = patch[field], shape.fields.get(field, ANYTHING)
+        present = held(original, field)
+        if bytes(value)[:1] == b"{":
+            patch[field] = _merge_value(plain(present), msgspec.json.decode(value), known)
+        elif present is not None:
+            patch[field] = _merged_value(present, value, known)
+    merged = type(original)(members(original))
+    dict.update(merged, patch)
+    return merged
+
+
+def _merged_value(present: Any, value: msgspec.Raw, shape: Shape) -> Any:
+    """Anything but an object, merged into what is there."""
+    text = bytes(value)
+    before = bytes(present) if type(present) is Raw else msgspec.json.encode(present)
+    if len(before) + len(text) > _LARGEST_REMEMBERED:
+        return _merge_value(plain(present), msgspec.json.decode(value), shape)
+    return _merged_list(before, text, shape)
 
 
 def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
-    match patch.pop(_PATCH, "merge"):
-        case "replace":
-            replacement: Document = _without_directives(patch)
-            return replacement
-        case "delete":
-            return {}
-        case "merge":
-            pass
-        case directive:
-            raise BadRequest(f"unknown patch type: {directive}")
-    _retain_keys(original, patch)
-    removals = _take_directives(patch, _DELETE_FROM)
-    for field, order in _take_directives(patch, _SET_ORDER).items():
+    if any(map(_is_directive, names(patch))):
+        match patch.get(_PATCH, "merge"):
+            case "replace":
+                replacement: Document = _without_directives(patch)
+                return replacement
+            case "delete":
+                return {}
+            case "merge":
+                return _merge_directed(original, patch, shape)
+            case directive:
+                raise BadRequest(f"unknown patch type: {directive}")
+    return _merge_fields(original, patch, shape)
+
+
+def _merge_fields(original: Document, patch: Document, shape: Shape) -> Document:
+    """A patch without directives of its own. The original itself if it says nothing new."""
+    merged: Document | None = None
+    for field, value in patch.items():
+        if value.__class__ is str and held(original, field) == value:
+            continue
+        if merged is None:
+            merged = shallow(original)
+        _merge_field(merged, original, field, value, field_shape(shape, field))
+    return original if merged is None else merged
+
+
+def _merge_directed(original: Document, patch: Document, shape: Shape) -> Document:
+    """The same with directives beside the fields."""
+    merged = shallow(original)
+    if _RETAIN_KEYS in patch:
+        _retain_keys(merged, patch)
+    fields: Document = {}
+    orders: dict[str, list[Any]] = {}
+    removals: dict[str, list[Any]] = {}
+    for name, value in patch.items():
+        if name.startswith(_DELETE_FROM):
+            removals[name.removeprefix(_DELETE_FROM)] = _list_of(value, _DELETE_FROM)
+        elif name.startswith(_SET_ORDER):
+            orders[name.removeprefix(_SET_ORDER)] = _list_of(value, _SET_ORDER)
+        elif name not in (_PATCH, _RETAIN_KEYS):
+            fields[name] = value
+    for field, order in orders.items():
         shape_of_list = field_shape(shape, field)
         if isinstance(shape_of_list, ListShape):
-            _merge_in_order(original, patch, field, order, shape_of_list)
-    for field, value in patch.items():
-        if value is None:
-            original.pop(field, None)
-        elif not (field not in original and _is_deletion(value)):
-            known = field_shape(shape, field)
-            original[field] = _merge_value(original.get(field), value, known)
+            _merge_in_order(merged, fields.pop(field, None), field, order, shape_of_list)
+    if fields:
+        merged = _merge_fields(merged, fields, shape)
     # Last, so that a field both extended and shortened comes out the same in any key order.
     for field, unwanted in removals.items():
-        if isinstance(original.get(field), list):
-            gone = _places(unwanted, "")
-            original[field] = [i for i in original[field] if _identity(i, "") not in gone]
-    return original
+        present = merged.get(field)
+        if isinstance(present, list):
+            merged[field] = _without_items(present, unwanted)
+    return merged
+
+
+def _without_items(present: list[Any], unwanted: list[Any]) -> list[Any]:
+    if all(isinstance(item, str) for item in present):
+        return [item for item in present if item not in unwanted]
+    gone = _places(unwanted, "")
+    return [item for item in present if _identity(item, "") not in gone]
+
+
+def _merge_field(
+    merged: Document, original: Document, field: str, value: Any, shape: Shape
+) -> None:
+    if value is None:
+        if field in merged:
+            del merged[field]
+    elif not isinstance(value, dict | list):
+        merged[field] = value
+    elif not (field not in original and _is_deletion(value)):
+        merged[field] = _merge_value(original.get(field), value, shape)
+
+
+@lru_cache(maxsize=512)
+def _merged_list(present: bytes, patch: bytes, shape: Shape) -> msgspec.Raw:
+    """Remembered: Pods that report in the same second mostly have the same conditions."""
+    merged = _merge_value(msgspec.json.decode(present), msgspec.json.decode(patch), shape)
+    return msgspec.Raw(msgspec.json.encode(merged))
 
 
 def _merge_value(original: Any, patch: Any, shape: Shape) -> Any:
@@ -87,22 +190,20 @@ def _merge_list(original: list[Any], patch: list[Any], shape: ListShape) -> list
     places = _places(merged, key)
     wanted = [item for item in patch if not _is_deletion(item)]
     for item in wanted:
-        change = copied(item)
         place = places.setdefault(_identity(item, key), len(merged))
         if place < len(merged):
-            merged[place] = _merge_map(merged[place], change, shape.items)
+            merged[place] = _merge_map(merged[place], item, shape.items)
         else:
-            merged.append(_merge_map({}, change, shape.items))
+            merged.append(_merge_map({}, item, shape.items))
     return _ordered(merged, wanted, kept, key)
 
 
 def _merge_in_order(
-    original: Document, patch: Document, field: str, order: list[Any], shape: ListShape
+    original: Document, change: Any, field: str, order: list[Any], shape: ListShape
 ) -> None:
     """`$setElementOrder` names the whole order the client wants; items only the server knows
     keep their place relative to those named."""
     before = original.get(field)
-    change = patch.pop(field, None)
     if not isinstance(before, list | None) or not isinstance(change, list | None):
         raise BadRequest(f"$setElementOrder/{field} needs lists")
     if before is None and change is None:
@@ -182,9 +283,7 @@ def _excerpt(items: list[Any]) -> str:
 
 def _retain_keys(original: Document, patch: Document) -> None:
     """Fields of the original that are not listed go: how a union changes its member."""
-    if _RETAIN_KEYS not in patch:
-        return
-    retained = patch.pop(_RETAIN_KEYS)
+    retained = patch[_RETAIN_KEYS]
     named = {name for name, value in patch.items() if value is not None and name[:1] != "$"}
     if not isinstance(retained, list) or not named <= set(filter(_is_text, retained)):
         raise BadRequest("invalid patch format of retainKeys")
@@ -192,14 +291,10 @@ def _retain_keys(original: Document, patch: Document) -> None:
         del original[name]
 
 
-def _take_directives(patch: Document, prefix: str) -> dict[str, list[Any]]:
-    taken: dict[str, list[Any]] = {}
-    for name in [name for name in patch if name.startswith(prefix)]:
-        value = patch.pop(name)
-        if not isinstance(value, list):
-            raise BadRequest(f"invalid patch format of {prefix.strip('$/')}: expected a list")
-        taken[name.removeprefix(prefix)] = value
-    return taken
+def _list_of(value: Any, directive: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadRequest(f"invalid patch format of {directive.strip('$/')}: expected a list")
+    return value
 
 
 def _without_directives(value: Any) -> Any:
@@ -216,7 +311,9 @@ def _without_directives(value: Any) -> Any:
 
 
 def _is_directive(name: str) -> bool:
-    return name in (_PATCH, _RETAIN_KEYS) or name.startswith((_DELETE_FROM, _SET_ORDER))
+    return name[:1] == "$" and (
+        name in (_PATCH, _RETAIN_KEYS) or name.startswith((_DELETE_FROM, _SET_ORDER))
+    )
 
 
 def _is_deletion(value: Any) -> bool:

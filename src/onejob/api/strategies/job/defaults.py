@@ -9,7 +9,7 @@ from onejob.api.strategy import Document
 _MAX_INT32: Final = 2**31 - 1
 
 
-def default_job(doc: Document) -> None:
+def default_job_spec(doc: Document) -> None:
     spec = doc.setdefault("spec", {})
     default_job_template_spec(spec)
     # Only when both are unset is it a single run; parallelism alone means a work queue.
@@ -25,6 +25,10 @@ def default_job(doc: Document) -> None:
         spec["podReplacementPolicy"] = (
             "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
         )
+
+
+def default_job_metadata(doc: Document) -> None:
+    """And of the status: what depends on more than the spec."""
     _inherit_labels(doc)
     if status := doc.get("status"):
         keep_shown_fields_out(status)
@@ -55,6 +59,8 @@ def _inherit_labels(doc: Document) -> None:
     """A Job without labels has its template's: the very same dict, so that the labels which
     `prepare_create` generates for the template show on such a Job, and on no other."""
     metadata = doc.setdefault("metadata", {})
+    if metadata.get("labels"):
+        return
     labels = doc["spec"]["template"].get("metadata", {}).get("labels")
-    if labels and not metadata.get("labels"):
+    if labels:
         metadata["labels"] = labels

@@ -4,8 +4,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from onejob.api.strategies.base import BaseStrategy, keep_generation, keep_status
-from onejob.api.strategies.job.defaults import default_job
+from onejob.api.strategies.base import (
+    BaseStrategy,
+    keep_generation,
+    keep_status,
+    same_spec,
+    untouched_spec,
+)
+from onejob.api.strategies.job.defaults import default_job_metadata, default_job_spec
 from onejob.api.strategies.job.original_status import with_original_status_fields
 from onejob.api.strategies.job.status_validation import (
     applicable_rules,
@@ -21,6 +27,7 @@ from onejob.api.strategies.job.validation import (
     validate_job,
 )
 from onejob.api.strategies.job.warnings import job_name_warnings, job_spec_warnings
+from onejob.api.strategies.metadata import validate_metadata_update
 from onejob.api.strategies.printing import JOB_COLUMNS, MANAGED_BY, job_cells, managed_by_cell
 from onejob.api.strategies.sameness import same_meaning
 from onejob.api.strategy import Document
@@ -65,8 +72,10 @@ class JobStrategy(BaseStrategy):
         self._tracks = gates.enabled("JobTrackingWithFinalizers")
         self.shows_as_stored = not gates.enabled("JobOriginalStatusFields")
 
-    def default(self, doc: Document) -> None:
-        default_job(doc)
+    def default(self, doc: Document, old: Document | None = None) -> None:
+        if not same_spec(doc, old):
+            default_job_spec(doc)
+        default_job_metadata(doc)
 
     def prepare_create(self, doc: Document) -> None:
         doc.pop("status", None)
@@ -89,14 +98,20 @@ class JobStrategy(BaseStrategy):
 
     def prepare_update(self, new: Document, old: Document) -> None:
         keep_status(new, old)
+        if same_spec(new, old):
+            keep_generation(new, old, changed=False)
+            return
         drop_disabled(new["spec"], old["spec"], self._disabled)
         keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
-        options = update_options(
-            old, scheduling_gate=self._scheduling_gate, resources_gate=self._resources_gate
-        )
-        errors = validate_job_update(new, old, options)
+        if untouched_spec(new, old):
+            errors = validate_metadata_update(new, old)
+        else:
+            options = update_options(
+                old, scheduling_gate=self._scheduling_gate, resources_gate=self._resources_gate
+            )
+            errors = validate_job_update(new, old, options)
         if self._annotates:
             errors += _added_tracking(new, old)
         return errors

@@ -1,35 +1,45 @@
 """Which statuses a Pod may be given: any, but what has ended may not simply be running again."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
+from onejob.api.sections import same_member
 from onejob.api.strategies.pod.restart_rules import may_run_again
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, forbidden
 
+#: Containers of the spec, and where the status speaks of them.
+_STATUSES: Final = (
+    ("containers", "containerStatuses"),
+    ("initContainers", "initContainerStatuses"),
+)
+
 
 def validate_pod_status_change(new: Document, old: Document) -> list[FieldError]:
-    spec = old.get("spec", {})
-    if spec.get("restartPolicy") == "Always":
-        return []
-    return [
-        *_revived(new, old, spec, "containers", "containerStatuses"),
-        *_revived(new, old, spec, "initContainers", "initContainerStatuses"),
-    ]
+    before, after = old.get("status", {}), new.get("status", {})
+    errors: list[FieldError] = []
+    for containers, statuses in _STATUSES:
+        if statuses in before and not same_member(after, before, statuses):
+            errors += _revived(after, before, old, containers, statuses)
+    return errors
 
 
 def _revived(
-    new: Document, old: Document, spec: Mapping[str, Any], containers: str, statuses: str
+    after: Document, before: Document, old: Document, containers: str, statuses: str
 ) -> Iterator[FieldError]:
-    by_name = {container.get("name"): container for container in spec.get(containers, ())}
     ended = {
         status.get("name"): terminated
-        for status in old.get("status", {}).get(statuses, ())
+        for status in before[statuses]
         if (terminated := status.get("state", {}).get("terminated")) is not None
     }
     if not ended:
         return
-    for i, status in enumerate(new.get("status", {}).get(statuses, ())):
+    # The spec is read last: before its end a Pod is reported on without a look at it.
+    spec: Mapping[str, Any] = old.get("spec", {})
+    if spec.get("restartPolicy") == "Always":
+        return
+    by_name = {container.get("name"): container for container in spec.get(containers, ())}
+    for i, status in enumerate(after.get(statuses, ())):
         name = status.get("name")
         if name not in ended or "terminated" in status.get("state", {}):
             continue

@@ -4,26 +4,28 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from onejob.api.sections import held
 from onejob.api.strategies.base import (
     SelectableStrategy,
     keep_all_but_status,
     keep_generation,
+    keep_section,
     keep_status,
+    same_spec,
 )
 from onejob.api.strategies.job.warnings import pod_name_warnings, pod_spec_warnings
-from onejob.api.strategies.metadata import validate_metadata, validate_metadata_update
+from onejob.api.strategies.metadata import validate_metadata_update
 from onejob.api.strategies.pod.defaults import default_pod
 from onejob.api.strategies.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
 from onejob.api.strategies.pod.quality import quality_of_service
 from onejob.api.strategies.pod.status_validation import validate_pod_status_change
-from onejob.api.strategies.pod.template import validate_pod_spec
+from onejob.api.strategies.pod.template import validate_hostname, validate_pod_spec
 from onejob.api.strategies.pod.update import validate_pod_change
 from onejob.api.strategies.sameness import same_meaning
 from onejob.api.strategy import Document
 from onejob.gates import FeatureGates
 from onejob.wire.field_errors import FieldError, forbidden, invalid
 from onejob.wire.kinds import Kind
-from onejob.wire.names import subdomain_errors
 
 _TTL = "ttlSecondsAfterFinished"
 
@@ -36,6 +38,9 @@ _GATED_CONDITION = {
 
 
 class PodStrategy(SelectableStrategy):
+    judges_spec_alone = True
+    # Of all that the Pods of an Indexed Job have in their specs, this alone differs.
+    own_spec_field = "hostname"
     selectable = frozenset(
         {
             "spec.nodeName",
@@ -54,8 +59,9 @@ class PodStrategy(SelectableStrategy):
         super().__init__(kind)
         self._has_ttl = gates.enabled("TTLAfterFinishedPods")
 
-    def default(self, doc: Document) -> None:
-        default_pod(doc)
+    def default(self, doc: Document, old: Document | None = None) -> None:
+        if not same_spec(doc, old):
+            default_pod(doc)
 
     def prepare_create(self, doc: Document) -> None:
         metadata, spec = doc["metadata"], doc["spec"]
@@ -70,9 +76,10 @@ class PodStrategy(SelectableStrategy):
         doc["status"] = status
 
     def validate_create(self, doc: Document) -> list[FieldError]:
-        spec = doc["spec"]
-        errors = validate_metadata(doc["metadata"], subdomain_errors, namespaced=True)
-        errors += validate_pod_spec(spec, "spec")
+        return self.validate_new_metadata(doc) + self.validate_new_spec(doc["spec"])
+
+    def validate_new_spec(self, spec: Document) -> list[FieldError]:
+        errors = validate_pod_spec(spec, "spec")
         errors += _validate_ttl(spec)
         if spec.get("schedulingGates") and spec.get("nodeName"):
             errors.append(
@@ -84,15 +91,22 @@ class PodStrategy(SelectableStrategy):
             errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         return errors
 
+    def validate_own_spec_field(self, value: str) -> list[FieldError]:
+        return validate_hostname(value, "spec.hostname")
+
     def warnings_on_create(self, doc: Document) -> list[str]:
-        return [
-            *pod_name_warnings(doc["metadata"].get("name", "")),
-            *pod_spec_warnings(doc["spec"], "spec"),
-        ]
+        name = doc["metadata"].get("name", "")
+        return [*self.name_warnings(name), *self.spec_warnings(doc["spec"])]
+
+    def name_warnings(self, name: str) -> list[str]:
+        return pod_name_warnings(name)
+
+    def spec_warnings(self, spec: Document) -> list[str]:
+        return pod_spec_warnings(spec, "spec")
 
     def prepare_update(self, new: Document, old: Document) -> None:
         keep_status(new, old)
-        if new["spec"] == old["spec"]:
+        if same_spec(new, old):
             keep_generation(new, old, changed=False)
             return
         if not self._has_ttl and _TTL not in old["spec"]:
@@ -101,8 +115,8 @@ class PodStrategy(SelectableStrategy):
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
         errors = validate_metadata_update(new, old)
-        # Most updates are about metadata; what is stored was validated when it came in.
-        if new["spec"] == old["spec"]:
+        # Most updates are about metadata.
+        if same_spec(new, old):
             return errors
         errors += validate_pod_spec(new["spec"], "spec")
         errors += _validate_ttl(new["spec"])
@@ -110,18 +124,19 @@ class PodStrategy(SelectableStrategy):
 
     def prepare_status_update(self, new: Document, old: Document) -> None:
         keep_all_but_status(new, old)
-        metadata, stored = new["metadata"], old["metadata"]
-        # Agents send back what they read: they must not undo an adoption that came between.
-        if "ownerReferences" in stored:
-            metadata["ownerReferences"] = stored["ownerReferences"]
-        else:
-            metadata.pop("ownerReferences", None)
-        quality = old.get("status", {}).get("qosClass")
-        if quality:
-            new.setdefault("status", {}).setdefault("qosClass", quality)
+        if held(new, "metadata") is not held(old, "metadata"):
+            # Agents send back what they read: they must not undo an adoption that came between.
+            keep_section(new["metadata"], old["metadata"], "ownerReferences")
+        if "qosClass" not in new.get("status", ()):
+            quality = old.get("status", {}).get("qosClass")
+            if quality:
+                new.setdefault("status", {})["qosClass"] = quality
 
     def validate_status_update(self, new: Document, old: Document) -> list[FieldError]:
-        return [*validate_metadata_update(new, old), *validate_pod_status_change(new, old)]
+        errors = validate_pod_status_change(new, old)
+        if held(new, "metadata") is held(old, "metadata"):
+            return errors
+        return validate_metadata_update(new, old) + errors
 
     def selectable_fields(self, doc: Document) -> Mapping[str, str]:
         spec, status = doc.get("spec", {}), doc.get("status", {})

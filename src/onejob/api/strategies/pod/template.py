@@ -114,9 +114,12 @@ def _validate_names(spec: Mapping[str, Any], path: str) -> list[FieldError]:
         if name := spec.get(field):
             errors += [invalid(f"{path}.{field}", name, text) for text in subdomain_errors(name)]
     for field in ("hostname", "subdomain"):
-        if name := spec.get(field):
-            errors += [invalid(f"{path}.{field}", name, text) for text in label_errors(name)]
+        errors += validate_hostname(spec.get(field, ""), f"{path}.{field}")
     return errors
+
+
+def validate_hostname(name: str, path: str) -> list[FieldError]:
+    return [invalid(path, name, text) for text in label_errors(name)] if name else []
 
 
 def _validate_security_context(context: Mapping[str, Any], path: str) -> list[FieldError]:
