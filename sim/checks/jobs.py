@@ -64,6 +64,8 @@ class JobCheck:
         self._most_parallel = max(self._most_parallel, job.spec.parallelism or 0)
         if before.finished and job.status != before.status:
             self._complain(TERMINAL, f"a finished status changed: {before.status} -> {job.status}")
+        if _succeeds(job) and not _succeeds(before):
+            self._see_success(job)
         if job.finished and not before.finished:
             self._see_finished(job)
         old, new = _lists(before), _lists(job)
@@ -84,6 +86,12 @@ class JobCheck:
             if not (life.gone or life.strayed or life.now.terminal):
                 self._complain("convergence", f"{life.now.metadata.name} still runs")
 
+    def _see_success(self, job: Job) -> None:
+        """Judged when it is decided: indexes may be given up before the Job is finished."""
+        succeeded = job.status.succeeded + len(_lists(job).succeeded)
+        if succeeded < self._fewest_enough:
+            self._complain(COUNTS, f"succeeds with {succeeded} of {self._fewest_enough}")
+
     def _see_finished(self, job: Job) -> None:
         status = job.status
         if _lists(job) != UncountedPods():
@@ -94,8 +102,6 @@ class JobCheck:
             succeeded = len(completed)
         if (status.succeeded, status.failed) != (succeeded, len(self._listed_failed)):
             self._complain(COUNTS, f"{status} is not the sum of what was listed")
-        if job.condition_is_true("Complete") and status.succeeded < self._fewest_enough:
-            self._complain(COUNTS, f"Complete with {status.succeeded} of {self._fewest_enough}")
         for life in self._lives.values():
             if not (life.gone or life.strayed or life.now.terminal):
                 name = life.now.metadata.name
@@ -173,6 +179,10 @@ class JobCheck:
 
     def _name(self, uid: str) -> str:
         return self._lives[uid].now.metadata.name if uid in self._lives else uid
+
+
+def _succeeds(job: Job) -> bool:
+    return job.condition_is_true("SuccessCriteriaMet") or job.condition_is_true("Complete")
 
 
 def _counts(job: Job, failed: Pod) -> bool:
