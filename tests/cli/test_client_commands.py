@@ -162,6 +162,21 @@ def test_apply_creates_changes_and_leaves_alone(finished: CommandLine) -> None:
     assert finished.run("delete", "-f", "map.yaml").stdout == 'configmap "settings" deleted\n'
 
 
+def test_an_apply_conflict_names_the_way_out(finished: CommandLine) -> None:
+    file = finished.home / "taken.yaml"
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: taken}\ndata: {a: '1', b: '1'}\n"
+    file.write_text(text)
+    assert finished.run("create", "-f", "taken.yaml").returncode == 0
+    file.write_text(text.replace("'1'", "'2'"))
+    refused = finished.run("apply", "-f", "taken.yaml")
+    assert refused.returncode == 1
+    assert "Apply failed with 2 conflicts" in refused.stderr
+    assert refused.stderr.endswith("(--force-conflicts takes these fields over)\n")
+    assert refused.stderr.count("\n") == 1
+    forced = finished.run("apply", "-f", "taken.yaml", "--force-conflicts")
+    assert forced.stdout == "configmap/taken configured\n"
+
+
 def test_a_refused_manifest_is_told_with_its_file(finished: CommandLine) -> None:
     (finished.home / "wrong.yaml").write_text(job_yaml("x", "true").replace("Never", "Always"))
     refused = finished.run("create", "-f", "wrong.yaml")

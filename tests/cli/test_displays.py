@@ -199,6 +199,18 @@ def test_the_summary_shows_failed_pods_with_their_last_words() -> None:
     ]
 
 
+@pytest.mark.parametrize(("seconds", "shown"), [(0.5, False), (2.0, True)])
+def test_the_slowest_pods_are_named_if_any_was_slow(seconds: float, shown: bool) -> None:
+    run = a_run(completions=4)
+    (job,) = run
+    for name in ("pi-a", "pi-b", "pi-c", "pi-d"):
+        job.saw_pod(a_pod(name), NOON, deleted=False)
+        pod = a_pod(name, "Succeeded", exit_code=0, ended_at=after(seconds))
+        job.saw_pod(pod, after(seconds), deleted=False)
+    text = render_summary(run, after(2), cpu_seconds=None, last_lines={}, terminal=PIPE)
+    assert ("Slowest pods of job/pi" in text) is shown
+
+
 def test_the_summary_of_several_jobs_tells_cpu_time_once() -> None:
     run = RunProgress()
     for name in ("a", "b"):

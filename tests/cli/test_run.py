@@ -518,6 +518,23 @@ def test_pods_see_only_what_they_are_given_of_the_environment(onejob: CommandLin
     assert "SECRET_WORD" not in passed.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("NOT_SET", "error: --pass-env NOT_SET: there is no such variable here (set it, or "),
+        ("A=b", "error: --pass-env A=b: expected the name of a variable (set it before onejob)"),
+    ],
+)
+def test_a_variable_that_cannot_be_passed_is_an_error(
+    onejob: CommandLine, name: str, error: str
+) -> None:
+    done = onejob.run("run", "--pass-env", name, "--", "env")
+    assert done.returncode == 2
+    assert done.stderr.startswith(error)
+    assert done.stderr.count("\n") == 1
+    assert not onejob.data_dir.exists()
+
+
 def test_the_simulated_runtime_starts_no_process(onejob: CommandLine) -> None:
     word = f"5{os.getpid() % 10000:04}.25"
     done = onejob.run("run", "--runtime", "simulated", "--", "sleep", word)

@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "describe": ("onejob.cli.commands.describe", "Show one object with its events"),
     "logs": ("onejob.cli.commands.logs", "Print what containers wrote"),
     "results": ("onejob.cli.commands.results", "Show what each index of a Job came to"),
+    "runs": ("onejob.cli.commands.runs", "List the runs that are kept"),
     "wait": ("onejob.cli.commands.wait", "Wait for a Job to end, or for a condition"),
     "why": ("onejob.cli.commands.why", "Tell why a Job is in its state and what happens next"),
     "validate": ("onejob.cli.commands.validate", "Check manifests; nothing is started or sent"),

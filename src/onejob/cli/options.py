@@ -119,7 +119,7 @@ def node_options(function: F) -> F:
     ) -> Any:
         node = NodeOptions(
             runtime=runtime,
-            pass_env=pass_env,
+            pass_env=parse_pass_env(pass_env),
             image_map=parse_image_map(image_map),
             capacity=parse_capacity(capacity),
             engine=parse_engine(engine),
@@ -191,6 +191,19 @@ def parse_writable(paths: Sequence[str], host_fs: str, pid_namespace: str) -> tu
     return tuple(os.path.realpath(path) for path in paths)
 
 
+def parse_pass_env(names: Sequence[str]) -> tuple[str, ...]:
+    for name in names:
+        if "=" in name:
+            raise CommandError(
+                f"--pass-env {name}: expected the name of a variable", "set it before onejob"
+            )
+        if name not in os.environ:
+            raise CommandError(
+                f"--pass-env {name}: there is no such variable here", "set it, or leave this out"
+            )
+    return tuple(names)
+
+
 def parse_engine(text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
@@ -246,7 +259,8 @@ def client_options(function: F) -> F:
         from onejob.cli.clients.sources import sources
 
         only_runs = options.pop("runs", False)
-        where = sources(data_dir, kubeconfig, namespace, only_runs=only_runs)
+        run = options.pop("run_id", "")
+        where = sources(data_dir, kubeconfig, namespace, only_runs=only_runs, run=run)
         try:
             return function(*arguments, where=where, **options)
         finally:
@@ -269,9 +283,22 @@ def client_options(function: F) -> F:
 
 
 def runs_option(function: F) -> F:
-    return click.option(
-        "--runs", is_flag=True, help="Look at kept runs, even where there is a server."
-    )(function)
+    wrapped: F = _with_options(
+        function,
+        (
+            click.option(
+                "--runs", is_flag=True, help="Look at kept runs, even where there is a server."
+            ),
+            click.option(
+                "--run",
+                "run_id",
+                default="",
+                metavar="RUN",
+                help="Look at this kept run only: its id, or its Job's name.",
+            ),
+        ),
+    )
+    return wrapped
 
 
 def output_option(*choices: str) -> Callable[[F], F]:

@@ -17,7 +17,7 @@ from onejob.cli.clients.resource_args import ResourceArg
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.places import DataDir
 from onejob.cli.places import data_dir as find_data_dir
-from onejob.cli.run.runs import Run, kept_runs
+from onejob.cli.run.runs import Run, find_run, kept_runs
 from onejob.objects.meta import JOBS, PODS
 from onejob.wire.errors import NotFound
 from onejob.wire.kinds import Kind
@@ -44,6 +44,8 @@ class Sources(msgspec.Struct, frozen=True):
     namespace: str = ""
     #: Look at kept runs even where there is a server.
     only_runs: bool = False
+    #: The only run to look at, by its id or a Job's name; "" for all of them.
+    run: str = ""
     _opened: list[Api] = msgspec.field(default_factory=list)
 
     def close(self) -> None:
@@ -76,6 +78,14 @@ class Sources(msgspec.Struct, frozen=True):
             )
         return api
 
+    def one_place(self) -> Api:
+        """The run that was chosen, else the server."""
+        if not self.run:
+            return self.require_server()
+        from onejob.cli.clients.stored_api import StoredApi
+
+        return self._keep(StoredApi(*find_run(self.data_dir.runs, self.run)))
+
     def listed_server(self) -> Api | None:
         """As `server`, for commands that list: old runs are no substitute for a server."""
         try:
@@ -104,7 +114,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     def runs(self) -> Iterator["StoredApi"]:
         """Kept runs, newest first."""
-        for folder, run in islice(kept_runs(self.data_dir.runs), _LISTED_RUNS):
+        for folder, run in islice(self._kept_runs(), _LISTED_RUNS):
             api = _opened_run(folder, run)
             if api is None:
                 continue
@@ -137,6 +147,13 @@ class Sources(msgspec.Struct, frozen=True):
                 if down is not None or missing is not None:
                     print(f"note: {why}: this is {found[0].title}", file=sys.stderr)
                 return found
+        if self.run:
+            _, run = find_run(self.data_dir.runs, self.run)
+            raise CommandError(
+                f"run {run.id} has no {arg}",
+                f"onejob get {arg.kind.plural} --run {run.id} shows what it has",
+                exit_code=EXIT_FAILED,
+            )
         if missing is not None:
             raise missing
         if down is not None:
@@ -153,12 +170,17 @@ class Sources(msgspec.Struct, frozen=True):
             return "onejob serve"
         return f"onejob serve --data-dir {shlex.quote(str(self.data_dir.path))}"
 
+    def _kept_runs(self) -> Iterator[tuple[Path, Run]]:
+        if self.run:
+            return iter((find_run(self.data_dir.runs, self.run),))
+        return kept_runs(self.data_dir.runs)
+
     def _keep(self, api: A) -> A:
         self._opened.append(api)
         return api
 
     def _kept(self, arg: ResourceArg) -> tuple[Api, str] | None:
-        for folder, run in kept_runs(self.data_dir.runs):
+        for folder, run in self._kept_runs():
             namespaces = dict.fromkeys(
                 job.namespace
                 for job in run.jobs
@@ -185,7 +207,10 @@ def sources(
     namespace: str | None = None,
     *,
     only_runs: bool = False,
+    run: str = "",
 ) -> Sources:
+    if run and kubeconfig:
+        raise CommandError("give --run or --kubeconfig, not both", "runs are kept in the data dir")
     place = find_data_dir(data_dir)
     if not kubeconfig:
         place.require_trusted()
@@ -193,7 +218,8 @@ def sources(
         place,
         Path(kubeconfig) if kubeconfig else None,
         namespace or "",
-        only_runs,
+        only_runs or bool(run),
+        run,
     )
 
 

@@ -71,11 +71,20 @@ def _parameters(*, dry_run: bool) -> dict[str, str]:
     }
 
 
+def _next_step(error: ApiError) -> str:
+    causes = error.details.get("causes") or ()
+    if any(cause.get("reason") == "FieldManagerConflict" for cause in causes):
+        return "--force-conflicts takes these fields over"
+    return ""
+
+
 def _sent(api: Api, ask: Ask, manifest: Manifest) -> Reply:
     try:
         reply = api.send(ask)
     except ApiError as error:
         place = where(manifest.source, manifest.number)
-        raise CommandError(f"{place}: {error.message}", exit_code=EXIT_FAILED) from None
+        raise CommandError(
+            f"{place}: {' '.join(error.message.split())}", _next_step(error), exit_code=EXIT_FAILED
+        ) from None
     print_warnings(reply.warnings)
     return reply

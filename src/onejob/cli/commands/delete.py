@@ -18,7 +18,8 @@ Examples:
   onejob delete job/pi                     # the Job and its Pods
   onejob delete jobs -l app=etl            # by label
   onejob delete -f job.yaml                # what a file creates
-  onejob delete job/pi --cascade=orphan    # leave the Pods"""
+  onejob delete job/pi --cascade=orphan    # leave the Pods
+  onejob delete run/20260131-120000        # a kept run, with its logs; see onejob runs"""
 
 
 @click.command(epilog=_EPILOG, short_help="Delete objects")
@@ -53,12 +54,14 @@ def command(
     where: "Sources",
     **options: Any,
 ) -> int:
-    """Delete objects of the server. Past runs need no deleting: they go after 7 days."""
+    """Delete objects of the server, or kept runs (which go by themselves after 7 days)."""
     import msgspec
 
     from onejob.cli.clients.base import Ask, path_of
     from onejob.wire.errors import NotFound
 
+    if ids := _run_ids(what):
+        return _delete_runs(where, ids, ignore_not_found=ignore_not_found)
     api = where.require_server()
     doomed = _chosen(where, api, what, filename, selector, everything)
     if not doomed:
@@ -77,6 +80,35 @@ def command(
             removed.append((arg, namespace))
     if wait and not options["force"]:
         _wait_until_gone(api, removed, timeout)
+    return 0
+
+
+def _run_ids(what: tuple[str, ...]) -> list[str]:
+    """`run/ID...` or `run ID...`; empty if something else is named."""
+    if what and what[0] in ("run", "runs"):
+        if len(what) == 1:
+            raise CommandError("which run?", "name run/ID; onejob runs shows them")
+        return list(what[1:])
+    kept = [word.partition("/")[2] for word in what if word.startswith(("run/", "runs/"))]
+    if kept and len(kept) != len(what):
+        raise CommandError("runs are kept here, other objects on the server", "delete one by one")
+    if kept and not all(kept):
+        raise CommandError("run/: an id is missing", "onejob runs shows them")
+    return kept
+
+
+def _delete_runs(where: "Sources", ids: list[str], *, ignore_not_found: bool) -> int:
+    from onejob.cli.run.runs import delete_run, run_with_id
+
+    for wanted in ids:
+        found = run_with_id(where.data_dir.runs, wanted)
+        if found is not None:
+            delete_run(*found)
+            print(f'run "{found[1].id}" deleted', flush=True)
+        elif not ignore_not_found:
+            raise CommandError(
+                f"there is no run {wanted}", "onejob runs shows them", exit_code=EXIT_FAILED
+            )
     return 0
 
 

@@ -92,7 +92,7 @@ def _pods(
     if selector:
         if what:
             raise CommandError("give a name or a selector, not both")
-        api = where.require_server()
+        api = where.one_place()
         return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
     arg = one_resource_arg(what, default="pod")
     api, namespace = where.holding(arg)

@@ -45,6 +45,9 @@ that of the only container."""
 @click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Run Jobs to the end")
 @click.argument("files", nargs=-1, metavar="[FILE]... [-- COMMAND [ARG]...]")
 @click.option(
+    "-f", "--filename", multiple=True, metavar="FILE", help="The same as FILE, as kubectl has it."
+)
+@click.option(
     "-n", "--namespace", default="default", metavar="NAME", help="For manifests that name none."
 )
 @click.option("--name", default="", metavar="NAME", help="The Job's name, with -- COMMAND.")
@@ -106,6 +109,7 @@ that of the only container."""
 @data_dir_option
 def command(
     files: tuple[str, ...],
+    filename: tuple[str, ...],
     after_dashes: tuple[str, ...] | None,
     namespace: str,
     timeout: float | None,
@@ -126,6 +130,7 @@ def command(
     from onejob.cli.run.plan import plan_run
     from onejob.clock import SystemClock
 
+    files += filename
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be more than nothing")
     if options["resume"]:

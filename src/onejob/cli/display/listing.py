@@ -11,7 +11,7 @@ from onejob.cli.clients.base import TABLE, Api, Ask, get, list_all, path_of, wat
 from onejob.cli.clients.resource_args import ResourceArg
 from onejob.cli.clients.sources import Sources
 from onejob.cli.display.ended_rows import ended_cells
-from onejob.cli.display.tables import column_widths, render_table
+from onejob.cli.display.tables import column_widths, fits, render_table
 from onejob.cli.display.terminal import terminal_of
 from onejob.cli.errors import CommandError
 from onejob.cli.run.runs import RunEnd
@@ -48,14 +48,17 @@ class Rows(msgspec.Struct):
             shown = [_cell(cell) for cell in cells]
             self.rows.append((metadata.get("namespace", ""), run, shown))
 
-    def layout(self, *, wide: bool, prefix: bool) -> tuple[list[str], list[list[str]]]:
-        """Headers and rows."""
+    def layout(
+        self, *, wide: bool, prefix: bool, short_runs: bool = False
+    ) -> tuple[list[str], list[list[str]]]:
+        """Headers and rows; with `short_runs` only the end of each run's id, which names it too."""
         kept = [i for i, column in enumerate(self.columns) if wide or not column["priority"]]
         show_run = any(run for _, run, _ in self.rows)
         headers = [self.columns[i]["name"].upper() for i in kept]
         headers = ["NAMESPACE"] * self.show_namespace + headers + ["RUN"] * show_run
         rows = []
-        for namespace, run, cells in self.rows:
+        for namespace, run_id, cells in self.rows:
+            run = run_id.rpartition("-")[2] if short_runs else run_id
             shown = [cells[i] for i in kept]
             if prefix:
                 shown[0] = str(ResourceArg(self.kind, shown[0]))
@@ -115,6 +118,8 @@ def print_tables(tables: Sequence[Rows], *, wide: bool, headers: bool) -> None:
             print()
         first = False
         names, rows = table.layout(wide=wide, prefix=prefix)
+        if not fits([names, *rows], width):
+            names, rows = table.layout(wide=wide, prefix=prefix, short_runs=True)
         for line in render_table(names if headers else (), rows, width):
             print(line)
 

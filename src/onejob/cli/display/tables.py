@@ -42,6 +42,12 @@ def column_widths(table: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*table, strict=True)]
 
 
+def fits(table: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether nothing of it would be cut."""
+    widths = column_widths(table)
+    return sum(widths) + _GAP * (len(widths) - 1) <= width
+
+
 def _fit(widths: list[int], available: int) -> list[int]:
     """Take from the widest column until all fit, or until nothing can be taken."""
     fitted = list(widths)

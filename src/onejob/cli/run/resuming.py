@@ -10,7 +10,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.run.manifests import Manifest, yaml_of
 from onejob.cli.run.params import PARAMS_ANNOTATION
 from onejob.cli.run.rerun import rerun
-from onejob.cli.run.runs import Run, is_under_way, kept_runs
+from onejob.cli.run.runs import Run, find_run, is_under_way
 from onejob.objects.meta import JOBS
 from onejob.wire.kinds import BY_KIND, BY_RESOURCE, Kind
 
@@ -26,7 +26,7 @@ _SERVER_FIELDS: Final = (
 def unfinished_manifests(runs: Path, wanted: str) -> tuple[Run, list[Manifest]]:
     """`wanted` is the id of a run, or the name of a Job, whose newest run is meant then. No
     manifests if everything has succeeded. Raises CommandError."""
-    folder, run = _find(runs, wanted)
+    folder, run = find_run(runs, wanted)
     if is_under_way(folder):
         raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
     api = StoredApi(folder, run)
@@ -34,22 +34,6 @@ def unfinished_manifests(runs: Path, wanted: str) -> tuple[Run, list[Manifest]]:
         return run, _manifests(api)
     finally:
         api.close()
-
-
-def _find(runs: Path, wanted: str) -> tuple[Path, Run]:
-    kept = list(kept_runs(runs))
-    by_id = [found for found in kept if found[1].id.startswith(wanted)]
-    if len(by_id) > 1:
-        ids = ", ".join(run.id for _, run in by_id[:3])
-        raise CommandError(f"--resume {wanted}: which run? {ids}", "give more of its id")
-    name = wanted.removeprefix("job/")
-    for found in by_id or kept:
-        if by_id or any(job.name == name for job in found[1].jobs):
-            return found
-    raise CommandError(
-        f"--resume {wanted}: no run of the last 7 days has this id, or a Job of this name",
-        "onejob get jobs --runs shows what there is",
-    )
 
 
 def _manifests(api: Api) -> list[Manifest]:

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from onejob.cli.errors import CommandError
 from onejob.cli.places import make_private
 from onejob.trusted_paths import NotTrusted, read_own_file, require_own_files
 
@@ -122,6 +123,59 @@ def kept_runs(runs: Path) -> Iterator[tuple[Path, Run]]:
 
 def read_record(folder: Path) -> Run:
     return msgspec.json.decode(read_own_file(folder / _RECORD), type=Run)
+
+
+def run_with_id(runs: Path, wanted: str) -> tuple[Path, Run] | None:
+    """The run whose id begins or ends so; None if there is none. Raises CommandError if there are
+    several."""
+    found = [
+        (folder, run)
+        for folder, run in kept_runs(runs)
+        if wanted and (run.id.startswith(wanted) or run.id.endswith(f"-{wanted}"))
+    ]
+    if len(found) > 1:
+        ids = ", ".join(run.id for _, run in found[:3])
+        raise CommandError(f"{wanted}: which run? {ids}", "give more of its id")
+    return found[0] if found else None
+
+
+def find_run(runs: Path, wanted: str) -> tuple[Path, Run]:
+    """By its id, or by the name of a Job, whose newest run is meant then. Raises CommandError."""
+    if (found := run_with_id(runs, wanted)) is not None:
+        return found
+    name = wanted.removeprefix("job/")
+    for folder, run in kept_runs(runs):
+        if any(job.name == name for job in run.jobs):
+            return folder, run
+    raise CommandError(
+        f"{wanted}: no run of the last 7 days has this id, or a Job of this name",
+        "onejob runs shows what there is",
+    )
+
+
+def delete_run(folder: Path, run: Run) -> None:
+    """Raises CommandError while it is under way. A run that is over never starts again, so the
+    check stays true."""
+    if is_under_way(folder):
+        raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
+    # First, so that a deletion which is cut short leaves nothing that looks like a run.
+    (folder / _RECORD).unlink()
+    shutil.rmtree(folder)
+
+
+def run_state(folder: Path) -> tuple[str, Run]:
+    """Running, Complete, Failed, Stopped, Blocked or Lost; and the record that says so."""
+    end = run_end(folder)
+    if end is None:
+        return "Running", read_record(folder)
+    run = end.run
+    if end.word == "Lost":
+        return end.word, run
+    if any(job.blocked_by for job in run.jobs):
+        return "Blocked", run
+    if run.stopped_by:
+        return "Stopped", run
+    return ("Complete" if run.exit_code == 0 else "Failed"), run
 
 
 def is_under_way(folder: Path) -> bool:

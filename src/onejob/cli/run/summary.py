@@ -12,6 +12,8 @@ from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 
 #: Below this many Pods "the slowest" says nothing.
 _SLOWEST_FROM: Final = 4
+#: Nor if all of them took less than this.
+_SLOW_SECONDS: Final = 1.0
 SHOWN_FAILURES: Final = 3
 LAST_LINES: Final = 5
 
@@ -141,7 +143,8 @@ def _failures(
 
 
 def _slowest(job: JobProgress) -> list[str]:
-    if job.ended_pods < _SLOWEST_FROM:
+    quick = all(pod.seconds < _SLOW_SECONDS for pod in job.slowest)
+    if job.ended_pods < _SLOWEST_FROM or quick:
         return []
     mean = short_seconds(job.pod_seconds / job.ended_pods)
     lines = ["", f"Slowest pods of {job.title} (mean {mean}):"]

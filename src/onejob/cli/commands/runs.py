@@ -1,0 +1,74 @@
+"""`onejob runs`: what `onejob run` has kept."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onejob.cli.options import data_dir_option, output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.run.runs import Run
+
+_EPILOG = """\b
+Examples:
+  onejob runs                              # newest first
+  onejob runs -o json | jq '.[] | select(.state == "Failed")'
+  onejob get pods --run 20260131-120000    # what one of them has; the start of its id will do
+  onejob delete run/20260131-120000"""
+
+
+@click.command(epilog=_EPILOG, short_help="List the runs that are kept")
+@output_option("json", "name")
+@data_dir_option
+def command(output: str | None, data_dir: str | None) -> int:
+    """List the runs that are kept, newest first: their Jobs, how they ended, their exit codes."""
+    import sys
+
+    import msgspec
+
+    from onejob.cli.display.tables import render_table
+    from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.places import data_dir as find_data_dir
+    from onejob.cli.run.runs import kept_runs, run_state
+
+    place = find_data_dir(data_dir)
+    place.require_trusted()
+    found = [_described(*run_state(folder)) for folder, _ in kept_runs(place.runs)]
+    if output == "json":
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        return 0
+    if output == "name":
+        for run in found:
+            print(f"run/{run['id']}")
+        return 0
+    if not found:
+        print("No runs are kept.", file=sys.stderr)
+        return 0
+    rows = [_row(run) for run in found]
+    headers = ("ID", "STARTED", "JOBS", "STATE", "EXIT CODE")
+    for line in render_table(headers, rows, terminal_of().width):
+        print(line)
+    return 0
+
+
+def _described(state: str, run: "Run") -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "startedAt": run.started_at,
+        "finishedAt": run.finished_at,
+        "state": state,
+        "exitCode": run.exit_code,
+        "jobs": [{"namespace": job.namespace, "name": job.name} for job in run.jobs],
+        "arguments": run.arguments,
+    }
+
+
+def _row(run: dict[str, Any]) -> list[str]:
+    code = run["exitCode"]
+    return [
+        run["id"],
+        run["startedAt"].astimezone().strftime("%Y-%m-%d %H:%M:%S"),
+        ",".join(job["name"] for job in run["jobs"]),
+        run["state"],
+        "" if code is None else str(code),
+    ]
