@@ -185,7 +185,13 @@ class ControlPlane:
                 self._controller_context(CRONJOB), local_zone=self.settings.local_zone
             ),
             TTL: lambda: TtlController(
-                client, informers, clock=clock, metrics=metrics, gates=gates
+                client,
+                informers,
+                clock=clock,
+                metrics=metrics,
+                gates=gates,
+                kinds=self.service.kinds,
+                recorder=self._controller_context(TTL).recorder,
             ),
             GARBAGE: lambda: GarbageCollector(
                 self._controller_context(GARBAGE), self.service.kinds

@@ -18,6 +18,7 @@ from onejob.clock import LoopClock
 from onejob.clock_watch import ClockWatch
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob import CronJobController
+from onejob.controllers.custom_resources import DefinitionController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
@@ -210,8 +211,8 @@ async def a_house(
     terminated_limit: int = 12500,
     client_of: Callable[[Service], LocalClient] = LocalClient,
 ) -> AsyncIterator[House]:
-    """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, events, jobs. The controllers use
-    the client that `client_of` makes."""
+    """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, definitions, events, jobs. The
+    controllers use the client that `client_of` makes."""
     gates = gates or FeatureGates()
     async with a_cluster(folder, gates=gates) as cluster:
         clock = SettableClock(asyncio.get_running_loop(), cluster.clock.epoch)
@@ -227,7 +228,15 @@ async def a_house(
             house.cronjobs = CronJobController(context)
             runs.append(house.cronjobs.run)
         if "ttl" in which:
-            house.ttl = TtlController(client, informers, clock=clock, metrics=metrics, gates=gates)
+            house.ttl = TtlController(
+                client,
+                informers,
+                clock=clock,
+                metrics=metrics,
+                gates=gates,
+                kinds=cluster.service.kinds,
+                recorder=recorder,
+            )
             runs.append(house.ttl.run)
         if "garbage" in which:
             house.garbage = GarbageCollector(context, cluster.service.kinds)
@@ -246,6 +255,11 @@ async def a_house(
                 client, informers, clock=clock, root_ca=ROOT_CA, kinds=cluster.service.kinds
             )
             runs.append(namespaces.run)
+        if "definitions" in which:
+            definitions = DefinitionController(
+                client, lambda: cluster.service.definitions, clock=clock
+            )
+            runs += [definitions.run, definitions.informer.run]
         if "events" in which:
             house.events = EventExpiry(client, clock=clock)
             runs += [house.events.run, house.events.informer.run]

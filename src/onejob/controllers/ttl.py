@@ -1,4 +1,4 @@
-"""The TTL controller: deletes finished Jobs and Pods once their time is over.
+"""The TTL controller: deletes finished Jobs, Pods and custom resources once their time is over.
 
 What is finished waits in a heap of deadlines; nothing is scanned. Before a deletion the object
 is read afresh, since its TTL may have been raised or it may be another one by now.
@@ -9,7 +9,9 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from onejob.client.base import Client, Delete
+from onejob.client.events import EventRecorder
 from onejob.clock import Clock
+from onejob.controllers.custom_ttl import FinishableKinds
 from onejob.controllers.due_keys import DueKeys
 from onejob.gates import FeatureGates
 from onejob.informers.cache import Delta
@@ -18,10 +20,12 @@ from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
 from onejob.metrics import Metrics
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import JOBS, Key
+from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import Pod, read_pod
-from onejob.planning.ttl import Expires, NeverExpires, UnknownEnd, expiry_of
+from onejob.planning.custom_ttl import Unusable
+from onejob.planning.ttl import NEVER, Expires, Expiry, NeverExpires, UnknownEnd, expiry_of
 from onejob.wire.errors import NotFound
+from onejob.wire.registry import KindRegistry
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +42,12 @@ class TtlController:
         clock: Clock,
         metrics: Metrics,
         gates: FeatureGates,
+        kinds: KindRegistry | None = None,
+        recorder: EventRecorder | None = None,
         workers: int = 20,
     ) -> None:
+        """Custom resources are served if the `kinds` of the server are given, and a `recorder`
+        for what cannot be used in them."""
         self._client = client
         self._clock = clock
         self._metrics = metrics
@@ -48,6 +56,11 @@ class TtlController:
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)
         if gates.enabled("TTLAfterFinished"):
             informers.jobs.on_change(self._changed)
+        self._custom: FinishableKinds | None = None
+        if gates.enabled("TTLAfterFinished") and kinds is not None and recorder is not None:
+            self._custom = FinishableKinds(
+                client, informers, kinds, recorder, schedule=self._schedule
+            )
         if gates.enabled("TTLAfterFinishedPods"):
             informers.pods.on_change(self._changed)
 
@@ -67,6 +80,8 @@ class TtlController:
         async with asyncio.TaskGroup() as group:
             group.create_task(work(self._queue, self.sync, workers=self._workers, name="ttl"))
             group.create_task(self._feed())
+            if self._custom is not None:
+                group.create_task(self._custom.run())
 
     def clock_jumped(self) -> None:
         """As upstream: what finished in the future by the new time has its TTL all the same."""
@@ -74,16 +89,14 @@ class TtlController:
 
     def _changed(self, deltas: Sequence[Delta[Job]] | Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
-            if delta.new is not None:
-                self._schedule(delta.key, delta.new)
-            else:
-                self._waiting.drop(delta.key)
+            self._schedule(delta.key, expiry_of(delta.new) if delta.new is not None else NEVER)
 
-    def _schedule(self, key: Key, finished: Job | Pod) -> None:
-        match expiry_of(finished):
+    def _schedule(self, key: Key, expiry: Expiry | Unusable) -> None:
+        match expiry:
             case Expires(at=at):
                 self._waiting.set(key, at)
-            case NeverExpires():
+            case NeverExpires() | Unusable():
+                # What is unusable was reported; it is looked at again when the object changes.
                 self._waiting.drop(key)
             case UnknownEnd():
                 self._queue.add(key)
@@ -97,31 +110,34 @@ class TtlController:
     async def sync(self, key: Key) -> None:
         """Look at one object afresh and delete it if its time is over."""
         try:
-            finished = await self._read(key)
+            expiry, uid = await self._read(key)
         except NotFound:
             return
-        match expiry_of(finished):
-            case NeverExpires():
+        match expiry:
+            case NeverExpires() | Unusable():
                 return
             case UnknownEnd(error):
                 raise Retry(error)
-            case Expires() as expiry:
+            case Expires():
                 now = self._clock.now()
                 if expiry.is_skewed(now):
                     log.warning("%s finished in the future: is a clock wrong?", key)
                 if expiry.at > now:
                     self._waiting.set(key, expiry.at)
                 else:
-                    await self._delete(key, finished, expiry)
+                    await self._delete(key, uid, expiry)
 
-    async def _read(self, key: Key) -> Job | Pod:
+    async def _read(self, key: Key) -> tuple[Expiry | Unusable, str]:
+        """When it expires by its newest version, and the UID of that."""
+        if self._custom is not None and key.resource not in (JOBS, PODS):
+            return await self._custom.read(key)
         document = await self._client.get(key)
-        return read_job(document) if key.resource == JOBS else read_pod(document)
+        finished = read_job(document) if key.resource == JOBS else read_pod(document)
+        return expiry_of(finished), finished.metadata.uid
 
-    async def _delete(self, key: Key, finished: Job | Pod, expiry: Expires) -> None:
-        uid = finished.metadata.uid
+    async def _delete(self, key: Key, uid: str, expiry: Expires) -> None:
         # In the foreground, so that a Job is not gone before its Pods are.
-        op = Delete(key, "Foreground", uid=uid) if key.resource == JOBS else Delete(key, uid=uid)
+        op = Delete(key, uid=uid) if key.resource == PODS else Delete(key, "Foreground", uid=uid)
         try:
             await self._client.write(op)
         except NotFound:

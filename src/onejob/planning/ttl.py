@@ -58,7 +58,7 @@ def job_expiry(job: Job) -> Expiry:
     if condition.last_transition_time is None:
         place = f"{job.metadata.namespace}/{job.metadata.name}"
         return UnknownEnd(f"unable to find the time when the Job {place} finished")
-    return _expires(condition.last_transition_time, ttl_seconds)
+    return expires_after(condition.last_transition_time, ttl_seconds)
 
 
 def pod_expiry(pod: Pod) -> Expiry:
@@ -72,7 +72,7 @@ def pod_expiry(pod: Pod) -> Expiry:
         for status in pod.status.container_statuses
         if status.state.terminated and status.state.terminated.finished_at
     ]
-    return _expires(max(ends) if ends else finish_time(pod), ttl_seconds)
+    return expires_after(max(ends) if ends else finish_time(pod), ttl_seconds)
 
 
 def time_left(finished: Job | Pod, now: datetime) -> timedelta | None:
@@ -81,5 +81,5 @@ def time_left(finished: Job | Pod, now: datetime) -> timedelta | None:
     return expiry.time_left(now) if isinstance(expiry, Expires) else None
 
 
-def _expires(finished_at: datetime, ttl_seconds: int) -> Expires:
+def expires_after(finished_at: datetime, ttl_seconds: int) -> Expires:
     return Expires(finished_at, finished_at + timedelta(seconds=ttl_seconds))

@@ -448,3 +448,19 @@ def test_a_watch_begins_with_what_there_is_and_a_bookmark(tmp_path: Path) -> Non
         assert (await ask.get(PATH))["items"] == []
 
     with_requests(tmp_path, test)
+
+
+def test_a_malformed_ttl_rule_is_stored_with_a_warning(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        definition = a_definition()
+        definition["metadata"]["annotations"] = {"onejob.dev/ttl-after-finished": '{"ttl": 7}'}
+        await ask.ok("POST", DEFINITIONS, definition)
+        assert [
+            "annotation onejob.dev/ttl-after-finished: Expected `str`, got `int`" in warning
+            for warning in ask.warnings
+        ] == [True]
+        mended = {"metadata": {"annotations": {"onejob.dev/ttl-after-finished": "{}"}}}
+        await ask.ok("PATCH", f"{DEFINITIONS}/{NAME}", mended, content_type=MERGE)
+        assert ask.warnings == []
+
+    with_requests(tmp_path, test)

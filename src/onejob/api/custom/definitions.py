@@ -7,6 +7,7 @@ from typing import Any, Final
 from onejob.api.strategies.base import BaseStrategy, keep_generation, keep_status
 from onejob.api.strategies.printing import NAME, column, name_of
 from onejob.api.strategy import Document
+from onejob.planning.custom_ttl import CUSTOM_TTL_ANNOTATION, BadRule, read_rule
 from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 
@@ -60,6 +61,12 @@ class DefinitionStrategy(BaseStrategy):
 
         return [*super().validate_create(doc), *check_definition(doc)]
 
+    def warnings_on_create(self, doc: Document) -> list[str]:
+        return _ttl_warnings(doc)
+
+    def warnings_on_update(self, new: Document, old: Document) -> list[str]:
+        return _ttl_warnings(new)
+
     def prepare_update(self, new: Document, old: Document) -> None:
         keep_status(new, old)
         keep_generation(new, old, changed=new.get("spec") != old.get("spec"))
@@ -86,6 +93,18 @@ class DefinitionStrategy(BaseStrategy):
 
     def cells(self, doc: Document, now: datetime) -> list[Any]:
         return [name_of(doc), doc["metadata"].get("creationTimestamp", "")]
+
+
+def _ttl_warnings(doc: Document) -> list[str]:
+    """The annotation for the TTL controller is no part of the API: it cannot be refused."""
+    text = (doc["metadata"].get("annotations") or {}).get(CUSTOM_TTL_ANNOTATION)
+    if text is None:
+        return []
+    try:
+        read_rule(text)
+    except BadRule as error:
+        return [f"{error}; finished objects will not be deleted"]
+    return []
 
 
 def _is_stored(version: Mapping[str, Any]) -> bool:
