@@ -620,6 +620,35 @@ def test_of_a_reboot_also_the_containers_without_a_record_are_lost() -> None:
     assert [start.container.name for start in of_kind(effects, StartContainer)] == ["second"]
 
 
+def restarted_pod(state: Document, last_state: Document) -> Document:
+    """A Pod whose status says that its container was restarted once."""
+    pod = the_pod(BOUND, node=HERE, restartPolicy="OnFailure")
+    report = {"name": "c", "restartCount": 1, "state": state, "lastState": last_state}
+    pod["status"] = {"startTime": "2026-01-01T11:00:00Z", "containerStatuses": [report]}
+    return pod
+
+
+_EXIT = {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T12:00:00Z"}}
+
+
+def test_a_restart_that_only_the_status_knows_is_lost_and_not_begun_again() -> None:
+    """The record of the attempt before reached the disk, that of the newest did not."""
+    pod = restarted_pod({"running": {"startedAt": "2026-01-01T11:00:00Z"}}, _EXIT)
+    _, effects = play(seen(pod), TakenOver((ended(1),), rebooted=True), Reconcile())
+    assert not of_kind(effects, StartContainer)
+    (write,) = of_kind(effects, WriteStatus)
+    assert write.status.phase == "Failed"
+    assert write.status.container_statuses[0].restart_count == 1
+
+
+def test_restarts_go_on_after_the_one_whose_end_only_the_status_knows() -> None:
+    pod = restarted_pod({"waiting": {"reason": "CrashLoopBackOff"}}, _EXIT)
+    later = NodeNow(NOON + timedelta(hours=1))
+    taken = TakenOver((ended(1),), rebooted=True)
+    _, effects = play(seen(pod), taken, Reconcile(), node=later)
+    assert [start.attempt for start in of_kind(effects, StartContainer)] == [2]
+
+
 def test_the_own_write_is_not_read_again() -> None:
     state, _ = play(*TO_STARTING, started(), Reconcile())
     state, effects = play(seen(the_pod(CHANGED, node=HERE)), state=state)

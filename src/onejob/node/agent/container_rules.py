@@ -16,7 +16,12 @@ from onejob.node.agent.pod_events import (
     RunPostStart,
     TakenOver,
 )
-from onejob.node.agent.pod_history import has_run, remembered_containers, reported_running
+from onejob.node.agent.pod_history import (
+    has_run,
+    remembered_containers,
+    reported_running,
+    running_attempts,
+)
 from onejob.node.agent.pod_state import Active, NodeNow
 from onejob.node.agent.retries import retry_delay
 from onejob.node.runtime import Ended, Lost, RuntimeEvent, StartBlocked, Started, Warned
@@ -34,14 +39,17 @@ class ContainerRules:
     def take_over(
         self, state: Active, event: TakenOver, effects: list[PodEffect], node: NodeNow
     ) -> None:
-        """What the runtime knows comes first, then what the status says."""
+        """What the runtime knows comes first, then what the status says. Of each container the
+        newest attempt counts: a reboot may have left the records of earlier ones only."""
         for attempt in sorted(event.attempts, key=lambda attempt: attempt.ref.attempt):
             self.note(state, attempt, effects, node)
-        if self._runs_programs and _may_lack_records(state, rebooted=event.rebooted):
-            for container in state.pod.spec.containers:
-                if container.name not in state.containers:
-                    _put(state, container.name, lifecycle.lose(UNSEEN, node.now))
-        state.containers = {**remembered_containers(state.pod), **state.containers}
+        if self._runs_programs:
+            _lose_unrecorded(state, node.now, rebooted=event.rebooted)
+        for name, remembered in remembered_containers(state.pod).items():
+            seen = state.containers.get(name, UNSEEN)
+            lost = seen.exit is not None and seen.exit.lost
+            if remembered.attempt > seen.attempt and not lost:
+                _put(state, name, remembered)
 
     def note(
         self, state: Active, event: RuntimeEvent, effects: list[PodEffect], node: NodeNow
@@ -175,6 +183,19 @@ class ContainerRules:
 
 def _put(state: Active, container: str, seen: ContainerSeen) -> None:
     state.containers = {**state.containers, container: seen}
+
+
+def _lose_unrecorded(state: Active, now: datetime, *, rebooted: bool) -> None:
+    """Containers that have run, or may have, and of which the runtime knows nothing."""
+    for name, attempt in running_attempts(state.pod).items():
+        seen = state.containers.get(name, UNSEEN)
+        if attempt > seen.attempt and state.pod.container(name) is not None:
+            begun = replace(lifecycle.begin(seen), attempt=attempt)
+            _put(state, name, lifecycle.lose(begun, now))
+    if _may_lack_records(state, rebooted=rebooted):
+        for container in state.pod.spec.containers:
+            if container.name not in state.containers:
+                _put(state, container.name, lifecycle.lose(UNSEEN, now))
 
 
 def _may_lack_records(state: Active, *, rebooted: bool) -> bool:

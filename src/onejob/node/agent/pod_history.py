@@ -25,6 +25,15 @@ def reported_running(pod: NodePod, ref: AttemptRef) -> bool:
     return False
 
 
+def running_attempts(pod: NodePod) -> dict[str, int]:
+    """By container, the attempt that the status says is running."""
+    return {
+        status.name: status.restart_count
+        for status in _statuses(pod)
+        if status.state.running is not None
+    }
+
+
 def remembered_containers(pod: NodePod) -> dict[str, ContainerSeen]:
     """Restart counts by the status, for a Pod that an earlier run of the agent ran."""
     found = {}
