@@ -162,6 +162,18 @@ def test_apply_creates_changes_and_leaves_alone(finished: CommandLine) -> None:
     assert finished.run("delete", "-f", "map.yaml").stdout == 'configmap "settings" deleted\n'
 
 
+def test_why_explains_a_cronjob(finished: CommandLine) -> None:
+    created = finished.run(
+        "create", "cronjob", "tidy", "--schedule", "0 3 * * *", "--", "true"
+    )  # fmt: skip
+    assert created.returncode == 0, created.stderr
+    assert finished.run("suspend", "cronjob/tidy").returncode == 0
+    text = finished.run("why", "cronjob/tidy").stdout
+    assert text.startswith("cronjob/tidy is suspended.\n\nWhy:\n  - spec.suspend is true, set by ")
+    assert "then the next Job is started at " in text
+    assert finished.run("delete", "cronjob/tidy").returncode == 0
+
+
 def test_an_apply_conflict_names_the_way_out(finished: CommandLine) -> None:
     file = finished.home / "taken.yaml"
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: taken}\ndata: {a: '1', b: '1'}\n"

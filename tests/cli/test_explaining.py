@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.display.explaining import Explanation, explain_job
+from onejob.cli.display.explaining import explain_job
+from onejob.cli.display.explanation import Explanation
 from onejob.cli.run.runs import RanJob, Run, RunEnd
 from onejob.planning.pod.placement import NodeView
 from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp

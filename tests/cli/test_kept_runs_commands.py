@@ -58,6 +58,17 @@ def test_a_run_is_chosen_by_its_id(two_runs: tuple[CommandLine, list[str]]) -> N
     assert [result["exitCode"] for result in results] == [3]
 
 
+def test_why_explains_pods_and_whole_runs(two_runs: tuple[CommandLine, list[str]]) -> None:
+    onejob, (first, _) = two_runs
+    (pod,) = onejob.run("get", "pods", "--run", first, "-o", "name").stdout.split()
+    text = onejob.run("why", pod).stdout
+    assert text.startswith(f"{pod} has failed, ")
+    assert "    | first\n" in text
+    whole = onejob.run("why", f"run/{first}").stdout
+    assert whole.startswith(f"run/{first} is Failed, exit code 1.\n\njob/pi is Failed")
+    assert "configmaps" in onejob.run("why", "configmap/x").stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [

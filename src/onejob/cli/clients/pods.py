@@ -13,8 +13,9 @@ def pods_of_job(api: Api, job: dict[str, Any]) -> list[dict[str, Any]]:
     labels = job["spec"].get("selector", {}).get("matchLabels", {})
     text = ",".join(f"{key}={value}" for key, value in labels.items())
     pods = list_all(api, BY_RESOURCE[PODS], metadata["namespace"], labelSelector=text)
-    return [pod for pod in pods if metadata["uid"] in _owners(pod)]
+    return [pod for pod in pods if metadata["uid"] in owners(pod)]
 
 
-def _owners(pod: dict[str, Any]) -> list[str]:
-    return [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]
+def owners(document: dict[str, Any]) -> list[str]:
+    """Their UIDs."""
+    return [owner["uid"] for owner in document["metadata"].get("ownerReferences", ())]

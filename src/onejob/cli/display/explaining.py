@@ -2,12 +2,20 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from onejob.cli.display.durations import short_seconds
 from onejob.cli.display.ended_rows import STOPPED_REASON
+from onejob.cli.display.explanation import (
+    RUN_IS_OVER,
+    Document,
+    Explanation,
+    last_end_text,
+    set_by,
+    time_text,
+)
 from onejob.cli.run.pod_activity import PodActivity, activity_text, next_text, pod_activity
 from onejob.cli.run.runs import RunEnd
 from onejob.objects.job import Job, read_job
@@ -23,21 +31,8 @@ from onejob.planning.mirror import names as mirror
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
 
-Document = dict[str, Any]
-
 _SHOWN_PODS: Final = 3
-_RUN_IS_OVER: Final = "nothing: its run is over; onejob run starts another"
 _ODD_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    #: One sentence.
-    state: str
-    cause: tuple[str, ...]
-    evidence: tuple[str, ...]
-    next: tuple[str, ...]
-    #: The Pod whose last log lines say most, as (name, container); empty if none does.
-    shown_failure: tuple[str, str] | None = None
 
 
 def explain_job(
@@ -62,7 +57,7 @@ def explain_job(
             state=f"{title} {_cut_short(job, own, now)}",
             cause=(own.cause,),
             evidence=(_counts(job, over=True), *_failed_pods(job, failed, now)),
-            next=(_RUN_IS_OVER,),
+            next=(RUN_IS_OVER,),
             shown_failure=_failed_pod_to_show(failed),
         )
     activity = pod_activity(pod_documents, node)
@@ -71,7 +66,7 @@ def explain_job(
         *_stuck_pods(pod_documents, activity),
         *_failed_pods(job, failed, now),
     ]
-    coming = _next(job, plan, activity, now) if ended is None else [_RUN_IS_OVER]
+    coming = _next(job, plan, activity, now) if ended is None else [RUN_IS_OVER]
     return Explanation(
         state=f"{title} {_state(job, plan, activity, now)}",
         cause=tuple(_causes(job, job_document, plan, now)),
@@ -136,7 +131,7 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
             case "managed-elsewhere":
                 causes.append(_managed_elsewhere(job))
             case "suspended":
-                causes.append(f"spec.suspend is true{_set_by(document, 'f:spec', 'f:suspend')}")
+                causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
             case "finished":
                 causes.append(_finished(job))
             case _:
@@ -191,21 +186,6 @@ def _finished(job: Job) -> str:
             return text
 
 
-def _set_by(document: Document, *path: str) -> str:
-    """Who set a field last, according to managedFields."""
-    writers = []
-    for entry in document["metadata"].get("managedFields", ()):
-        fields: Any = entry.get("fieldsV1", {})
-        for segment in path:
-            fields = fields.get(segment) if isinstance(fields, dict) else None
-        if fields is not None:
-            writers.append((entry.get("time", ""), entry.get("manager", "")))
-    if not writers:
-        return ""
-    time, manager = max(writers)
-    return f", set by {manager} at {time}"
-
-
 # --- evidence -------------------------------------------------------------------------------
 
 
@@ -242,7 +222,8 @@ def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
             waiting = report.get("state", {}).get("waiting", {})
             if waiting.get("reason", "") not in _ODD_WAITS:
                 text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-                text += _last_end(report)
+                if end := last_end_text(report):
+                    text += f"; {end}"
                 lines.append(f"pod {name}, container {report['name']} waits: {text}")
         others = [f for f in metadata.get("finalizers", ()) if f not in TRACKING_NAMES]
         if metadata.get("deletionTimestamp") and others:
@@ -250,15 +231,6 @@ def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
     if len(lines) > _SHOWN_PODS:
         lines = [*lines[:_SHOWN_PODS], f"and {len(lines) - _SHOWN_PODS} more like these"]
     return lines
-
-
-def _last_end(report: Document) -> str:
-    end = report.get("lastState", {}).get("terminated")
-    if end is None:
-        return ""
-    message = " ".join(end.get("message", "").split())
-    text = f"; it last ended with {end['exitCode']} ({end.get('reason', '')})"
-    return f"{text}: {message}" if message else text
 
 
 def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
@@ -318,7 +290,7 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
     if "backoff" in kinds:
         until = kinds["backoff"].until
         assert until is not None, "a backoff has an end"
-        lines.append(f"a new Pod is started {_at(until, now)}")
+        lines.append(f"a new Pod is started {time_text(until, now)}")
         left = (job.spec.backoff_limit or 0) - job.status.failed
         if job.spec.backoff_limit_per_index is None:
             lines.append(f"{left + 1} more failure(s) would make the Job fail")
@@ -331,7 +303,9 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
     if "deadline" in kinds:
         until = kinds["deadline"].until
         assert until is not None, "a deadline is a time"
-        lines.append(f"unless it ends before, it fails {_at(until, now)}: activeDeadlineSeconds")
+        lines.append(
+            f"unless it ends before, it fails {time_text(until, now)}: activeDeadlineSeconds"
+        )
     return lines
 
 
@@ -359,8 +333,4 @@ def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
 
 
 def _note_text(note: Note, now: datetime) -> str:
-    return note.text if note.until is None else f"{note.text}, {_at(note.until, now)}"
-
-
-def _at(moment: datetime, now: datetime) -> str:
-    return f"at {moment.strftime('%H:%M:%S')} (in {short_seconds((moment - now).total_seconds())})"
+    return note.text if note.until is None else f"{note.text}, {time_text(note.until, now)}"

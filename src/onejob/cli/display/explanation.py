@@ -1,0 +1,57 @@
+"""What `why` answers about an object, and words that its explanations share. Pure."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from onejob.cli.display.durations import short_seconds
+
+Document = dict[str, Any]
+
+RUN_IS_OVER: Final = "nothing: its run is over; onejob run starts another"
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    #: One sentence.
+    state: str
+    cause: tuple[str, ...]
+    evidence: tuple[str, ...]
+    next: tuple[str, ...]
+    #: The Pod whose last log lines say most, as (name, container); empty if none does.
+    shown_failure: tuple[str, str] | None = None
+
+
+def time_text(moment: datetime, now: datetime) -> str:
+    """`at 12:00:10 (in 6.0s)`; with the date if that is another one."""
+    form = "%H:%M:%S" if moment.date() == now.date() else "%Y-%m-%d %H:%M:%S"
+    return f"at {moment.strftime(form)} (in {short_seconds((moment - now).total_seconds())})"
+
+
+def ago_text(moment: datetime, now: datetime) -> str:
+    return f"{short_seconds((now - moment).total_seconds())} ago"
+
+
+def set_by(document: Document, *path: str) -> str:
+    """Who set a field last, according to managedFields: `, set by kubectl at ...`, or ""."""
+    writers = []
+    for entry in document["metadata"].get("managedFields", ()):
+        fields: Any = entry.get("fieldsV1", {})
+        for segment in path:
+            fields = fields.get(segment) if isinstance(fields, dict) else None
+        if fields is not None:
+            writers.append((entry.get("time", ""), entry.get("manager", "")))
+    if not writers:
+        return ""
+    time, manager = max(writers)
+    return f", set by {manager} at {time}"
+
+
+def last_end_text(report: Document) -> str:
+    """How the instance before ended, of a container's status; "" if there was none."""
+    end = report.get("lastState", {}).get("terminated")
+    if end is None:
+        return ""
+    message = " ".join(end.get("message", "").split())
+    text = f"it last ended with {end['exitCode']} ({end.get('reason', '')})"
+    return f"{text}: {message}" if message else text

@@ -1,0 +1,96 @@
+"""Why a Pod is in its state: one row per situation."""
+
+from typing import Any
+
+from onejob.cli.display.explaining_pods import explain_pod
+from onejob.cli.run.runs import Run, RunEnd
+from tests.cli.build import NOON, after, pod_document, stamp
+
+
+def test_a_running_pod_says_how_it_will_end() -> None:
+    answer = explain_pod(pod_document(), after(5))
+    assert answer.state == "pod/pi-aaaaa is running."
+    assert answer.evidence == ("container main runs, started 5.0s ago",)
+    assert answer.next == ("it ends when its containers do: restartPolicy is Never",)
+    assert answer.shown_failure is None
+
+
+def test_a_failed_pod_names_its_container_and_who_decides() -> None:
+    pod = pod_document(phase="Failed", exit_code=3, message="no space\nleft")
+    answer = explain_pod(pod, after(60))
+    assert answer.state == "pod/pi-aaaaa has failed, 1m00s ago."
+    assert answer.cause == ("container main ended with 3 (Error): no space left",)
+    assert answer.next == ("job/pi decides what follows: onejob why job/pi",)
+    assert answer.shown_failure == ("pi-aaaaa", "main")
+
+
+def test_what_ended_the_whole_pod_comes_before_its_containers() -> None:
+    pod = pod_document(phase="Failed", exit_code=137)
+    pod["status"] |= {"reason": "DeadlineExceeded", "message": "Pod was active too long"}
+    assert explain_pod(pod, NOON).cause == ("DeadlineExceeded: Pod was active too long",)
+
+
+def test_a_pod_without_an_owner_that_succeeded_stays() -> None:
+    pod = pod_document(phase="Succeeded", exit_code=0)
+    del pod["metadata"]["ownerReferences"]
+    answer = explain_pod(pod, after(1))
+    assert answer.state == "pod/pi-aaaaa has succeeded, 1.0s ago."
+    assert answer.next == ("nothing: it stays as it is until somebody deletes it",)
+
+
+def restarting(**waiting: str) -> dict[str, Any]:
+    pod = pod_document(restarts=2)
+    pod["spec"] |= {"restartPolicy": "OnFailure", "nodeName": "here"}
+    (report,) = pod["status"]["containerStatuses"]
+    report["state"] = {"waiting": waiting}
+    report["lastState"] = {"terminated": {"exitCode": 1, "reason": "Error", "message": "boom"}}
+    return pod
+
+
+def test_a_container_that_is_restarted_shows_how_it_ended() -> None:
+    pod = restarting(reason="CrashLoopBackOff", message="back-off 20s restarting failed container")
+    answer = explain_pod(pod, NOON)
+    assert answer.state == "pod/pi-aaaaa waits before it restarts a container that failed."
+    assert answer.evidence == (
+        "container main waits: CrashLoopBackOff: back-off 20s restarting failed container; "
+        "restarted 2 times; it last ended with 1 (Error): boom",
+    )
+    assert answer.next == ("the container is started again",)
+    assert answer.shown_failure == ("pi-aaaaa", "main")
+
+
+def test_a_pod_that_lacks_something_says_what() -> None:
+    pod = restarting(reason="CreateContainerConfigError", message='secret "key" not found')
+    pod["status"]["phase"] = "Pending"
+    answer = explain_pod(pod, NOON)
+    assert answer.state == "pod/pi-aaaaa cannot start."
+    assert answer.cause == ('CreateContainerConfigError: secret "key" not found',)
+    assert answer.next == ("nothing, until it has what it needs to start",)
+
+
+def test_a_deadline_of_the_pod_is_named() -> None:
+    pod = pod_document()
+    pod["spec"]["activeDeadlineSeconds"] = 60
+    pod["status"]["startTime"] = stamp(NOON)
+    assert explain_pod(pod, after(20)).next[-1] == (
+        "unless it ends before, it fails at 12:01:00 (in 40s): activeDeadlineSeconds"
+    )
+
+
+def test_a_pod_that_is_deleted_names_what_holds_it() -> None:
+    pod = pod_document(deleted=True)
+    assert explain_pod(pod, NOON).cause == ("its containers get its grace period to end",)
+    pod["metadata"]["finalizers"].append("example.org/hold")
+    answer = explain_pod(pod, NOON)
+    assert answer.state == "pod/pi-aaaaa is being deleted."
+    assert answer.cause == ("the finalizer example.org/hold holds it",)
+
+
+def test_nothing_follows_once_its_run_is_over() -> None:
+    ended = RunEnd("Lost", NOON, "the process that ran it was killed", Run("run", NOON))
+    answer = explain_pod(pod_document(), after(30), ended=ended)
+    assert answer.state == "pod/pi-aaaaa was cut short 30s ago."
+    assert answer.cause == ("the process that ran it was killed",)
+    assert answer.next == ("nothing: its run is over; onejob run starts another",)
+    done = explain_pod(pod_document(phase="Succeeded", exit_code=0), after(30), ended=ended)
+    assert done.state == "pod/pi-aaaaa has succeeded, 30s ago."
