@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
@@ -776,7 +777,7 @@ def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
     node = NOW
     placed = PlacedHere(node_pod(the_pod(restartPolicy=policy)), ROOM)
     for what, flag in happenings:
-        node = node._replace(now=node.now + timedelta(minutes=6))
+        node = replace(node, now=node.now + timedelta(minutes=6))
         newest = max(world.attempts, default=0)
         match what:
             case "placed":
@@ -811,6 +812,6 @@ def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
             case "turn":
                 world.send(Reconcile(), node)
             case "leave":
-                node = node._replace(leaving=True, at_once=flag)
+                node = replace(node, leaving=True, at_once=flag)
             case _:
                 raise AssertionError(what)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from onejob.objects.job import UncountedPods
+from onejob.objects.job import Job, UncountedPods
 from onejob.planning.job.backoff import BackoffRecord
 from onejob.planning.job.counting import Census
 from onejob.planning.job.indexes import IndexFormatError, IndexSet, parse_indexes, validate_indexes
@@ -262,8 +262,12 @@ def test_edge_20_a_deleting_new_pod_is_not_active() -> None:
 
 def test_edge_21_a_namesake_does_not_get_the_pods_of_the_first() -> None:
     namesake = a_job(metadata={"uid": "another"})
-    assert route_pod_change(None, a_pod(), lambda key: namesake, []).jobs == ()
-    assert route_pod_change(None, a_pod(), lambda key: a_job(), []).jobs == (a_job().key,)
+
+    def no_jobs(namespace: str) -> list[Job]:
+        return []
+
+    assert route_pod_change(None, a_pod(), lambda key: namesake, no_jobs).jobs == ()
+    assert route_pod_change(None, a_pod(), lambda key: a_job(), no_jobs).jobs == (a_job().key,)
 
 
 def test_edge_22_a_job_just_finished_is_not_synced_again() -> None:

@@ -28,7 +28,7 @@ def routed(
     def find(key: Key) -> Job | None:
         return found if key == found.key else None
 
-    return route_pod_change(old, new, find, [found] * jobs, gone=gone)
+    return route_pod_change(old, new, find, lambda namespace: [found] * jobs, gone=gone)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_pod_that_changed_hands_wakes_both_jobs() -> None:
     jobs = {DEMO: a_job(), old_owner.key: old_owner}
     reference = {**OWNER, "name": "old", "uid": "old"}
     old = a_pod(metadata=version(1, ownerReferences=[reference]))
-    route = route_pod_change(old, a_pod(metadata=version(2)), jobs.get, [])
+    route = route_pod_change(old, a_pod(metadata=version(2)), jobs.get, lambda namespace: [])
     assert route.jobs == (old_owner.key, DEMO)
 
 

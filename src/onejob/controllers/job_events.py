@@ -5,6 +5,7 @@ Every change takes the same steps: update the state that is kept of the Job, ask
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from onejob.controllers.context import ControllerContext
@@ -103,6 +104,7 @@ class JobEvents:
         at_once: set[Key] = set()
         soon: set[Key] = set()
         jobs = self._jobs.cache
+        jobs_in = partial(jobs.find, "namespace")
         # Most changes are of Pods of a few Jobs: look these up once.
         owners: dict[str, _Owner] = {}
         for delta in deltas:
@@ -115,8 +117,7 @@ class JobEvents:
             urgency = self._update_state(delta, owners)
             if urgency == "not at all":
                 continue
-            neighbours = jobs.find("namespace", delta.key.namespace)
-            route = route_pod_change(delta.old, pod, jobs.get, neighbours, gone=gone)
+            route = route_pod_change(delta.old, pod, jobs.get, jobs_in, gone=gone)
             if urgency == "at once":
                 at_once.update(route.jobs)
             elif urgency == "soon":

@@ -99,7 +99,7 @@ class CommitQueue:
             groups.append(group)
         group.changes.append(change)
         group.size += size
-        if not self._committing:
+        if not self._committing and not self._flush_scheduled:
             self._flush_soon()
 
     def require_kept(self, revision: int) -> None:

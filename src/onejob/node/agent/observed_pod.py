@@ -1,13 +1,13 @@
 """A Pod as the watch shows it: the view that all share, and the document for a closer look."""
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod, read_node_pod
 
 
-class ObservedPod(NamedTuple):
+class ObservedPod(Struct, frozen=True, gc=False):
     view: Pod
     document: bytes
 

@@ -304,6 +304,9 @@ class PodDriver:
             self._schedule_turn()
 
     def _store(self, uid: str, state: PodState, following: PodState) -> None:
+        if following.phase == state.phase:
+            self._states[uid] = following
+            return
         forget = isinstance(following, Unknown) or (
             isinstance(following, Done) and self._pods.caught_up_to(following.revision)
         )

@@ -12,7 +12,6 @@ known: a container that started and ended since is reported on once.
 """
 
 from collections.abc import Callable, Mapping
-from copy import copy
 from datetime import datetime, timedelta
 from sys import maxsize
 from typing import Any, TypeAlias
@@ -68,6 +67,7 @@ from onejob.node.agent.pod_state import (
     Unknown,
     Waiting,
     active_pod,
+    copy_active,
 )
 from onejob.node.agent.retries import FIRST_RETRY, retry_delay
 from onejob.node.runtime import (
@@ -241,12 +241,12 @@ class PodMachine:
         observed = event.observed
         deleted = state.phase == "running" and _is_deleted_sooner(state, observed)
         if state.in_flight and not deleted:
-            state = copy(state)
+            state = copy_active(state)
             state.unread = observed
             return state, []
         if not _says_something_new(state, observed):
             return state, []
-        state = copy(state)
+        state = copy_active(state)
         effects: Effects = []
         state.unread = observed
         self._read_unread(state, effects)
@@ -270,14 +270,14 @@ class PodMachine:
 
     def _take_over(self, state: Active, event: TakenOver, node: NodeNow) -> Step:
         """Join what the runtime knows with what the API says."""
-        state = copy(state)
+        state = copy_active(state)
         effects: Effects = []
         self._containers.take_over(state, event, effects, node)
         effects += [RefreshVolumes(), _RECONCILE_SOON]
         return state, effects
 
     def _happened(self, state: Active, event: RuntimeEvent, node: NodeNow) -> Step:
-        state = copy(state)
+        state = copy_active(state)
         effects: Effects = []
         self._containers.note(state, event, effects, node)
         if self._traits.every_status:
@@ -287,14 +287,14 @@ class PodMachine:
         return state, effects
 
     def _hook_done(self, state: Active, event: HookDone, node: NodeNow) -> Step:
-        following, effects = copy(state), list[PodEffect]()
+        following, effects = copy_active(state), list[PodEffect]()
         if not self._containers.note_hook(following, event, effects):
             return state, []
         effects.append(_RECONCILE_SOON)
         return following, effects
 
     def _probed(self, state: Active, event: Probed, node: NodeNow) -> Step:
-        following = copy(state)
+        following = copy_active(state)
         if not self._containers.note_probe(following, event):
             return state, []
         return following, [_RECONCILE_SOON]
@@ -302,7 +302,7 @@ class PodMachine:
     # --- while it runs here: what is done
 
     def _reconcile(self, state: Active, event: Reconcile, node: NodeNow) -> Step:
-        state = copy(state)
+        state = copy_active(state)
         effects: Effects = []
         return self._compare(state, effects, node), effects
 
@@ -310,10 +310,10 @@ class PodMachine:
         """Plan, ask the runtime, report."""
         now = node.now
         state.deadline_from = min(state.deadline_from, now)
-        if state.containers:
-            state.containers = {
-                name: by_this_clock(seen, now) for name, seen in state.containers.items()
-            }
+        for name, seen in state.containers.items():
+            meant = by_this_clock(seen, now)
+            if meant is not seen:
+                state.containers = {**state.containers, name: meant}
         plan = plan_pod(
             state.pod,
             state.containers,
@@ -328,10 +328,7 @@ class PodMachine:
         if plan.look_again_at is not None:
             effects.append(SetTimer(plan.look_again_at))
         # An attempt that was just asked for is answered in a moment; its status is written then.
-        if not any(
-            seen.stage == "starting" and not seen.post_start_began
-            for seen in state.containers.values()
-        ):
+        if not _awaits_start(state):
             self._report(state, plan, now)
         self._write(state, effects)
         if plan.over and not plan.busy:
@@ -380,13 +377,13 @@ class PodMachine:
             effects.append(WriteStatus(state.pod, status))
 
     def _write_again(self, state: Active, event: Reconcile, node: NodeNow) -> Step:
-        state = copy(state)
+        state = copy_active(state)
         effects: Effects = []
         self._write(state, effects)
         return state, effects
 
     def _status_written(self, state: Active, event: StatusWritten, node: NodeNow) -> Step:
-        state = copy(state)
+        state = copy_active(state)
         state.in_flight = state.in_flight[1:]
         state.refusals = 0
         state.known_revision = max(state.known_revision, event.revision)
@@ -394,7 +391,7 @@ class PodMachine:
         return self._answered(state, effects), effects
 
     def _status_refused(self, state: Active, event: StatusRefused, node: NodeNow) -> Step:
-        state = copy(state)
+        state = copy_active(state)
         refused, state.in_flight = state.in_flight[0], state.in_flight[1:]
         if event.gone:
             # Deleted, or replaced by a namesake; the watch will say so.
@@ -458,6 +455,13 @@ def _is_deleted_sooner(state: Active, observed: ObservedPod) -> bool:
         not metadata.deleting
         or observed.grace_seconds < (metadata.deletion_grace_period_seconds or 0)
     )
+
+
+def _awaits_start(state: Active) -> bool:
+    for seen in state.containers.values():
+        if seen.stage == "starting" and not seen.post_start_began:
+            return True
+    return False
 
 
 def _record_back_offs(state: Active, plan: PodPlan, effects: Effects) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, Key, OwnerReference
@@ -41,7 +43,7 @@ def route_job_update(old: Job, new: Job) -> JobRoute:
     return JobRoute(at_once=old.metadata.generation != new.metadata.generation, deadline=deadline)
 
 
-class PodRoute(NamedTuple):
+class PodRoute(Struct, frozen=True, gc=False):
     """What a changed Pod calls for."""
 
     jobs: tuple[Key, ...] = ()
@@ -54,10 +56,15 @@ _NOTHING = PodRoute()
 
 
 def route_pod_change(
-    old: Pod | None, new: Pod, find_job: FindJob, jobs: Iterable[Job], *, gone: bool = False
+    old: Pod | None,
+    new: Pod,
+    find_job: FindJob,
+    jobs_in: Callable[[str], Iterable[Job]],
+    *,
+    gone: bool = False,
 ) -> PodRoute:
-    """`old` is None for a Pod that is new; `gone`: `new` is its last state. `jobs` are those of
-    its namespace, consulted only for a Pod without a controller."""
+    """`old` is None for a Pod that is new; `gone`: `new` is its last state. `jobs_in` gives those
+    of a namespace, and is asked only for a Pod without a controller."""
     if old is not None and not gone and _same_version(old, new):
         return _NOTHING
     if gone or new.metadata.deletion_timestamp is not None:
@@ -74,7 +81,8 @@ def route_pod_change(
         concerned.extend(_key_of(current, new, find_job))
         return PodRoute(tuple(concerned))
     if old is None or moved or old.metadata.labels != new.metadata.labels:
-        concerned.extend(job.key for job in jobs_wanting(new, jobs))
+        neighbours = jobs_in(new.metadata.namespace)
+        concerned.extend(job.key for job in jobs_wanting(new, neighbours))
     return PodRoute(tuple(dict.fromkeys(concerned)), orphan=is_tracked(new))
 
 

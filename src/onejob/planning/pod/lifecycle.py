@@ -278,8 +278,9 @@ class _Draft:
     def initialize(self) -> bool:
         """Bring the init containers up in order; True when all that must end have ended."""
         # A sidecar that falls over later does not take the Pod back into initialization.
-        begun = any(c.name in self.seen for c in self.pod.spec.containers)
-        for container in self.pod.spec.init_containers:
+        init_containers = self.pod.spec.init_containers
+        begun = init_containers and any(c.name in self.seen for c in self.pod.spec.containers)
+        for container in init_containers:
             state = self.seen.get(container.name, UNSEEN)
             sidecar = is_sidecar(container)
             if state.stage == "waiting":
@@ -325,7 +326,7 @@ class _Draft:
             phase=_phase(self.pod, self.seen, initialized),
             initialized=initialized,
             backing_off=self.backing_off or None,
-            look_again_at=min(self.wake_at, default=None),
+            look_again_at=min(self.wake_at) if self.wake_at else None,
         )
 
     def _start(self, container: Container, state: ContainerSeen) -> None:
@@ -356,8 +357,9 @@ def _ending(
     now: datetime,
     node_leaves: bool,
 ) -> _Ending | None:
-    if any(state.exit is not None and state.exit.lost for state in seen.values()):
-        return _Ending(_grace(pod), disruption=LOST_MESSAGE, must_fail=True)
+    for state in seen.values():
+        if state.exit is not None and state.exit.lost:
+            return _Ending(_grace(pod), disruption=LOST_MESSAGE, must_fail=True)
     if pod.metadata.deletion_timestamp is not None:
         grace = pod.metadata.deletion_grace_period_seconds
         return _Ending(_grace(pod) if grace is None else grace)
@@ -383,11 +385,7 @@ def _end(
     pod: NodePod, seen: Mapping[str, ContainerSeen], ending: _Ending, *, initialized: bool = True
 ) -> PodPlan:
     """Stop what runs, containers before sidecars and sidecars last to first; then the verdict."""
-    waves: list[Sequence[Container]] = [
-        [*pod.spec.containers, *(c for c in pod.spec.init_containers if not is_sidecar(c))],
-        *([c] for c in reversed(pod.spec.init_containers) if is_sidecar(c)),
-    ]
-    for wave in waves:
+    for wave in _waves(pod):
         busy = [c.name for c in wave if seen.get(c.name, UNSEEN).busy]
         if busy:
             # A later deletion may only be less patient than the one under way.
@@ -413,23 +411,35 @@ def _end(
     )
 
 
+def _waves(pod: NodePod) -> Sequence[Sequence[Container]]:
+    containers, init_containers = pod.spec.containers, pod.spec.init_containers
+    if not init_containers:
+        return (containers,)
+    return [
+        [*containers, *(c for c in init_containers if not is_sidecar(c))],
+        *([c] for c in reversed(init_containers) if is_sidecar(c)),
+    ]
+
+
+# Plain loops, here and above: every Pod is planned several times, and mostly has one container, for
+# which setting up a generator takes longer than what it is for.
 def _phase(pod: NodePod, seen: Mapping[str, ContainerSeen], initialized: bool) -> str:
     if not initialized:
         return "Pending"
-    states = [seen.get(container.name, UNSEEN) for container in pod.spec.containers]
-    never_ran = any(
-        state.stage in ("waiting", "starting") and state.exit is None and not state.previous_exit
-        for state in states
-    )
-    return "Pending" if never_ran else "Running"
+    for container in pod.spec.containers:
+        state = seen.get(container.name, UNSEEN)
+        never_ran = state.exit is None and state.previous_exit is None
+        if never_ran and state.stage in ("waiting", "starting"):
+            return "Pending"
+    return "Running"
 
 
 def _all_succeeded(pod: NodePod, seen: Mapping[str, ContainerSeen]) -> bool:
-    states = [seen.get(container.name, UNSEEN) for container in pod.spec.containers]
-    return all(
-        state.stage == "exited" and state.exit is not None and state.exit.succeeded
-        for state in states
-    )
+    for container in pod.spec.containers:
+        state = seen.get(container.name, UNSEEN)
+        if state.stage != "exited" or state.exit is None or state.exit.code != 0:
+            return False
+    return True
 
 
 def _rule_matches(rule: RestartRule, code: int) -> bool:

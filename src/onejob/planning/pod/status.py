@@ -1,6 +1,6 @@
 """The status that says what `plan_pod` decided: container states and conditions, in full."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -71,15 +71,24 @@ def report(
         pod_ip=facts.ip,
         pod_ips=ips,
         conditions=_conditions(pod, seen, plan, now, before),
-        init_container_statuses=tuple(
-            _container(pod, container, seen, plan, facts, init=True)
-            for container in pod.spec.init_containers
-        ),
-        container_statuses=tuple(
-            _container(pod, container, seen, plan, facts, init=False)
-            for container in pod.spec.containers
-        ),
+        init_container_statuses=_containers(pod, seen, plan, facts, init=True),
+        container_statuses=_containers(pod, seen, plan, facts, init=False),
     )
+
+
+def _containers(
+    pod: NodePod,
+    seen: Mapping[str, ContainerSeen],
+    plan: PodPlan,
+    facts: NodeFacts,
+    *,
+    init: bool,
+) -> tuple[ContainerReport, ...]:
+    containers = pod.spec.init_containers if init else pod.spec.containers
+    reports: tuple[ContainerReport, ...] = ()
+    for container in containers:
+        reports = (*reports, _container(pod, container, seen, plan, facts, init=init))
+    return reports
 
 
 def _container(
@@ -196,8 +205,10 @@ def _conditions(
         disrupted = (condition("DisruptionTarget", True, "TerminationByKubelet", plan.disruption),)
     if plan.over:
         reason = "PodCompleted" if plan.phase == "Succeeded" else "PodFailed"
-        initialized = condition("Initialized", True, reason if reason == "PodCompleted" else "")
-        if not plan.initialized:
+        if plan.initialized:
+            done = reason if reason == "PodCompleted" else ""
+            initialized = condition("Initialized", True, done)
+        else:
             initialized = _uninitialized(pod, seen, condition)
         return (
             condition("PodReadyToStartContainers", False),
@@ -208,10 +219,7 @@ def _conditions(
         )
     unready = [
         container.name
-        for container in (
-            *(c for c in pod.spec.init_containers if is_sidecar(c)),
-            *pod.spec.containers,
-        )
+        for container in _meant_to_run(pod)
         if not _ready(seen.get(container.name, UNSEEN))
     ]
     gates = [
@@ -251,6 +259,12 @@ def _uninitialized(
     return condition(
         "Initialized", False, "ContainersNotInitialized", _listed("incomplete", incomplete)
     )
+
+
+def _meant_to_run(pod: NodePod) -> Sequence[Container]:
+    if not pod.spec.init_containers:
+        return pod.spec.containers
+    return (*(c for c in pod.spec.init_containers if is_sidecar(c)), *pod.spec.containers)
 
 
 def _ready(state: ContainerSeen) -> bool:
