@@ -17,6 +17,7 @@ from onejob.api.access.authorization import RbacAuthorizer
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
+from onejob.api.access.tls_files import TlsFiles
 from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
 from onejob.api.http.app import ApiApp
 from onejob.api.http.serving import ApiServer
@@ -47,15 +48,18 @@ class HttpsServer:
         port: int,
         kubeconfig: Path,
         world: World | None = None,
+        tls_files: TlsFiles | None = None,
     ) -> "HttpsServer":
-        """Listening when this returns. Raises CannotOpen, NotTrusted, BadAuthority,
+        """Listening when this returns. Raises CannotOpen, NotTrusted, BadAuthority, BadTlsFile,
         RuntimeUnavailable or CannotListen with one clear line."""
         world = world or World()
         prepare_data_dir(settings.data_dir)
         certificates = ensure_certificates(
             settings.data_dir / "pki", server_names(host), world.clock.now()
         )
-        authority = certificates.authority_data
+        tls_files = tls_files or TlsFiles()
+        tls = tls_files.server_context(certificates)
+        authority = tls_files.trusted_by_clients(certificates)
         settings = replace(settings, with_roles=True)
         plane = await ControlPlane.start(settings, world, root_ca=authority.decode())
         assert plane.access is not None
@@ -81,7 +85,6 @@ class HttpsServer:
                 metrics=plane.metrics,
                 **_pod_sources(plane),
             )
-            tls = certificates.server_context(certificates.authority)
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
             await listener.start()
         except BaseException:

@@ -55,7 +55,8 @@ class Certificates:
         """`client_authority` makes client certificates welcome; they are never required."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self.certificate, self.key)
+        # Without a password OpenSSL would ask for that of an encrypted key on the terminal.
+        context.load_cert_chain(self.certificate, self.key, password="")
         if client_authority is not None:
             context.verify_mode = ssl.CERT_OPTIONAL
             context.load_verify_locations(client_authority)

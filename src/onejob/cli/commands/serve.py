@@ -1,6 +1,7 @@
 """`onejob serve`: the server that stays."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ from onejob.cli.options import (
 from onejob.planning.names import TRACKING_NAMES
 
 if TYPE_CHECKING:
+    from onejob.api.access.tls_files import TlsFiles
     from onejob.cli.places import DataDir
     from onejob.gates import FeatureGates
     from onejob.https_server import HttpsServer
@@ -47,12 +49,23 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     default="*",
     show_default=True,
     metavar="NAME,-NAME,...",
-    help="Which controllers run: * for all, NAME to run one, -NAME to leave one out.",
+    help="Which controllers run: * for all, NAME to run one, -NAME to leave one out, '' for none.",
 )
 @click.option(
     "--no-node",
     is_flag=True,
     help="Run no Pods: something else binds them and reports their status.",
+)
+@click.option(
+    "--tls-cert-file",
+    metavar="FILE",
+    help="The certificate to serve with, and its chain. [default: one of its own making]",
+)
+@click.option("--tls-private-key-file", metavar="FILE", help="The key of --tls-cert-file.")
+@click.option(
+    "--client-ca-file",
+    metavar="FILE",
+    help="Who has a client certificate of this authority is the user, in the groups, it names.",
 )
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 @node_options
@@ -64,6 +77,9 @@ def command(
     tracking_finalizer_name: str,
     controllers: str,
     no_node: bool,
+    tls_cert_file: str | None,
+    tls_private_key_file: str | None,
+    client_ca_file: str | None,
     verbose: int,
     node: "NodeOptions",
     gates: "FeatureGates",
@@ -87,6 +103,7 @@ def command(
         chosen = select_controllers(controllers)
     except UnknownController as error:
         raise CommandError(f"--controllers: {error}") from None
+    tls_files = _tls_files(tls_cert_file, tls_private_key_file, client_ca_file)
     place = find_data_dir(data_dir)
     place.prepare()
     _log_to_stderr(verbose)
@@ -100,24 +117,39 @@ def command(
         controllers=chosen,
         with_node=not no_node,
     )
-    return _run(settings, host, port, place)
+    return _run(settings, host, port, place, tls_files)
 
 
-def _run(settings: "Settings", host: str, port: int, place: "DataDir") -> int:
+def _tls_files(certificate: str | None, key: str | None, authority: str | None) -> "TlsFiles":
+    from onejob.api.access.tls_files import TlsFiles
+
+    if (certificate is None) != (key is None):
+        missing = "--tls-private-key-file" if key is None else "--tls-cert-file"
+        raise CommandError(f"{missing} is missing", "a certificate and its key are given together")
+    paths = (Path(name) if name is not None else None for name in (certificate, key, authority))
+    return TlsFiles(*paths)
+
+
+def _run(
+    settings: "Settings", host: str, port: int, place: "DataDir", tls_files: "TlsFiles"
+) -> int:
     import asyncio
 
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, host, port, place))
+        return runner.run(_serve(settings, host, port, place, tls_files))
 
 
-async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -> int:
+async def _serve(
+    settings: "Settings", host: str, port: int, place: "DataDir", tls_files: "TlsFiles"
+) -> int:
     import asyncio
     import signal
 
     from onejob import own_process
     from onejob.api.access.certificates import BadAuthority
+    from onejob.api.access.tls_files import BadTlsFile
     from onejob.api.http.serving import CannotListen
     from onejob.https_server import HttpsServer
     from onejob.node.runtime import RuntimeUnavailable
@@ -128,13 +160,13 @@ async def _serve(settings: "Settings", host: str, port: int, place: "DataDir") -
     own_process.raise_descriptor_limit()
     try:
         server = await HttpsServer.start(
-            settings, host=host, port=port, kubeconfig=place.kubeconfig
+            settings, host=host, port=port, kubeconfig=place.kubeconfig, tls_files=tls_files
         )
     except CannotListen as error:
         raise CommandError(str(error), "choose another with --listen") from None
     except NotTrusted as error:
         raise CommandError(str(error), "choose another place with --data-dir") from None
-    except (BadAuthority, CannotOpen, RuntimeUnavailable) as error:
+    except (BadAuthority, BadTlsFile, CannotOpen, RuntimeUnavailable) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(

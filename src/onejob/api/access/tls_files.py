@@ -1,0 +1,70 @@
+"""Certificates that the user gives the server, instead of or beside its own."""
+
+import re
+import ssl
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from onejob.api.access.certificates import Certificates
+
+_CERTIFICATE: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
+)
+
+
+class BadTlsFile(Exception):
+    """A file that was given cannot be used. The message is one line that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    #: Shown to clients, with its chain, and the key that belongs to it: both or none.
+    certificate: Path | None = None
+    key: Path | None = None
+    #: Whoever has a certificate that this authority signed is the user whom it names.
+    client_authority: Path | None = None
+
+    def server_context(self, own: Certificates) -> ssl.SSLContext:
+        """Raises BadTlsFile."""
+        shown = own
+        if self.certificate is not None and self.key is not None:
+            _require_readable(self.certificate, self.key)
+            shown = replace(own, certificate=self.certificate, key=self.key)
+        try:
+            context = shown.server_context(own.authority)
+        except OSError as error:
+            raise BadTlsFile(
+                f"{shown.certificate} and {shown.key} are no certificate and its unencrypted "
+                f"key, in PEM: {_reason(error)}"
+            ) from error
+        if self.client_authority is not None:
+            _require_readable(self.client_authority)
+            try:
+                context.load_verify_locations(self.client_authority)
+            except OSError as error:
+                raise BadTlsFile(
+                    f"{self.client_authority} holds no certificates in PEM: {_reason(error)}"
+                ) from error
+        return context
+
+    def trusted_by_clients(self, own: Certificates) -> bytes:
+        """What kubeconfigs name as the authority: of a certificate that was given only its file is
+        known. That may hold its key too, which must not get any further."""
+        if self.certificate is None:
+            return own.authority_data
+        found = _CERTIFICATE.findall(self.certificate.read_bytes())
+        return b"".join(block + b"\n" for block in found)
+
+
+def _require_readable(*paths: Path) -> None:
+    for path in paths:
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise BadTlsFile(f"cannot read {path}: {error.strerror}") from error
+
+
+def _reason(error: OSError) -> str:
+    known = getattr(error, "reason", None)
+    return str(known).replace("_", " ").lower() if known else str(error)
