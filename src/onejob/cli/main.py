@@ -44,6 +44,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "mirror": ("onejob.cli.commands.mirror", "Name clusters that Jobs may run on"),
     "user": ("onejob.cli.commands.user", "Let other people use this server, and end that"),
+    "envtest-assets": (
+        "onejob.cli.commands.envtest_assets",
+        "Run test suites that use envtest on onejob",
+    ),
     "bench": ("onejob.cli.commands.bench", "Measure onejob next to its peers and limits"),
     "completion": ("onejob.cli.commands.completion", "Print a completion script for your shell"),
     "version": ("onejob.cli.commands.version", "Print the versions of onejob and its server"),

@@ -1,0 +1,87 @@
+"""`onejob envtest-assets`: what makes test suites of operators run on onejob."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from onejob.cli.errors import CommandError
+
+_EPILOG = """\b
+Examples:
+  eval "$(onejob envtest-assets ~/.cache/onejob-envtest)"; go test ./...
+  onejob envtest-assets bin/envtest && KUBEBUILDER_ASSETS=$PWD/bin/envtest make test
+  onejob envtest-assets --simulate-pods bin/envtest  # Jobs complete, unlike in envtest"""
+
+_MARK: Final = "# Written by onejob envtest-assets."
+_API_ONLY: Final = ("--controllers=", "--no-node")
+_SIMULATED: Final = ("--runtime=simulated",)
+
+
+@click.command("envtest-assets", epilog=_EPILOG, short_help="Run envtest suites on onejob")
+@click.option(
+    "--simulate-pods",
+    is_flag=True,
+    help="Run all controllers, and a node whose Pods end at once. [default: the API alone]",
+)
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+def command(folder: Path, simulate_pods: bool) -> int:
+    """Write a kube-apiserver and an etcd into DIR that are onejob, for controller-runtime's
+    envtest; also a link to kubectl if there is one.
+
+    The line that is printed tells envtest to use them. As with envtest's own, only the API is
+    there: no controllers, no nodes.
+    """
+    place = folder.absolute()
+    options = _SIMULATED if simulate_pods else _API_ONLY
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        _write_launcher(place / "kube-apiserver", "kube_apiserver", (*options, "--"))
+        _write_launcher(place / "etcd", "etcd", ())
+        _link_kubectl(place / "kubectl")
+    except OSError as error:
+        raise CommandError(
+            f"cannot write to {place}: {error.strerror or error}", "choose another folder"
+        ) from None
+    import shlex
+
+    print(f"export KUBEBUILDER_ASSETS={shlex.quote(str(place))}")
+    return 0
+
+
+def _write_launcher(path: Path, module: str, options: tuple[str, ...]) -> None:
+    import os
+    import shlex
+
+    if path.is_symlink() or (path.exists() and _MARK.encode() not in path.read_bytes()[:200]):
+        raise CommandError(
+            f"{path} is there already and was not written by this command",
+            "choose another folder, or remove it",
+        )
+    # -P: what lies in the folder that the tests run in is not imported.
+    words = (sys.executable, "-P", "-m", f"onejob.cli.envtest.{module}", *options)
+    text = f'#!/bin/sh\n{_MARK}\nexec {shlex.join(words)} "$@"\n'
+    # Renamed into place: a suite that starts right now finds the old one or the new one.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.chmod(0o755)
+    temporary.replace(path)
+
+
+def _link_kubectl(path: Path) -> None:
+    import os
+    import shutil
+
+    if os.path.lexists(path):
+        return
+    elsewhere = [
+        folder
+        for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)
+        if Path(folder).absolute() != path.parent
+    ]
+    found = shutil.which("kubectl", path=os.pathsep.join(elsewhere))
+    if found is None:
+        print("note: there is no kubectl on the PATH to link to", file=sys.stderr)
+        return
+    path.symlink_to(Path(found).absolute())

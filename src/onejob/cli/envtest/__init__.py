@@ -1,0 +1,1 @@
+"""Stand-ins for the programs that controller-runtime's envtest starts: kube-apiserver and etcd."""

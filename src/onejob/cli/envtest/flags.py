@@ -1,0 +1,107 @@
+"""Flags as kube-apiserver and etcd take them, and what they mean for `onejob serve`."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Final, NamedTuple
+
+#: envtest passes these; what they ask for is so anyway, or has no meaning here.
+_NO_NOTE: Final = frozenset(
+    {
+        *("advertise-address", "allow-privileged", "disable-admission-plugins", "etcd-servers"),
+        *("insecure-bind-address", "service-account-issuer", "service-account-key-file"),
+        *("service-account-signing-key-file", "service-cluster-ip-range"),
+    }
+)
+
+
+class UnusableFlag(ValueError):
+    """The message is one line that names the flag and the way out."""
+
+
+class ServeOptions(NamedTuple):
+    listen: str
+    #: Where kube-apiserver would keep certificates that it makes; "" if that was not said.
+    cert_dir: str
+    #: Of `onejob serve`, without the address.
+    options: tuple[str, ...]
+    #: What was asked for and is not done.
+    notes: tuple[str, ...]
+
+
+def read_flags(words: Iterable[str]) -> list[tuple[str, str]]:
+    """`--name=value`, `--name value` and `--name`, which means true; in their order."""
+    flags: list[tuple[str, str]] = []
+    expects_value = False
+    for word in words:
+        if word.startswith("-") and word != "-":
+            name, equals, value = word.lstrip("-").partition("=")
+            flags.append((name, value if equals else "true"))
+            expects_value = not equals
+        elif expects_value:
+            flags[-1] = (flags[-1][0], word)
+            expects_value = False
+        elif word:
+            raise UnusableFlag(f"{word!r} is not a flag; flags are --name=value")
+    return flags
+
+
+def serve_options(
+    flags: Sequence[tuple[str, str]], known_gates: Set[str], files: Set[str] = frozenset()
+) -> ServeOptions:
+    """What kube-apiserver's flags mean for `onejob serve`. `files` are those of --cert-dir."""
+    given = dict(flags)
+    notes = [
+        f"--{name} is not known here and has no effect"
+        for name in given
+        if name not in _NO_NOTE and name not in _HANDLED
+    ]
+    if given.get("insecure-port", "0") not in ("0", ""):
+        raise UnusableFlag(
+            "--insecure-port: there is TLS only (leave APIServer.URL and InsecureServing unset)"
+        )
+    modes = given.get("authorization-mode", "RBAC")
+    if "RBAC" not in modes.split(","):
+        notes.append(f"--authorization-mode={modes} has no effect: RBAC decides")
+    host = given.get("bind-address") or "127.0.0.1"
+    port = given.get("secure-port") or "6443"
+    if not port.isdigit():
+        raise UnusableFlag(f"--secure-port={port}: expected a number")
+    gates, unknown = _gates(flags, known_gates)
+    notes += [f"--feature-gates: {gate} is not known here and has no effect" for gate in unknown]
+    return ServeOptions(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        given.get("cert-dir", ""),
+        (*_tls_options(given, files), *([f"--feature-gates={','.join(gates)}"] if gates else [])),
+        tuple(notes),
+    )
+
+
+_TLS: Final = ("tls-cert-file", "tls-private-key-file", "client-ca-file")
+_HANDLED: Final = frozenset(
+    {
+        *_TLS,
+        *("authorization-mode", "bind-address", "cert-dir", "feature-gates"),
+        *("insecure-port", "secure-port"),
+    }
+)
+
+
+def _tls_options(given: Mapping[str, str], files: Set[str]) -> list[str]:
+    chosen = {name: given[name] for name in _TLS if given.get(name)}
+    if "tls-cert-file" not in chosen and {"apiserver.crt", "apiserver.key"} <= files:
+        # As kube-apiserver has it: a pair of these names is used, envtest puts one there.
+        chosen["tls-cert-file"] = f"{given['cert-dir']}/apiserver.crt"
+        chosen["tls-private-key-file"] = f"{given['cert-dir']}/apiserver.key"
+    return [f"--{name}={path}" for name, path in chosen.items()]
+
+
+def _gates(flags: Sequence[tuple[str, str]], known: Set[str]) -> tuple[list[str], list[str]]:
+    """Those that exist here and those that do not. The flag may be repeated."""
+    items = [
+        item.strip()
+        for name, value in flags
+        if name == "feature-gates"
+        for item in value.split(",")
+        if item.strip()
+    ]
+    exist = [item for item in items if item.partition("=")[0].strip() in known]
+    return exist, [item for item in items if item not in exist]
