@@ -423,9 +423,10 @@ class NodePod(View, frozen=True):
         return find_condition(self.status.conditions, kind)
 
     def container(self, name: str) -> Container | None:
-        for container in (*self.spec.containers, *self.spec.init_containers):
-            if container.name == name:
-                return container
+        for containers in (self.spec.containers, self.spec.init_containers):
+            for container in containers:
+                if container.name == name:
+                    return container
         return None
 
 

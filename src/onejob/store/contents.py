@@ -40,11 +40,11 @@ class Contents:
 
     def find(self, key: Key) -> Held | None:
         resource, namespace, name = key
-        collection = self._collections.get(resource)
-        if collection is None:
+        try:
+            return self._collections[resource].buckets[namespace].objects.get(name)
+        except KeyError:
+            # There is nothing of this resource, or not in this namespace.
             return None
-        bucket = collection.buckets.get(namespace)
-        return None if bucket is None else bucket.objects.get(name)
 
     def apply(self, change: Change) -> None:
         key = change.key
@@ -57,16 +57,19 @@ class Contents:
 
     def put(self, key: Key, held: Held) -> None:
         resource, namespace, name = key
-        collection = self._collections.get(resource)
-        if collection is None:
-            collection = self._collections[resource] = Collection()
-        bucket = collection.buckets.get(namespace)
-        if bucket is None:
-            bucket = collection.buckets[namespace] = Bucket()
-            collection.namespaces.add(namespace)
+        try:
+            bucket = self._collections[resource].buckets[namespace]
+        except KeyError:
+            bucket = self._add_bucket(resource, namespace)
         if name not in bucket.objects:
             bucket.names.add(name)
         bucket.objects[name] = held
+
+    def _add_bucket(self, resource: str, namespace: str) -> Bucket:
+        collection = self._collections.setdefault(resource, Collection())
+        bucket = collection.buckets[namespace] = Bucket()
+        collection.namespaces.add(namespace)
+        return bucket
 
     def remove(self, key: Key) -> None:
         resource, namespace, name = key

@@ -63,8 +63,9 @@ class Fanout:
             if resource in self._live:
                 by_resource.setdefault(resource, []).append(change)
         for resource, batch in by_resource.items():
-            self._deliver(self._live[resource], batch)
-            self.delivered_bytes += _size(batch)
+            batch_size = size if len(batch) == len(changes) else _size(batch)
+            self._deliver(self._live[resource], batch, batch_size)
+            self.delivered_bytes += batch_size
         if self._waiting_bytes() > self._limits.all_watches_bytes:
             self._drop_slowest()
 
@@ -143,7 +144,9 @@ class Fanout:
             watch.end(TooFarBehind(f"{watch} is the slowest, and too much is queued for it"))
         self._slowest_at = self.delivered_bytes
 
-    def _deliver(self, watchers: "dict[str, set[LogWatch]]", batch: list[Change]) -> None:
+    def _deliver(
+        self, watchers: "dict[str, set[LogWatch]]", batch: list[Change], batch_size: int
+    ) -> None:
         by_namespace: dict[str, list[Change]] = {"": batch}
         if len(watchers) > ("" in watchers):
             for change in batch:
@@ -153,7 +156,7 @@ class Fanout:
         for namespace, changes in by_namespace.items():
             # A copy, because a watcher that is dropped leaves the set.
             if interested := tuple(watchers.get(namespace, ())):
-                size = _size(changes)
+                size = batch_size if changes is batch else _size(changes)
                 for watch in interested:
                     watch.push(changes, size)
 

@@ -302,7 +302,7 @@ def _merged_status(status: bytes, patch: dict[str, msgspec.Raw]) -> dict[str, ms
     for field, value in patch.items():
         text = bytes(value)
         # An object would be merged member by member.
-        if text == b"null" or text.startswith(b"{") or field.startswith("$"):
+        if text[:1] == b"{" or text == b"null" or field[:1] == "$":
             return None
         if field == "conditions":
             conditions = _merged_conditions(bytes(merged.get(field, b"[]")), text)

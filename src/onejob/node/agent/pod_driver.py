@@ -233,14 +233,15 @@ class PodDriver:
             self.binder.expect(pod)
 
     def pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        node = self._node_now()
         for delta in deltas:
             old, new = delta.old, delta.new
             if new is not None:
-                self._seen(new, delta.document)
+                self._seen(new, delta.document, node)
             elif old is not None:
                 self._vanished(old)
 
-    def _seen(self, pod: Pod, document: bytes) -> None:
+    def _seen(self, pod: Pod, document: bytes, node: NodeNow) -> None:
         uid = pod.metadata.uid
         if uid not in self._states and (
             pod.spec.node_name not in ("", self._node_name)
@@ -252,7 +253,7 @@ class PodDriver:
         if self._startup is not None:
             self._startup.pods[uid] = observed
         else:
-            self._dispatch(uid, PodSeen(observed))
+            self._dispatch(uid, PodSeen(observed), node)
 
     def _vanished(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -265,9 +266,10 @@ class PodDriver:
         if self._startup is not None:
             self._startup.events.extend(events)
             return
+        node = self._node_now()
         self._depth += 1
         for event in events:
-            self._dispatch(event.ref.uid, event)
+            self._dispatch(event.ref.uid, event, node)
         self._depth -= 1
         if not self._depth:
             self._turn()
@@ -285,14 +287,19 @@ class PodDriver:
 
     # --- steps
 
-    def _dispatch(self, uid: str, event: PodEvent) -> None:
+    def _node_now(self) -> NodeNow:
+        return NodeNow(self._clock.now(), self._emptied is not None, self._at_once)
+
+    def _dispatch(self, uid: str, event: PodEvent, node: NodeNow | None = None) -> None:
+        """`node` is given for events that came in together: one look at the clock serves all."""
         state = self._states.get(uid, UNKNOWN)
-        node = NodeNow(self._clock.now(), self._emptied is not None, self._at_once)
         self._depth += 1
         try:
-            following, effects = self._machine.step(state, event, node)
-            if following is not state:
-                self._store(uid, state, following)
+            following, effects = self._machine.step(state, event, node or self._node_now())
+            if following.phase != state.phase:
+                self._change_phase(uid, state, following)
+            elif following is not state:
+                self._states[uid] = following
             for effect in effects:
                 self._carry_out[type(effect)](uid, effect)
         except Exception:
@@ -303,10 +310,7 @@ class PodDriver:
         if self._due and not self._depth:
             self._schedule_turn()
 
-    def _store(self, uid: str, state: PodState, following: PodState) -> None:
-        if following.phase == state.phase:
-            self._states[uid] = following
-            return
+    def _change_phase(self, uid: str, state: PodState, following: PodState) -> None:
         forget = isinstance(following, Unknown) or (
             isinstance(following, Done) and self._pods.caught_up_to(following.revision)
         )
@@ -343,10 +347,11 @@ class PodDriver:
         self._turn()
 
     def _turn(self) -> None:
+        node = self._node_now()
         self._depth += 1
         for uid in list(itertools.islice(self._due, _PODS_PER_TURN)):
             del self._due[uid]
-            self._dispatch(uid, _RECONCILE)
+            self._dispatch(uid, _RECONCILE, node)
         self._depth -= 1
         self._schedule_turn()
 

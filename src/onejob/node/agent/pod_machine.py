@@ -322,7 +322,8 @@ class PodMachine:
             node_leaves=node.leaving,
             at_once=node.at_once,
         )
-        self._start_and_stop(state, plan, effects)
+        if plan.start or plan.stop:
+            self._start_and_stop(state, plan, effects)
         if plan.backing_off:
             _record_back_offs(state, plan, effects)
         if plan.look_again_at is not None:

@@ -138,23 +138,19 @@ def _resolve(reference: OwnerReference, pod: Pod, find_job: FindJob) -> Job | No
     """By name and UID: a namesake created later has no claim on the Pods of the first."""
     if reference.kind != "Job":
         return None
-    job = find_job(_job_key(reference, pod))
+    job = find_job(_job_key(pod.metadata.namespace, reference.name))
     return job if job is not None and job.metadata.uid == reference.uid else None
 
 
 def _key_of(reference: OwnerReference, pod: Pod, find_job: FindJob) -> tuple[Key, ...]:
     """The key of the Job that a reference names; empty if there is no such Job."""
-    key = _job_key(reference, pod)
+    key = _job_key(pod.metadata.namespace, reference.name)
     job = find_job(key) if reference.kind == "Job" else None
     return (key,) if job is not None and job.metadata.uid == reference.uid else ()
 
 
-def _job_key(reference: OwnerReference, pod: Pod) -> Key:
-    return _key(pod.metadata.namespace, reference.name)
-
-
 @lru_cache(maxsize=256)
-def _key(namespace: str, name: str) -> Key:
+def _job_key(namespace: str, name: str) -> Key:
     # Asked for with every change of a Pod, and most are of a few Jobs: building it anew was half
     # of what routing takes.
     return Key(JOBS, namespace, name)
