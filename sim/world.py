@@ -93,8 +93,7 @@ class _World:
                 at_rest = runner.run(_live(self))
                 now = runner.get_loop().time()
             now += self.rng.random() * _LONGEST_OUTAGE_SECONDS
-        answers_lost = bool(self.dice.happened["lost answer"])
-        self.judge.judge(self.history, self.machine, answers_lost=answers_lost)
+        self.judge.judge(self.history, self.machine)
         return Verdict(
             self.seed,
             tuple(self.judge.problems.found),

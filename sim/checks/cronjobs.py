@@ -13,9 +13,6 @@ _SLOT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 @dataclass
 class CronJobCheck:
     problems: Problems
-    #: A Job whose creation was not answered is unknown to its controller for as long as the watch
-    #: is late. If the next slot comes meanwhile, a second one is started, there as in Kubernetes.
-    answers_lost: bool = False
     _cronjobs: dict[str, CronJob] = field(default_factory=dict)
     #: By CronJob, the Jobs that go on.
     _going_on: dict[str, set[str]] = field(default_factory=dict)
@@ -40,6 +37,6 @@ class CronJobCheck:
             self.problems.add(CHECK, f"CronJob {owner.name} ran twice for {slot[1]}")
         cronjob = self._cronjobs.get(owner.uid)
         forbids = cronjob is not None and cronjob.spec.concurrency_policy == "Forbid"
-        if forbids and uid not in going_on and going_on and not self.answers_lost:
+        if forbids and uid not in going_on and going_on:
             self.problems.add(CHECK, f"CronJob {owner.name} forbids two Jobs at a time")
         going_on.add(uid)

@@ -26,11 +26,8 @@ class Judge:
         #: By Pod, the Job that it was made for.
         self._job_of: dict[str, str] = {}
 
-    def judge(
-        self, history: History, machine: Machine | None = None, *, answers_lost: bool = False
-    ) -> None:
+    def judge(self, history: History, machine: Machine | None = None) -> None:
         """`machine` is what ran the Pods, if that is to be compared."""
-        self._cronjobs.answers_lost = answers_lost
         for version in history.in_order():
             self._see(version)
         for job in self._jobs.values():

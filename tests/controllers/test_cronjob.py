@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from onejob.api.service import Service
-from onejob.client.base import Op, Written
+from onejob.client.base import Create, Op, Patch, Written
 from onejob.objects.meta import CRONJOBS, JOBS, Key
 from onejob.virtual_time import run_virtual
-from onejob.wire.errors import ApiError
+from onejob.wire.errors import ApiError, InternalError
 from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
 
 NOON_MINUTES = 29454480  # of 2026-01-01T12:00Z since 1970
@@ -296,6 +296,57 @@ def test_a_restart_between_creation_and_record_does_not_create_twice(tmp_path: P
             assert [reference["name"] for reference in status["active"]] == [job(1)]
             assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
             assert "SuccessfulCreate" not in await house.reasons()
+
+    run_virtual(main())
+
+
+class FailingClient(LateWatch):
+    """Refuses each status of a CronJob, or loses the answer to each creation of a Job and shows
+    Jobs late."""
+
+    def __init__(self, service: Service, *, refuses_status: bool, loses_answers: bool) -> None:
+        super().__init__(service, JOBS, 600 if loses_answers else 0)
+        self._refuses_status = refuses_status
+        self._loses_answers = loses_answers
+        self.failing = True
+
+    async def write(self, op: Op) -> Written:
+        status = isinstance(op, Patch) and op.key.resource == CRONJOBS
+        creation = isinstance(op, Create) and op.resource == JOBS
+        if self.failing and self._refuses_status and status:
+            raise InternalError("the status is refused")
+        written = await super().write(op)
+        if self.failing and self._loses_answers and creation:
+            raise InternalError("the answer is lost")
+        return written
+
+
+@pytest.mark.parametrize(
+    ("refuses_status", "loses_answers"), [(True, False), (False, True), (True, True)]
+)
+def test_forbid_counts_a_job_that_the_status_does_not_list(
+    tmp_path: Path, refuses_status: bool, loses_answers: bool
+) -> None:
+    """When it is looked at again, another slot is due, whose Job has another name."""
+    clients: list[FailingClient] = []
+
+    def losing(service: Service) -> FailingClient:
+        client = FailingClient(service, refuses_status=refuses_status, loses_answers=loses_answers)
+        clients.append(client)
+        return client
+
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs", client_of=losing) as house:
+            key = await a_cronjob(house, concurrencyPolicy="Forbid")
+            await asyncio.sleep(60.5)
+            house.clock.set_by(timedelta(minutes=5))
+            await asyncio.sleep(90)
+            clients[0].failing = False
+            await asyncio.sleep(1200)
+            assert await house.names(JOBS) == [job(1)]
+            status = (await house.get(key))["status"]
+            assert [reference["name"] for reference in status["active"]] == [job(1)]
+            assert status["lastScheduleTime"] == "2026-01-01T12:01:00Z"
 
     run_virtual(main())
 

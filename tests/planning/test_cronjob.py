@@ -5,7 +5,11 @@ import pytest
 
 from onejob.objects.cronjob import CronJob, ObjectReference
 from onejob.objects.job import Job, read_job
-from onejob.planning.cronjob.documents import job_document, status_patch
+from onejob.planning.cronjob.documents import (
+    SCHEDULED_AT_ANNOTATION,
+    job_document,
+    status_patch,
+)
 from onejob.planning.cronjob.planner import (
     Created,
     Deleted,
@@ -246,6 +250,55 @@ def test_a_running_job_that_is_not_listed_is_unexpected_unless_a_newer_cronjob_l
     informed = update_status(cached, live, jobs)
     assert informed.events == ()
     assert informed.cronjob is live
+
+
+def of_slot(slot: str, *, name: str = "", annotation: str = "", deleting: bool = False) -> Job:
+    """A running Job as the CronJob creates it for a slot."""
+    document = msgspec.json.decode(job_document(a_cronjob(), at(slot)))
+    metadata = document["metadata"]
+    metadata |= {"namespace": "default", "uid": "made"}
+    if name:
+        metadata["name"] = name
+    if annotation:
+        metadata["annotations"] = {SCHEDULED_AT_ANNOTATION: annotation}
+    if deleting:
+        metadata["deletionTimestamp"] = stamp("11:00")
+    return read_job(msgspec.json.encode(document))
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"), [(None, "10:00"), ("09:00", "10:00"), ("11:00",) * 2]
+)
+def test_a_job_that_it_started_and_forgot_is_active(last: str | None, expected: str) -> None:
+    """The status was not written after the creation: later slots must know of the Job."""
+    forgetful = a_cronjob(last=last, concurrencyPolicy="Forbid")
+    current = update_status(forgetful, forgetful, (of_slot("10:00"),))
+    assert current.changed
+    assert reasons(current.events) == ["UnexpectedJob"]
+    assert [reference.uid for reference in current.status.active] == ["made"]
+    assert current.status.last_schedule_time == at(expected)
+    plan = plan_start(current, frozenset(), at("12:00"))
+    assert plan.start is None
+    assert reasons(plan.events) == ["JobAlreadyActive"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "job"),
+    [
+        ("Forbid", of_slot("10:00", name="by-hand")),
+        ("Forbid", of_slot("10:00", annotation="nonsense")),
+        ("Forbid", of_slot("10:00", annotation="2026-01-01T10:00:00")),
+        ("Forbid", of_slot("10:00", annotation="2026-01-01T10:07:00Z")),
+        # It was taken off the list when it was replaced.
+        ("Replace", of_slot("10:00", deleting=True)),
+    ],
+    ids=["another name", "no time", "no time zone", "another time", "being replaced"],
+)
+def test_other_jobs_that_are_not_listed_are_not_active(policy: str, job: Job) -> None:
+    cronjob = a_cronjob(concurrencyPolicy=policy)
+    current = update_status(cronjob, cronjob, (job,))
+    assert current.status == cronjob.status
+    assert reasons(current.events) == ["UnexpectedJob"]
 
 
 def test_active_jobs_that_the_cache_lacks_are_looked_up_and_dropped_if_missing() -> None:

@@ -33,12 +33,14 @@ class _CronJobState:
     job_revision: int = 0
     #: What the last sync did: the changes that it causes need no further sync.
     starting: str = ""
+    #: A Job that may have been created: nobody was told how the attempt ended.
+    unconfirmed: str = ""
     written: CronJobStatus | None = None
     note: str = ""
     future_times: FutureTimes = NO_FUTURE_TIMES
 
     def start(self, job: str) -> None:
-        self.starting = job
+        self.starting = self.unconfirmed = job
 
 
 class CronJobController:
@@ -146,7 +148,9 @@ class CronJobController:
             local_zone=self._local_zone,
             starting=state.start,
             known=state.future_times,
+            unconfirmed=state.unconfirmed,
         )
+        state.unconfirmed = synced.unconfirmed
         state.future_times = synced.future_times
         state.note = synced.note
         state.job_revision = max(state.job_revision, synced.job_revision)

@@ -19,6 +19,7 @@ from onejob.planning.cronjob.planner import (
     NotReplaced,
     Outcome,
     StartPlan,
+    controls,
     needs_reread,
     plan_history,
     plan_start,
@@ -50,6 +51,8 @@ class Synced:
     note: str = ""
     #: To be given to the next sync.
     future_times: FutureTimes = NO_FUTURE_TIMES
+    #: The name of a Job that may have been created: it is not known how the attempt ended.
+    unconfirmed: str = ""
 
 
 async def sync_cronjob(
@@ -62,13 +65,16 @@ async def sync_cronjob(
     keeps_history: bool = True,
     starting: Callable[[str], None] = lambda name: None,
     known: FutureTimes | None = None,
+    unconfirmed: str = "",
 ) -> Synced:
     """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is called with
-    the name of a Job before it is created; `known` is `future_times` of the sync before."""
-    calls = _ApiCalls(client, starting)
+    the name of a Job before it is created; `known` and `unconfirmed` are `future_times` and
+    `unconfirmed` of the sync before."""
+    calls = _ApiCalls(client, starting, unconfirmed)
     deleted = await calls.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
     current = update_status(cronjob, None, (), deleted)
     try:
+        jobs = await calls.with_unconfirmed(cronjob, jobs)
         live = await calls.read_cronjob(cronjob.key) if needs_reread(cronjob, jobs) else None
         current = update_status(cronjob, live, jobs, deleted)
         missing = await calls.find_missing(current)
@@ -88,6 +94,7 @@ async def sync_cronjob(
         blocked=isinstance(outcome, Existed) and settlement.look_again_seconds is None,
         note=plan.note,
         future_times=plan.future_times,
+        unconfirmed=calls.unconfirmed,
     )
 
 
@@ -111,15 +118,17 @@ def _incomplete(
         error=str(error),
         job_revision=calls.job_revision,
         future_times=known,
+        unconfirmed=calls.unconfirmed,
     )
 
 
 class _ApiCalls:
     """API calls of one sync."""
 
-    def __init__(self, client: Client, starting: Callable[[str], None]) -> None:
+    def __init__(self, client: Client, starting: Callable[[str], None], unconfirmed: str) -> None:
         self._client = client
         self._starting = starting
+        self.unconfirmed = unconfirmed
         self.job_revision = 0
 
     async def delete_all(self, jobs: Sequence[Job]) -> tuple[Deleted, ...]:
@@ -134,6 +143,26 @@ class _ApiCalls:
             if not isinstance(result, NotFound):
                 deleted.append(Deleted(job.metadata.name, job.metadata.uid, error))
         return tuple(deleted)
+
+    async def with_unconfirmed(self, cronjob: CronJob, jobs: Sequence[Job]) -> Sequence[Job]:
+        """`jobs`, and the one that an earlier sync may have created, if it did: the cache may not
+        show it before the next slot is due."""
+        if not self.unconfirmed:
+            return jobs
+        key = Key(JOBS, cronjob.metadata.namespace, self.unconfirmed)
+        known = any(job.key == key for job in jobs)
+        try:
+            found = None if known else await self._read_job(key)
+        except NotFound:
+            found = None
+        self.unconfirmed = ""
+        return jobs if found is None or not controls(cronjob, found) else (*jobs, found)
+
+    async def _read_job(self, key: Key) -> Job:
+        """A Job of ours that the cache may lack: the next sync has to wait until it shows it."""
+        job = read_job(await self._client.get(key))
+        self.job_revision = max(self.job_revision, job.metadata.revision)
+        return job
 
     async def read_cronjob(self, key: Key) -> CronJob:
         return read_cronjob(await self._client.get(key))
@@ -175,16 +204,20 @@ class _ApiCalls:
         assert plan.start is not None, "there is nothing to create"
         namespace = plan.current.cronjob.metadata.namespace
         self._starting(plan.start.name)
+        self.unconfirmed = plan.start.name
         try:
             written = await self._client.write(Create(JOBS, namespace, plan.start.document))
         except AlreadyExists:
             key = Key(JOBS, namespace, plan.start.name)
             try:
-                return Existed(read_job(await self._client.get(key)))
+                existing = await self._read_job(key)
             except ApiError as error:
                 return NotCreated(str(error), silent=True)
+            self.unconfirmed = ""
+            return Existed(existing)
         except ApiError as error:
             return NotCreated(str(error), _namespace_terminating(error))
+        self.unconfirmed = ""
         self.job_revision = max(self.job_revision, written.revision)
         return Created(read_job(written.document))
 

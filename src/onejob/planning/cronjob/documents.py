@@ -17,6 +17,17 @@ def job_name(cronjob: CronJob, slot: datetime) -> str:
     return f"{cronjob.metadata.name}-{int(slot.timestamp()) // 60}"
 
 
+def slot_of(cronjob: CronJob, job: Job) -> datetime | None:
+    """The slot that the CronJob created this Job for; None if somebody else made it, as `kubectl
+    create job --from` does."""
+    try:
+        slot = datetime.fromisoformat(job.metadata.annotations.get(SCHEDULED_AT_ANNOTATION, ""))
+    except ValueError:
+        return None
+    made = slot.tzinfo is not None and job.metadata.name == job_name(cronjob, slot)
+    return slot.astimezone(UTC) if made else None
+
+
 def job_document(cronjob: CronJob, slot: datetime) -> bytes:
     """The Job to create for a slot. The time zone must be one that exists."""
     template = cronjob.spec.job_template

@@ -19,7 +19,7 @@ import msgspec
 
 from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
 from onejob.objects.job import Job
-from onejob.planning.cronjob.documents import job_document, job_name, reference_to
+from onejob.planning.cronjob.documents import job_document, job_name, reference_to, slot_of
 from onejob.planning.cronjob.schedule import Schedule, ScheduleError, parse_schedule
 from onejob.planning.cronjob.slots import (
     due_slot,
@@ -164,6 +164,8 @@ def update_status(
         update.record_deletion(deletion)
     for job in jobs:
         update.record_job(job)
+        if (slot := _forgotten_slot(cronjob, job)) is not None:
+            update.record_forgotten(job, slot)
     ours = {job.metadata.uid for job in jobs}
     unseen = tuple(reference for reference in update.active if reference.uid not in ours)
     return CurrentState(cronjob, update.status(), update.changed, tuple(update.events), unseen)
@@ -262,7 +264,7 @@ def settle(
             return update.settlement(error=error)
         case Existed(job):
             # A namesake of someone else's, or one that is known: nothing of ours to record.
-            if not _controls(plan.current.cronjob, job) or job.metadata.uid in update.uids():
+            if not controls(plan.current.cronjob, job) or job.metadata.uid in update.uids():
                 return update.settlement()
             return _started(plan, update, job)
         case Created(job):
@@ -356,6 +358,7 @@ class _StatusUpdate:
 
     def __init__(self, status: CronJobStatus, *, changed: bool = False) -> None:
         self.active = list(status.active)
+        self.last_schedule_time = status.last_schedule_time
         self.last_successful_time = status.last_successful_time
         self.changed = changed
         self.events: list[Event] = []
@@ -368,6 +371,7 @@ class _StatusUpdate:
         return _with(
             self._before,
             active=tuple(self.active),
+            last_schedule_time=self.last_schedule_time,
             last_successful_time=self.last_successful_time,
         )
 
@@ -394,6 +398,13 @@ class _StatusUpdate:
             self.events.append(Event("Normal", "SawCompletedJob", text))
         if condition.type == "Complete":
             self._record_success(job.status.completion_time)
+
+    def record_forgotten(self, job: Job, slot: datetime) -> None:
+        if job.metadata.uid in self.uids():
+            return
+        self.active.append(reference_to(job))
+        self.last_schedule_time = max(self.last_schedule_time or slot, slot)
+        self.changed = True
 
     def _record_success(self, completed_at: datetime | None) -> None:
         latest = self.last_successful_time
@@ -429,7 +440,15 @@ def _uids(status: CronJobStatus) -> set[str]:
     return {reference.uid for reference in status.active}
 
 
-def _controls(cronjob: CronJob, job: Job) -> bool:
+def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
+    """The slot of a running Job that the CronJob started, if a status that lacks it has to be
+    mended: it could not be written after the creation. Kubernetes only warns of such a Job, and
+    starts the next one beside it, whatever the concurrency policy is."""
+    replaced = job.metadata.deleting and cronjob.spec.concurrency_policy == "Replace"
+    return None if job.finished or replaced else slot_of(cronjob, job)
+
+
+def controls(cronjob: CronJob, job: Job) -> bool:
     controller = job.metadata.controller_ref
     return controller is not None and controller.uid == cronjob.metadata.uid
 
