@@ -37,6 +37,15 @@ def test_log_lines_carry_their_pod_and_container() -> None:
     assert stream.getvalue() == "[pi-a] x\n[pi-b/side] y\n"
 
 
+def test_of_a_progress_bar_a_terminal_gets_the_last_state_and_a_pipe_all() -> None:
+    bar = LogLine("pi-a", "", "10%\r50%\r100%\r")
+    piped, shown = io.StringIO(), io.StringIO()
+    PlainDisplay(piped, PIPE).wrote([bar])
+    assert piped.getvalue() == "[pi-a] 10%\r50%\r100%\r\n"
+    PlainDisplay(shown, Terminal(interactive=True, colour=False, width=80)).wrote([bar])
+    assert shown.getvalue() == "[pi-a] 100%\n"
+
+
 def test_notes_and_hints_show_escape_sequences_instead_of_obeying_them() -> None:
     stream = io.StringIO()
     display = PlainDisplay(stream, PIPE)

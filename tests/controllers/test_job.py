@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from onejob.client.base import Selection
 from onejob.objects.meta import EVENTS
 from onejob.objects.pod import Pod
@@ -29,6 +31,25 @@ def test_a_job_runs_its_pods_to_completion(tmp_path: Path) -> None:
             await controller.stop()
 
     run_virtual(main())
+
+
+def test_a_failed_job_is_logged_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            cluster.start_node(lambda pod: 1)
+            controller = await cluster.start_job_controller()
+            await cluster.until_finished(await cluster.create_job(backoffLimit=0))
+            await controller.stop()
+
+    run_virtual(main())
+    lines = [record.getMessage() for record in caplog.records if "failed:" in record.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith("job default/")
+    assert lines[0].endswith(
+        " failed: BackoffLimitExceeded: Job has reached the specified backoff limit"
+    )
 
 
 def test_a_failing_job_backs_off_and_stops_at_its_limit(tmp_path: Path) -> None:

@@ -284,7 +284,10 @@ class JobController:
         state.finish_pending = state.finish_pending or write.finishes
         self._record_events(job, write.events)
         self._count_all(write.metrics)
-        return with_status(job, write.status, str(written.revision))
+        job = with_status(job, write.status, str(written.revision))
+        if write.finishes:
+            _log_failure(job)
+        return job
 
     async def _drop_annotation(self, job: Job, state: JobState, client: WriteSeries) -> Job:
         """The Job is counted by existence from now on, and for good."""
@@ -326,3 +329,11 @@ class JobController:
     def _measure(self, labels: tuple[str, str, str], seconds: float) -> None:
         self._metrics.count("job_controller_job_syncs_total", *labels)
         self._metrics.observe("job_controller_job_sync_duration_seconds", seconds, *labels)
+
+
+def _log_failure(job: Job) -> None:
+    condition = job.finished_condition
+    if condition is not None and condition.type == "Failed":
+        name = f"{job.metadata.namespace}/{job.metadata.name}"
+        message = " ".join(condition.message.split())
+        log.warning("job %s failed: %s: %s", name, condition.reason, message)

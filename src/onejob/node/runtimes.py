@@ -41,7 +41,11 @@ def _make_process(
 ) -> Runtime:
     if options.pid_namespace == "auto" and (options.pods_end_with_us or os.geteuid() != 0):
         options = replace(options, pid_namespace="off")
-    variables = _variables((*INHERITED_VARIABLES, *options.pass_env))
+    # Python writes whole blocks to what is no terminal: its last lines before a kill would be lost.
+    variables = {
+        "PYTHONUNBUFFERED": "1",
+        **_variables((*INHERITED_VARIABLES, *options.pass_env)),
+    }
     settings = ProcessSettings(context, variables, options, Images(options.image_map))
     return ProcessRuntime(data_dir, clock, settings)
 

@@ -17,6 +17,8 @@ from onejob.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from onejob.cli.run.manifests import Manifest
     from onejob.cli.run.params import Row
     from onejob.gates import FeatureGates
@@ -33,6 +35,8 @@ Examples:
   onejob run --resume train                   # what did not succeed in its last run
   onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
   onejob run -o json job.yaml | jq .outcome   # for scripts
+  onejob run -o raw -- ./report.py > report.csv   # what it writes, byte for byte
+  onejob run --junit report.xml --output-dir logs/ ci/
 \b
 A run ends at once, with the reason, when its Pods can never start: a missing ConfigMap, Secret
 or key, a request larger than this machine, an image that cannot be had. --keep-waiting waits.
@@ -96,7 +100,19 @@ that of the only container."""
 )
 @click.option("--ephemeral", is_flag=True, help="Keep nothing for later commands.")
 @click.option("--exit-code", is_flag=True, help="Exit as the container of the only Pod did.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print a result.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["json", "yaml", "raw"]),
+    help="Print a result; raw: exactly what containers write. All else goes to stderr.",
+)
+@click.option(
+    "--output-dir",
+    default="",
+    metavar="FOLDER",
+    help="Write what each Pod writes to a file there: POD.log.",
+)
+@click.option("--junit", default="", metavar="FILE", help="Write a JUnit report there.")
 @click.option("--plain", is_flag=True, help="Lines instead of a live display.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what failed.")
 @click.option(
@@ -144,10 +160,13 @@ def command(
     now = SystemClock().now()
     plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None)
     if dry_run:
+        if output == "raw":
+            raise CommandError("-o raw is what containers write", "leave it out with --dry-run")
         for notice in plan.notices:
             print(f"note: {notice}", file=sys.stderr)
         return _print_documents([item.document for item in plan.objects], output)
     require_runtime(node)
+    output_dir, junit = _report_places(options["output_dir"], options["junit"])
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.session import SessionOptions, run_session
 
@@ -161,6 +180,8 @@ def command(
             timeout_seconds=timeout,
             keep_waiting=options["keep_waiting"],
             output=output,
+            output_dir=output_dir,
+            junit=junit,
             plain=options["plain"],
             quiet=options["quiet"],
             container_exit_code=options["exit_code"],
@@ -246,6 +267,20 @@ def _parallelism(asked: int | None, rows: "list[Row] | None") -> int | None:
     if asked is not None or rows is None:
         return asked
     return min(len(rows), len(os.sched_getaffinity(0)))
+
+
+def _report_places(output_dir: str, junit: str) -> "tuple[Path | None, Path | None]":
+    """Made or checked before anything is started."""
+    from pathlib import Path
+
+    if output_dir:
+        try:
+            os.makedirs(output_dir, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"--output-dir {output_dir}: {error.strerror}") from None
+    if junit and not os.path.isdir(os.path.dirname(junit) or "."):
+        raise CommandError(f"--junit {junit}: there is no such folder", "make it first")
+    return Path(output_dir) if output_dir else None, Path(junit) if junit else None
 
 
 def _print_documents(documents: list[dict[str, Any]], output: str | None) -> int:

@@ -122,7 +122,7 @@ class PlainDisplay:
         self.write(f"{self._title(job)}: {verdict} in {took}{why}\n")
 
     def wrote(self, lines: Sequence[LogLine]) -> None:
-        self.write("".join(f"{self._prefix(line)} {line.text}\n" for line in lines))
+        self.write("".join(f"{self._prefix(line)} {self._shown(line)}\n" for line in lines))
 
     def notice(self, text: str) -> None:
         self.write(f"{self._terminal.paint('note', 'yellow')}: {visible(text)}\n")
@@ -157,6 +157,13 @@ class PlainDisplay:
     def _title(self, job: JobProgress) -> str:
         return self._terminal.paint(job.title, "bold")
 
+    def _shown(self, line: LogLine) -> str:
+        """On a terminal only what is left of a progress bar that was drawn again and again: with
+        its returns it would overwrite the prefix."""
+        if not self._terminal.interactive or "\r" not in line.text:
+            return line.text
+        return line.text.rstrip("\r").rpartition("\r")[2]
+
     def _prefix(self, line: LogLine) -> str:
         name = f"{line.pod}/{line.container}" if line.container else line.pod
         return self._terminal.paint(f"[{name}]", self.colour_of(name))
@@ -167,6 +174,12 @@ class PlainDisplay:
                 self._colours.clear()
             self._colours[name] = _PREFIX_COLOURS[len(self._colours) % len(_PREFIX_COLOURS)]
         return self._colours[name]
+
+
+class NotesDisplay(PlainDisplay):
+    """Everything but what containers write, for which there is another place."""
+
+    def wrote(self, lines: Sequence[LogLine]) -> None: ...
 
 
 def job_size_text(job: JobProgress) -> str:

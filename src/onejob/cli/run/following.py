@@ -1,7 +1,7 @@
 """Follows the Jobs of a run with watches: updates its progress and calls a display."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from itertools import islice
@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import msgspec
 
 from onejob.cli.display.plain import Display, LogLine
+from onejob.cli.run.outputs import Output
 from onejob.cli.run.pod_waits import find_wait, start_hint
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
 from onejob.client.base import Client, Selection, WatchEvent
@@ -59,9 +60,11 @@ class Follower:
         node: Callable[[], NodeView],
         folder: str,
         keep_waiting: bool = False,
+        outputs: Sequence[Output] = (),
     ) -> None:
         """`folder` is where commands start; with `keep_waiting`, what can never start is waited
-        for nevertheless."""
+        for nevertheless. `outputs` get all that is written, however long that takes."""
+        self._outputs = outputs
         self._client = client
         self._run = run
         self._display = display
@@ -122,7 +125,7 @@ class Follower:
     async def _settle(self) -> None:
         """The Job's end may be seen before the ends of its Pods, which happened before."""
         deadline = self._clock.monotonic() + _LAST_OUTPUT_SECONDS
-        while self._clock.monotonic() < deadline:
+        while self._clock.monotonic() < deadline or (self._outputs and self._log_tasks):
             self._show_ended()
             if len(self._shown_ended) == len(self._run.jobs):
                 return
@@ -274,12 +277,18 @@ class Follower:
 
     async def _show_log(self, pieces: AsyncIterator[bytes], pod: str, container: str) -> None:
         rest = b""
-        async for piece in pieces:
-            *lines, rest = (rest + piece).split(b"\n")
-            if lines:
-                self._display.wrote([LogLine(pod, container, _text(line)) for line in lines])
-        if rest:
-            self._display.wrote([LogLine(pod, container, _text(rest))])
+        try:
+            async for piece in pieces:
+                for output in self._outputs:
+                    output.write(pod, container, piece)
+                *lines, rest = (rest + piece).split(b"\n")
+                if lines:
+                    self._display.wrote([LogLine(pod, container, _text(line)) for line in lines])
+            if rest:
+                self._display.wrote([LogLine(pod, container, _text(rest))])
+        finally:
+            for output in self._outputs:
+                output.end(pod, container)
 
     def _log_ended(self, task: asyncio.Task[None]) -> None:
         _, pod = self._log_tasks.pop(task)

@@ -21,12 +21,13 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from onejob import own_process
-from onejob.cli.display.plain import Display, PlainDisplay, QuietDisplay
+from onejob.cli.display.plain import Display, NotesDisplay, PlainDisplay, QuietDisplay
 from onejob.cli.display.terminal import Terminal, leave_unread, terminal_of
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from onejob.cli.places import DataDir
 from onejob.cli.run.cpu_time import workload_cpu_seconds
 from onejob.cli.run.following import Follower, LogSource
+from onejob.cli.run.outputs import FolderOutput, Output, StreamOutput
 from onejob.cli.run.plan import RunPlan
 from onejob.cli.run.progress import RunProgress
 from onejob.cli.run.runs import RanJob, Run, RunFolder, create_folder, new_run_id, prune
@@ -64,8 +65,11 @@ class SessionOptions(msgspec.Struct, frozen=True):
     timeout_seconds: float | None = None
     #: Wait on for what Pods of this run can never get.
     keep_waiting: bool = False
-    #: "json" or "yaml": a result on stdout, and everything else on stderr.
+    #: "json" or "yaml": a result on stdout; "raw": what containers write. All else on stderr.
     output: str | None = None
+    #: A file for each Pod with what it writes.
+    output_dir: Path | None = None
+    junit: Path | None = None
     plain: bool = False
     quiet: bool = False
     #: Exit as the container of the only Pod did.
@@ -136,7 +140,8 @@ class _Session:
         own_process.settle()
         runtime = plane.node.runtime
         logs = _RuntimeLogs(runtime)
-        shown = None if self._options.quiet else logs
+        outputs = self._outputs()
+        shown = None if self._options.quiet and not outputs else logs
         follower = Follower(
             plane.client,
             self._progress,
@@ -146,6 +151,7 @@ class _Session:
             node=plane.node.node_view,
             folder=str(Path.cwd()),
             keep_waiting=self._options.keep_waiting,
+            outputs=outputs,
         )
         disk = asyncio.create_task(self._watch_disk(path))
         try:
@@ -190,6 +196,14 @@ class _Session:
         data_dir.prepare()
         prune(data_dir.runs, self._clock.now())
         return create_folder(data_dir.runs / self._run.id)
+
+    def _outputs(self) -> list[Output]:
+        outputs: list[Output] = []
+        if self._options.output == "raw":
+            outputs.append(StreamOutput(sys.stdout.buffer))
+        if self._options.output_dir is not None:
+            outputs.append(FolderOutput(self._options.output_dir, self._display.notice))
+        return outputs
 
     def _settings(self, path: Path) -> Settings:
         return Settings(
@@ -345,7 +359,13 @@ class _Session:
             stream.write(summary.lstrip("\n") if options.quiet else summary)
             if exit_code != EXIT_OK and options.data_dir is not None:
                 stream.write(f"\nMore: {self._hints()}\n")
-        if options.output:
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            from onejob.cli.display.github import annotations
+
+            self._stream.write(annotations(self._progress, last_lines))
+        if options.junit is not None:
+            self._write_junit(options.junit, last_lines)
+        if options.output in ("json", "yaml"):
             result = result_document(
                 self._progress,
                 now,
@@ -355,6 +375,14 @@ class _Session:
                 cpu_seconds=cpu_seconds,
             )
             sys.stdout.write(_rendered(result, options.output))
+
+    def _write_junit(self, path: Path, last_lines: dict[str, list[str]]) -> None:
+        from onejob.cli.display.junit import junit_xml
+
+        try:
+            path.write_bytes(junit_xml(self._progress, self._clock.now(), last_lines))
+        except OSError as error:
+            print(f"note: {path} could not be written: {error.strerror}", file=sys.stderr)
 
     def _hints(self) -> str:
         name = next((job.title for job in self._progress if not job.complete), "job/NAME")
@@ -440,6 +468,8 @@ def _log_to(path: Path) -> None:
 def _display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
     if options.quiet:
         return QuietDisplay()
+    if options.output == "raw":
+        return NotesDisplay(stream, terminal)
     if terminal.interactive and not options.plain:
         from onejob.cli.display.live import LiveDisplay
 

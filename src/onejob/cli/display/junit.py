@@ -1,0 +1,86 @@
+"""A run as a JUnit report: a suite for each Job, a case for each index, or for the whole Job if it
+has none. Pure."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+from xml.etree import ElementTree as Xml
+
+from onejob.cli.display.problems import job_problem, pod_problem
+from onejob.cli.run.progress import JobProgress, RunProgress
+from onejob.planning.job.indexes import parse_indexes
+
+#: Control characters are made visible before; XML allows neither of these.
+_NOT_IN_XML: Final = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")
+
+LastLines: TypeAlias = Mapping[str, Sequence[str]]
+
+
+def junit_xml(run: RunProgress, now: datetime, last_lines: LastLines) -> bytes:
+    """`last_lines` are by Pod UID."""
+    root = Xml.Element("testsuites", name="onejob")
+    for job in run:
+        root.append(_suite(job, now, last_lines))
+    Xml.indent(root)
+    text: str = Xml.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text.translate(_NOT_IN_XML)}\n'.encode()
+
+
+def _suite(job: JobProgress, now: datetime, last_lines: LastLines) -> Xml.Element:
+    metadata = job.job.metadata
+    suite = Xml.Element("testsuite", name=f"{metadata.namespace}/{metadata.name}")
+    cases = _indexes(job, last_lines) if job.job.indexed and job.goal else []
+    if not cases:
+        cases = [_whole_job(job, now, last_lines)]
+    suite.extend(cases)
+    for name, value in (
+        ("tests", len(cases)),
+        ("failures", len(suite.findall("testcase/failure"))),
+        ("errors", 0),
+        ("skipped", len(suite.findall("testcase/skipped"))),
+    ):
+        suite.set(name, str(value))
+    suite.set("time", f"{job.wall_seconds(now):.3f}")
+    return suite
+
+
+def _whole_job(job: JobProgress, now: datetime, last_lines: LastLines) -> Xml.Element:
+    case = _case(job, job.job.metadata.name)
+    case.set("time", f"{job.wall_seconds(now):.3f}")
+    if not job.complete:
+        lines = [line for pod in job.failures for line in pod_problem(pod, last_lines)]
+        _fail(case, job_problem(job), lines)
+    return case
+
+
+def _indexes(job: JobProgress, last_lines: LastLines) -> list[Xml.Element]:
+    status, count = job.job.status, job.goal or 0
+    completed = set(parse_indexes(status.completed_indexes, count))
+    failed = {int(pod.index): pod for pod in job.failures if pod.index}
+    given_up = set(parse_indexes(status.failed_indexes or "", count))
+    cases = []
+    for index in range(count):
+        case = _case(job, f"{job.job.metadata.name}[{index}]")
+        if index in completed:
+            pass
+        elif index in failed and not failed[index].stopped:
+            first, *rest = pod_problem(failed[index], last_lines)
+            _fail(case, first, rest)
+        elif index in given_up:
+            _fail(case, "this index failed", [])
+        else:
+            Xml.SubElement(case, "skipped", message=f"not done: {_why_not_done(job)}")
+        cases.append(case)
+    return cases
+
+
+def _why_not_done(job: JobProgress) -> str:
+    return "the Job did not need it" if job.complete else job_problem(job)
+
+
+def _case(job: JobProgress, name: str) -> Xml.Element:
+    return Xml.Element("testcase", classname=job.job.metadata.namespace, name=name)
+
+
+def _fail(case: Xml.Element, message: str, lines: Sequence[str]) -> None:
+    Xml.SubElement(case, "failure", message=message).text = "\n".join(lines)

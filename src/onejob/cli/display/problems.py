@@ -1,0 +1,23 @@
+"""Why a Job of a run did not succeed, for reports that others read. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from onejob.cli.display.plain import pod_end_text
+from onejob.cli.display.terminal import visible
+from onejob.cli.run.progress import EndedPod, JobProgress
+
+
+def job_problem(job: JobProgress) -> str:
+    """In one line."""
+    condition = job.job.finished_condition
+    if condition is not None:
+        return visible(f"{condition.reason}: {' '.join(condition.message.split())}")
+    if job.blocked_by is not None:
+        return visible(" ".join(job.blocked_by.text.split()))
+    return "its run ended before it"
+
+
+def pod_problem(pod: EndedPod, last_lines: Mapping[str, Sequence[str]]) -> list[str]:
+    """How a Pod ended, and its last lines; these are by Pod UID."""
+    lines = [visible(f"pod {pod.name}: {pod_end_text(pod)}")]
+    return [*lines, *(f"| {visible(text)}" for text in last_lines.get(pod.uid, ()))]
