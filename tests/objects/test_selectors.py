@@ -61,7 +61,7 @@ def test_labels(text: str, labels: dict[str, str], matches: bool) -> None:
     [
         ("a=1,", "found '', expected: identifier after ','"),
         (",a", "found ',', expected: identifier"),
-        ("a in", "found '', expected: '('"),
+        ("a in", "found '' expected: '('"),
         ("a in (1", "found '', expected: ',', or ')'"),
         ("a 1", "found '1', expected: in, notin, =, ==, !=, gt, lt"),
         ("a=1 b", "found 'b', expected: ',' or 'end of string'"),

@@ -84,27 +84,25 @@ def _validate_common(metadata: Mapping[str, Any], any_finalizer: bool) -> list[F
     return errors
 
 
-_OWNER_NEEDS: Final = ("apiVersion", "kind", "name", "uid")
+_OWNER_NEEDS: Final = ("kind", "name", "uid")
 
 
 def _validate_owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
-    errors = []
+    errors: list[FieldError] = []
     controller = None
     for i, owner in enumerate(owners):
-        if len(owners) == 1 and all(map(owner.get, _OWNER_NEEDS)):
-            # As nearly all objects have it.
-            break
         path = f"metadata.ownerReferences[{i}]"
         version = owner.get("apiVersion", "")
         if not version:
             errors.append(required(f"{path}.apiVersion", "must not be empty"))
         elif not version.rpartition("/")[2]:
             errors.append(invalid(f"{path}.apiVersion", version, "version must not be empty"))
-        errors += [
-            required(f"{path}.{field}", "must not be empty")
-            for field in ("kind", "name", "uid")
-            if not owner.get(field)
-        ]
+        if not all(map(owner.get, _OWNER_NEEDS)):
+            errors += [
+                required(f"{path}.{field}", "must not be empty")
+                for field in _OWNER_NEEDS
+                if not owner.get(field)
+            ]
         if (version, owner.get("kind")) == ("v1", "Event"):
             text = "/v1, Kind=Event is disallowed from being an owner"
             errors.append(invalid(path, dict(owner), text))
