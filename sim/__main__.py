@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from sim.faults import RATES
 from sim.mutants import MUTANTS, planted
@@ -28,11 +29,11 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds)
     if options.mutant:
         names = list(MUTANTS) if options.mutant == ALL else [options.mutant]
-        found = [_search(name, seeds) for name in names]
+        found = [_search(name, seeds, options.often) for name in names]
         return 0 if all(found) else 1
     if options.replay is not None:
-        return _replay(options.replay)
-    return _run(seeds)
+        return _replay(options.replay, options.often)
+    return _run(seeds, options.often)
 
 
 def _options() -> argparse.Namespace:
@@ -43,23 +44,27 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--mutant", choices=(ALL, *MUTANTS), help="plant this bug, and stop when it is found"
     )
+    parser.add_argument(
+        "--often", action="append", default=[], choices=RATES, metavar="FAULT",
+        help="a kind of fault that every world shall have many of",
+    )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="log what the controllers say")
     return parser.parse_args()
 
 
-def _replay(seed: int) -> int:
-    verdict = simulate(seed)
+def _replay(seed: int, often: Sequence[str]) -> int:
+    verdict = simulate(seed, often)
     for at, text in story(verdict):
         print(f"{at:9.3f}  {text}")
     _print_problems(verdict)
     return 1 if verdict.problems else 0
 
 
-def _search(name: str, seeds: range) -> bool:
+def _search(name: str, seeds: range, often: Sequence[str]) -> bool:
     """Whether a planted bug is found."""
     with planted(name):
         for number, seed in enumerate(seeds, 1):
-            verdict = simulate(seed)
+            verdict = simulate(seed, often)
             if verdict.problems:
                 checks = ", ".join(dict.fromkeys(found.check for found in verdict.problems))
                 print(f"{name}: found after {number} seeds, in seed {seed}, by: {checks}")
@@ -69,12 +74,12 @@ def _search(name: str, seeds: range) -> bool:
     return False
 
 
-def _run(seeds: range) -> int:
+def _run(seeds: range, often: Sequence[str]) -> int:
     failed = versions = processes = lives = 0
     faults: Counter[str] = Counter()
     began = time.monotonic()
     for number, seed in enumerate(seeds, 1):
-        verdict = simulate(seed)
+        verdict = simulate(seed, often)
         _print_problems(verdict)
         failed += bool(verdict.problems)
         faults += verdict.faults

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
@@ -36,6 +36,8 @@ RATES = {
 #: A world has each kind with this probability: worlds with few kinds reach what is hidden by
 #: too many at once.
 _PRESENT = 0.6
+#: How much more likely a kind is that is to happen often.
+_OFTEN = 5
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Dice:
     """Decides about faults. `calm` ends them all, so that it can be seen whether the system
     converges, whatever happened before."""
 
-    def __init__(self, seed: int, trace: Trace) -> None:
+    def __init__(self, seed: int, trace: Trace, often: Collection[str] = ()) -> None:
+        """Kinds that are named in `often` happen in every world, and often."""
         self._seed = seed
         self._trace = trace
         chosen = Random(f"{seed} kinds")
@@ -71,6 +74,7 @@ class Dice:
             for kind, rate in RATES.items()
             if chosen.random() < _PRESENT
         }
+        self._rates |= {kind: min(0.5, _OFTEN * RATES[kind]) for kind in often}
         # Each kind has a sequence of its own: a change in one place shifts the others less.
         self._sequences = {kind: Random(f"{seed} {kind}") for kind in RATES}
         self.happened: Counter[str] = Counter()

@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,13 +53,14 @@ class Verdict:
     lives: int
 
 
-def simulate(seed: int) -> Verdict:
-    """The same seed always lives the same life (within processes that hash alike)."""
+def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
+    """The same seed always lives the same life (within processes that hash alike). `often` names
+    kinds of faults that this world shall have many of."""
     # Memory, not disk: a simulation dies with its process, and syncing is most of its time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
     try:
-        return _World(seed, folder).run()
+        return _World(seed, folder, often).run()
     finally:
         shutil.rmtree(folder)
 
@@ -67,12 +68,12 @@ def simulate(seed: int) -> Verdict:
 class _World:
     """What outlives the processes of the control plane."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, often: Collection[str]) -> None:
         self.seed = seed
         self.folder = folder
         self.rng = Random(f"{seed} world")
         self.trace = Trace()
-        self.dice = Dice(seed, self.trace)
+        self.dice = Dice(seed, self.trace, often)
         self.disk = Disk(self.dice)
         self.machine = Machine(seed, self.dice)
         self.history = History()
