@@ -1,7 +1,7 @@
 """Documents that are split and decoded as they are read: to everybody they look like dicts."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -37,6 +37,13 @@ A_POD: Doc = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_sections_are_split_too() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onejob.api.sections._SHORT", 0)
+        yield
+
+
 def split_up(doc: Doc) -> SectionedDocument:
     return sectioned(msgspec.json.encode(doc))
 
@@ -59,6 +66,25 @@ def test_a_change_to_one_section_leaves_the_bytes_of_the_others() -> None:
     doc = sectioned(text)
     doc["status"]["phase"] = "Running"
     assert msgspec.json.encode(doc) == text.replace(b"Pending", b"Running")
+
+
+def test_a_short_section_is_decoded_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onejob.api.sections._SHORT", 100)
+    text = "x" * 100
+    doc = split_up({"spec": {"a": [1]}, "status": {"b": text}})
+    assert untouched(doc) == ["spec", "status"]
+    assert untouched(doc["spec"]) == []
+    assert untouched(doc["status"]) == ["b"]
+    assert doc == {"spec": {"a": [1]}, "status": {"b": text}}
+
+
+def test_a_merge_patch_shares_what_it_had_to_decode() -> None:
+    doc = split_up(A_POD)
+    patched = merge_patch(doc, {"metadata": {"labels": {"c": "d"}}, "status": {"phase": "Failed"}})
+    assert patched["metadata"]["finalizers"] is doc["metadata"]["finalizers"]
+    assert patched["metadata"]["labels"] == {"a": "b", "c": "d"}
+    assert untouched(patched) == ["apiVersion", "kind", "spec", "unknown"]
+    assert doc == A_POD
 
 
 @pytest.mark.parametrize(

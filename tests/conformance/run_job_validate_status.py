@@ -12,6 +12,7 @@ from onejob.api.strategies.job.status_validation import (
     CHANGE_RULES,
     STATE_RULES,
     Rule,
+    Write,
     applicable_rules,
     validate_job_status_update,
 )
@@ -29,14 +30,14 @@ def run_case(case: Case) -> Verdict:
             rules = tuple(rule for rule in _all_rules() if rule.refuses in recorded)
             if len(rules) != len(recorded):
                 return Failed(f"rules unknown to onejob among {sorted(recorded)}")
-            return compare_errors(case, validate_job_status_update(new, old, rules))
+            return compare_errors(case, validate_job_status_update(Write(old, new), rules))
         case "jobStatusStrategy.ValidateUpdate":
             gates = gates_of(case)
             strategy = strategy_for(BY_RESOURCE["jobs.batch"], gates)
             verdict = compare_errors(case, strategy.validate_status_update(new, old))
             if not isinstance(verdict, Passed) or not gates.enabled("JobManagedBy"):
                 return verdict
-            applied = {rule.refuses for rule in applicable_rules(new, old)}
+            applied = {rule.refuses for rule in applicable_rules(Write(old, new))}
             return compare("applicable rules", sorted(recorded), sorted(applied))
         case other:
             return Failed(f"unknown function {other}")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onejob.api.strategies.job.status_validation import (
+    Write,
     applicable_rules,
     validate_job_status_update,
 )
@@ -63,8 +64,9 @@ def problems(spec: Document, old: Document, new: Document) -> list[str]:
     metadata = {"name": "x", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
     before = {"metadata": metadata, "spec": spec, "status": old}
     after = {"metadata": metadata, "spec": spec, "status": new}
-    rules = applicable_rules(after, before)
-    return [str(error) for error in validate_job_status_update(after, before, rules)]
+    write = Write(before, after)
+    errors = validate_job_status_update(write, applicable_rules(write))
+    return [str(error) for error in errors]
 
 
 @given(spec=specs(), seen=st.lists(statuses(), min_size=1, max_size=5), flips=st.data())

@@ -30,10 +30,13 @@ def merge_patch(doc: Document, patch: Document) -> Document:
 
 
 def _merge(target: Any, patch: Document) -> Document:
-    merged = shallow(target) if isinstance(target, dict) else {}
+    if not isinstance(target, dict):
+        target = {}
+    merged = shallow(target)
     for name, value in patch.items():
         if isinstance(value, dict):
-            merged[name] = _merge(merged.get(name), value)
+            # Read from the document, not from its copy: what was decoded is shared by both.
+            merged[name] = _merge(target.get(name), value)
         elif value is not None:
             merged[name] = copied(value)
         elif name in merged:

@@ -28,11 +28,12 @@ class Write:
     the same few things, so these are found out once."""
 
     __slots__ = (
-        "_changed", "_flipped", "_true", "_was_true", "finish_changed", "finished", "old_status",
-        "spec", "status",
+        "_changed", "_flipped", "_true", "_was_true", "finish_changed", "finished", "new", "old",
+        "old_status", "spec", "status",
     )  # fmt: skip
 
     def __init__(self, old: Document, new: Document) -> None:
+        self.old, self.new = old, new
         self.spec: Mapping[str, Any] = new.get("spec", {})
         self.status: Mapping[str, Any] = new.get("status", {})
         self.old_status: Mapping[str, Any] = old.get("status", {})
@@ -76,12 +77,9 @@ class Rule:
     check: Callable[[Write], Iterator[FieldError]]
 
 
-def validate_job_status_update(
-    new: Document, old: Document, rules: tuple[Rule, ...]
-) -> list[FieldError]:
+def validate_job_status_update(write: Write, rules: tuple[Rule, ...]) -> list[FieldError]:
     """`rules` are those that apply: see `applicable_rules`."""
-    write = Write(old, new)
-    errors = validate_metadata_update(new, old)
+    errors = validate_metadata_update(write.new, write.old)
     errors += _validate_counters(write.status)
     errors += _validate_uncounted(write.status.get("uncountedTerminatedPods", {}))
     for rule in STATE_RULES:
@@ -94,9 +92,8 @@ def validate_job_status_update(
     return errors + list(_validate_success_criteria_change(write))
 
 
-def applicable_rules(new: Document, old: Document) -> tuple[Rule, ...]:
-    write = Write(old, new)
-    return tuple(rule for rule in (*STATE_RULES, *CHANGE_RULES) if rule.applies(write))
+def applicable_rules(write: Write) -> tuple[Rule, ...]:
+    return tuple([rule for rule in (*STATE_RULES, *CHANGE_RULES) if rule.applies(write)])
 
 
 # --- always -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from onejob.api.strategies.base import (
 from onejob.api.strategies.job.defaults import default_job_metadata, default_job_spec
 from onejob.api.strategies.job.original_status import with_original_status_fields
 from onejob.api.strategies.job.status_validation import (
+    Write,
     applicable_rules,
     validate_job_status_update,
 )
@@ -122,8 +123,9 @@ class JobStrategy(BaseStrategy):
         return job_spec_warnings(new["spec"], "spec")
 
     def validate_status_update(self, new: Document, old: Document) -> list[FieldError]:
-        rules = applicable_rules(new, old) if self._status_rules else ()
-        return validate_job_status_update(new, old, rules)
+        write = Write(old, new)
+        rules = applicable_rules(write) if self._status_rules else ()
+        return validate_job_status_update(write, rules)
 
     def selectable_fields(self, doc: Document) -> Mapping[str, str]:
         return {"status.successful": str(doc.get("status", {}).get("succeeded", 0))}
