@@ -71,6 +71,10 @@ class JsonPath:
         """The first value at the path; None if there is none."""
         return next(self._find(value, 0), None)
 
+    def all(self, value: Any) -> list[Any]:
+        """All values at the path."""
+        return list(self._find(value, 0))
+
     def _find(self, value: Any, number: int) -> Iterator[Any]:
         if number == len(self._steps):
             yield value

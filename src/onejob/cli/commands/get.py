@@ -1,14 +1,16 @@
 """`onejob get`: the server's own tables, as kubectl prints them."""
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onejob.cli.errors import CommandError
-from onejob.cli.options import client_options, output_option, runs_option
+from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
+    from onejob.api.custom.columns import JsonPath
     from onejob.cli.clients.sources import Sources
 
 _EPILOG = """\b
@@ -17,7 +19,23 @@ Examples:
   onejob get pods -l job-name=pi     # the Pods of one Job
   onejob get job pi -o yaml          # everything about it
   onejob get jobs,cronjobs -A        # several kinds, all namespaces
-  onejob get jobs -w                 # and go on as they change"""
+  onejob get jobs -w                 # and go on as they change
+  onejob get job pi -o jsonpath='{.status.succeeded}'
+  onejob get pods -o jsonpath='{range .items[*]}{.metadata.name} {.status.phase}{"\\n"}{end}'
+  onejob get pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase
+  onejob get pods --sort-by .status.startTime"""
+
+
+_FORMS = ("wide", "json", "yaml", "name")
+_TEMPLATES = ("jsonpath=", "custom-columns=")
+
+
+def _known_form(
+    _context: click.Context, _option: click.Parameter, output: str | None
+) -> str | None:
+    if output is None or output in _FORMS or output.startswith(_TEMPLATES):
+        return output
+    raise click.BadParameter(f"{output!r} is none of {', '.join((*_FORMS, *_TEMPLATES))}")
 
 
 @click.command(epilog=_EPILOG, short_help="List objects")
@@ -27,7 +45,14 @@ Examples:
 @click.option(
     "--field-selector", default="", metavar="FIELDS", help="By fields: status.phase=Failed."
 )
-@output_option("wide", "json", "yaml", "name")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FORM",
+    callback=_known_form,
+    help="wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...",
+)
+@click.option("--sort-by", default="", metavar="PATH", help="By a field: .status.startTime.")
 @click.option("--show-managed-fields", is_flag=True, help="With -o json or yaml.")
 @click.option("--no-headers", is_flag=True, help="Rows only.")
 @click.option("-w", "--watch", is_flag=True, help="Go on with every change.")
@@ -39,6 +64,7 @@ def command(
     selector: str,
     field_selector: str,
     output: str | None,
+    sort_by: str,
     show_managed_fields: bool,
     no_headers: bool,
     watch: bool,
@@ -53,19 +79,21 @@ def command(
         print_tables,
         watch_table,
     )
-    from onejob.cli.display.output import print_documents
 
     args = parse_resource_args(what, known=where.kinds())
-    query = Query(selector, field_selector, all_namespaces)
-    if output in ("json", "yaml", "name"):
+    query = Query(selector, field_selector, all_namespaces, sort_by)
+    if watch and sort_by:
+        raise CommandError("--watch prints changes as they come", "leave out --sort-by")
+    if output not in (None, "wide"):
         if watch:
             raise CommandError("--watch prints tables only", "leave out -o")
+        show = _shown_as(output)
         as_list = len(args) > 1 or not args[0].name
         documents = find_documents(where, args, query)
         if not show_managed_fields:
             for document in documents:
                 document["metadata"].pop("managedFields", None)
-        print_documents(documents, output, as_list=as_list)
+        show(documents, as_list, not no_headers)
         return 0
     if watch:
         if len(args) != 1:
@@ -79,3 +107,37 @@ def command(
         return 0
     print_tables(tables, wide=output == "wide", headers=not no_headers)
     return 0
+
+
+def _shown_as(output: str) -> Callable[[list[dict[str, Any]], bool, bool], None]:
+    """What prints documents so, as a list or as the only one, with headers or without. A template
+    is read before anything is asked for."""
+    from onejob.cli.display.output import print_documents, whole_document
+
+    form, _, text = output.partition("=")
+    if form == "jsonpath":
+        from onejob.cli.display.templates import parse_template, render_template
+
+        parts = parse_template(text)
+        return lambda documents, as_list, _: print(
+            render_template(parts, whole_document(documents, as_list=as_list)), end=""
+        )
+    if form == "custom-columns":
+        from onejob.cli.display.templates import parse_columns
+
+        columns = parse_columns(text)
+        return lambda documents, _, headers: _print_columns(columns, documents, headers)
+    return lambda documents, as_list, _: print_documents(documents, output, as_list=as_list)
+
+
+def _print_columns(
+    columns: "list[tuple[str, JsonPath]]", documents: list[dict[str, Any]], headers: bool
+) -> None:
+    from onejob.cli.display.tables import render_table
+    from onejob.cli.display.templates import column_cells
+    from onejob.cli.display.terminal import terminal_of
+
+    rows = [column_cells(columns, document) for document in documents]
+    names = [name for name, _ in columns] if headers else ()
+    for line in render_table(names, rows, terminal_of().width):
+        print(line)

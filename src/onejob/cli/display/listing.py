@@ -1,7 +1,8 @@
 """Finding what `get` shows, on a server or among runs, and laying it out."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -22,6 +23,16 @@ class Query(msgspec.Struct, frozen=True):
     labels: str = ""
     fields: str = ""
     all_namespaces: bool = False
+    #: A JSON path; "" leaves the order as it is.
+    sort_by: str = ""
+
+    def order(self) -> Callable[[Any], Any] | None:
+        """The key by which documents are sorted. Raises CommandError."""
+        if not self.sort_by:
+            return None
+        from onejob.cli.display.templates import relaxed_path, sort_key
+
+        return partial(sort_key, relaxed_path(self.sort_by))
 
     def parameters(self, **more: str) -> dict[str, str]:
         return {"labelSelector": self.labels, "fieldSelector": self.fields, **more}
@@ -35,6 +46,15 @@ class Rows(msgspec.Struct):
     #: Namespace, run (or ""), cells.
     rows: list[tuple[str, str, list[str]]] = msgspec.field(default_factory=list)
     show_namespace: bool = False
+    #: With this, rows must hold whole objects.
+    order: Callable[[Any], Any] | None = None
+    #: Of each row.
+    _keys: list[Any] = msgspec.field(default_factory=list)
+
+    def sort(self) -> None:
+        if self.order is not None:
+            ranks = sorted(range(len(self.rows)), key=self._keys.__getitem__)
+            self.rows = [self.rows[rank] for rank in ranks]
 
     def add(self, table: dict[str, Any], run: str = "", ended: RunEnd | None = None) -> None:
         """With `ended`, the rows must hold whole objects."""
@@ -46,6 +66,8 @@ class Rows(msgspec.Struct):
             if ended is not None:
                 cells = ended_cells(row["object"], names, cells, ended)
             shown = [_cell(cell) for cell in cells]
+            if self.order is not None:
+                self._keys.append(self.order(row["object"]))
             self.rows.append((metadata.get("namespace", ""), run, shown))
 
     def layout(
@@ -71,18 +93,20 @@ def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> li
     server = _listed_server(where, args)
     found = []
     for kind, group in groupby(args, key=lambda arg: arg.kind):
-        table = Rows(kind, show_namespace=query.all_namespaces and kind.namespaced)
+        show_namespace = query.all_namespaces and kind.namespaced
+        table = Rows(kind, show_namespace=show_namespace, order=query.order())
         for arg in group:
             if arg.name:
                 api, namespace = where.holding(arg)
                 path = path_of(kind, namespace, arg.name)
-                ask = Ask("GET", path, _included(api), TABLE)
+                ask = Ask("GET", path, _included(api, query), TABLE)
                 table.add(api.send(ask).document, ended=api.ended)
             elif server is not None:
                 _add_pages(table, server, _place(where, server, kind, query), query)
             else:
                 for run in where.runs():
                     _add_pages(table, run, where.namespace, query, run.run.id)
+        table.sort()
         found.append(table)
     return found
 
@@ -104,7 +128,8 @@ def find_documents(
             named = {"apiVersion": kind.api_version, "kind": kind.kind}
             items = list_all(api, kind, namespace, **query.parameters())
             found.extend({**named, **item} for item in items)
-    return found
+    order = query.order()
+    return found if order is None else sorted(found, key=order)
 
 
 def print_tables(tables: Sequence[Rows], *, wide: bool, headers: bool) -> None:
@@ -158,7 +183,7 @@ def watch_table(
 def _add_pages(table: Rows, api: Api, namespace: str, query: Query, run: str = "") -> None:
     token = ""
     while True:
-        asked = query.parameters(limit="500", **{"continue": token}, **_included(api))
+        asked = query.parameters(limit="500", **{"continue": token}, **_included(api, query))
         page = api.send(Ask("GET", path_of(table.kind, namespace), asked, TABLE)).document
         table.add(page, run, api.ended)
         token = page["metadata"].get("continue", "")
@@ -177,9 +202,9 @@ def _listed_server(where: Sources, args: Sequence[ResourceArg]) -> Api | None:
     return None if all(arg.name for arg in args) else where.listed_server()
 
 
-def _included(api: Api) -> dict[str, str]:
+def _included(api: Api, query: Query) -> dict[str, str]:
     """How much of the objects their rows shall hold: by default their metadata."""
-    return {"includeObject": "Object"} if api.ended is not None else {}
+    return {"includeObject": "Object"} if api.ended is not None or query.sort_by else {}
 
 
 def _cell(value: Any) -> str:

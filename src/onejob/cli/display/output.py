@@ -20,8 +20,12 @@ def print_documents(
         for document in documents:
             print(resource_name(document))
         return
-    whole: Any = documents[0] if len(documents) == 1 and not as_list else _list_of(documents)
-    print(rendered(whole, output), end="")
+    print(rendered(whole_document(documents, as_list=as_list), output), end="")
+
+
+def whole_document(documents: Sequence[dict[str, Any]], *, as_list: bool) -> dict[str, Any]:
+    """The only one, or a `List` of them."""
+    return documents[0] if len(documents) == 1 and not as_list else _list_of(documents)
 
 
 def rendered(document: Any, output: str) -> str:
