@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from onejob.objects.cronjob import CronJob, ObjectReference
 from onejob.objects.job import Job, read_job
@@ -20,6 +21,7 @@ from onejob.planning.cronjob.planner import (
     needs_reread,
     plan_history,
     plan_start,
+    record_slots,
     reschedule,
     settle,
     update_status,
@@ -299,6 +301,30 @@ def test_other_jobs_that_are_not_listed_are_not_active(policy: str, job: Job) ->
     current = update_status(cronjob, cronjob, (job,))
     assert current.status == cronjob.status
     assert reasons(current.events) == ["UnexpectedJob"]
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "recorded"),
+    [
+        (None, "12:30", "10:00"),
+        ("09:00", "12:30", "10:00"),
+        ("10:00", "12:30", None),
+        ("11:00", "12:30", None),
+        ("08:00", "09:00", None),  # run before the clock was set back
+    ],
+)
+def test_a_finished_job_stays_until_its_slot_is_recorded(
+    last: str | None, now: str, recorded: str | None
+) -> None:
+    cronjob = a_cronjob(last=last, failedJobsHistoryLimit=0)
+    done = replace(of_slot("10:00"), status=a_job("done", "Failed").status)
+    assert plan_history(cronjob, (done,), at(now)) == (() if recorded else (done,))
+    listed = update_status(cronjob, None, (done,))
+    current = record_slots(listed, (done,), at(now))
+    assert (current is not listed) == current.changed == bool(recorded)
+    expected = at(recorded) if recorded else cronjob.status.last_schedule_time
+    assert current.status.last_schedule_time == expected
+    assert current.status.active == ()
 
 
 def test_active_jobs_that_the_cache_lacks_are_looked_up_and_dropped_if_missing() -> None:

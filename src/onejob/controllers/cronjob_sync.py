@@ -23,6 +23,7 @@ from onejob.planning.cronjob.planner import (
     needs_reread,
     plan_history,
     plan_start,
+    record_slots,
     settle,
     update_status,
 )
@@ -76,22 +77,25 @@ async def sync_cronjob(
     try:
         jobs = await calls.with_unconfirmed(cronjob, jobs)
         live = await calls.read_cronjob(cronjob.key) if needs_reread(cronjob, jobs) else None
-        current = update_status(cronjob, live, jobs, deleted)
+        listed = update_status(cronjob, live, jobs, deleted)
+        current = record_slots(listed, jobs, now)
         missing = await calls.find_missing(current)
     except ApiError as error:
         return _incomplete(current, calls, error, known or NO_FUTURE_TIMES)
     plan = plan_start(current, missing, now, local_zone=local_zone, known=known)
     outcome, replaced = await calls.start(plan)
     settlement = settle(plan, replaced, outcome)
+    # Only once slots are recorded may their Jobs be deleted.
+    look_again = settlement.look_again_seconds if current is listed else 0.0
     return Synced(
         cronjob=plan.current.cronjob,
         status=settlement.status,
         events=(*plan.current.events, *plan.events, *settlement.events),
-        look_again_seconds=settlement.look_again_seconds,
+        look_again_seconds=look_again,
         error=settlement.error,
         skew_seconds=settlement.skew_seconds,
         job_revision=calls.job_revision,
-        blocked=isinstance(outcome, Existed) and settlement.look_again_seconds is None,
+        blocked=isinstance(outcome, Existed) and look_again is None,
         note=plan.note,
         future_times=plan.future_times,
         unconfirmed=calls.unconfirmed,

@@ -5,6 +5,7 @@ The answers of the API decide how a sync goes on, so it has stages, each a value
     plan_history     Jobs to delete because of the history limits
     needs_reread     whether the cached CronJob looks too old to judge its Jobs by
     update_status    status.active and lastSuccessfulTime brought up to date; which Jobs to look up
+    record_slots     lastScheduleTime brought up to date with Jobs that ended
     plan_start       the slot to start now, if any, and when to look again
     settle           the status to write, given how starting went
 """
@@ -123,7 +124,8 @@ class Settlement:
 
 
 def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[Job, ...]:
-    """The finished Jobs that are too many, oldest first. `jobs` are those of this CronJob."""
+    """The finished Jobs that are too many, oldest first. `jobs` are those of this CronJob. One
+    whose slot is not recorded stays until it is: without it the slot would be run again."""
     finished = {"Complete": list[Job](), "Failed": list[Job]()}
     # What started in the future did so before the clock was set back.
     for job in sorted(jobs, key=lambda job: (not _started_after(job, now), *by_start_time(job))):
@@ -133,7 +135,11 @@ def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[
         *_excess(finished["Complete"], cronjob.spec.successful_jobs_history_limit),
         *_excess(finished["Failed"], cronjob.spec.failed_jobs_history_limit),
     )
-    return tuple(job for job in excess if not job.metadata.deleting)
+    return tuple(
+        job
+        for job in excess
+        if not job.metadata.deleting and _unrecorded_slot(cronjob, cronjob.status, job, now) is None
+    )
 
 
 def _started_after(job: Job, now: datetime) -> bool:
@@ -169,6 +175,15 @@ def update_status(
     ours = {job.metadata.uid for job in jobs}
     unseen = tuple(reference for reference in update.active if reference.uid not in ours)
     return CurrentState(cronjob, update.status(), update.changed, tuple(update.events), unseen)
+
+
+def record_slots(current: CurrentState, jobs: Iterable[Job], now: datetime) -> CurrentState:
+    """The same with the slots of finished Jobs in lastScheduleTime that are missing there."""
+    slots = (_unrecorded_slot(current.cronjob, current.status, job, now) for job in jobs)
+    latest = max((slot for slot in slots if slot is not None), default=None)
+    if latest is None:
+        return current
+    return replace(current, status=_with(current.status, last_schedule_time=latest), changed=True)
 
 
 def plan_start(
@@ -446,6 +461,18 @@ def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
     starts the next one beside it, whatever the concurrency policy is."""
     replaced = job.metadata.deleting and cronjob.spec.concurrency_policy == "Replace"
     return None if job.finished or replaced else slot_of(cronjob, job)
+
+
+def _unrecorded_slot(
+    cronjob: CronJob, status: CronJobStatus, job: Job, now: datetime
+) -> datetime | None:
+    """The slot of a finished Job, if no status was written since its creation. Slots that lie
+    ahead were run before the clock was set back."""
+    slot = slot_of(cronjob, job) if job.finished else None
+    last = status.last_schedule_time
+    if slot is None or slot > now or (last is not None and slot <= last):
+        return None
+    return slot
 
 
 def controls(cronjob: CronJob, job: Job) -> bool:
