@@ -151,7 +151,7 @@ def test_fields_that_are_not_known_are_skipped() -> None:
         b"k8s\0",
         b'{"kind":"Job"}',
         body("batch/v1", "Nope", b""),
-        body("apps/v1", "ReplicaSet", b""),
+        body("apps/v1", "Scale", b""),
         body("batch/v1", "Job", b"\x0a\x05ab"),
         body("batch/v1", "Job", message((1, 5))),
         body("batch/v1", "Job", message((1, message((1, b"\xff\xfe"))))),

@@ -54,8 +54,8 @@ def problems_of(folder: Path, text: str) -> list[str]:
             "mean Job? (supported: ",
         ),
         (
-            "# empty\n---\napiVersion: apps/v1\nkind: Deployment\n",
-            "job.yaml: document 1, line 4: kind: onejob does not serve apps/v1 Deployment",
+            "# empty\n---\napiVersion: example.com/v1\nkind: Widget\n",
+            "job.yaml: document 1, line 4: kind: onejob does not serve example.com/v1 Widget",
         ),
         (
             GOOD.format(name="a") + "---\n" + GOOD.format(name="b").replace("spec:", "sepc:", 1),
@@ -93,8 +93,8 @@ def problems_of(folder: Path, text: str) -> list[str]:
             "job.yaml: document 1, line 3: metadata.name: required",
         ),
         (
-            "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: a}\n",
-            "job.yaml: document 1, line 2: kind: onejob does not create a ReplicaSet",
+            "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: a}\n",
+            "job.yaml: document 1, line 2: kind: onejob does not create a ReplicationController",
         ),
         (
             GOOD.format(name="a").replace("spec:\n", "spec:\n  suspend: true\n", 1),
@@ -267,3 +267,12 @@ def test_bad_manifests_keep_every_line() -> None:
     first, second = Problem("x.yaml", 1, 3, "spec", "bad"), Problem("-", 2, 0, "", "worse")
     lines = ["x.yaml: document 1, line 3: spec: bad", "<stdin>: document 2: worse"]
     assert BadManifests([first, second]).lines == lines
+
+
+def test_a_kind_that_is_only_stored_is_checked_and_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p}\n"
+    file.write_text(GOOD.format(name="a") + "---\n" + policy)
+    plan = plan_run(read_manifests([str(file)]), "default", FeatureGates(), NOON)
+    assert plan.notices == ("networkpolicy/p is checked, but not created: it has no effect here",)
+    assert [item.resource for item in plan.objects] == ["jobs.batch"]

@@ -28,9 +28,16 @@ FAILED = a_job_document(status=finished("Failed", "x", "why"))
         (["JOB"], ["job.batch/"]),
         (["jobs.batch"], ["job.batch/"]),
         (["ev"], ["event/"]),
-        (["all"], ["pod/", "service/", "cronjob.batch/", "job.batch/"]),
+        (
+            ["all"],
+            [
+                "pod/", "service/", "cronjob.batch/", "job.batch/", "daemonset.apps/",
+                "deployment.apps/", "replicaset.apps/", "statefulset.apps/",
+                "horizontalpodautoscaler.autoscaling/",
+            ],
+        ),
     ],
-)
+)  # fmt: skip
 def test_nouns_are_kubectls(words: list[str], expected: list[str]) -> None:
     assert [str(noun) for noun in parse_resource_args(words)] == expected
 

@@ -37,6 +37,8 @@ class Kind:
     #: events.k8s.io/v1 events are the core events under another name; the versions of a custom
     #: resource share one storage, which is that of the version without this.
     stored_as: str = field(default="", compare=False)
+    #: Whether it is served for clients that bring it, and nothing here acts on it.
+    stored_only: bool = field(default=False, compare=False)
     #: Whether a CustomResourceDefinition made it.
     custom: bool = field(default=False, compare=False)
     # Put together once: every write asks for these.
@@ -79,6 +81,72 @@ def version_order(version: str) -> tuple[int, int, int, int, str]:
 _STATUS = Subresource("status", STATUS_VERBS)
 _REVIEW = ("create",)
 
+
+def _stored(
+    api_version: str,
+    kind: str,
+    *short_names: str,
+    plural: str = "",
+    namespaced: bool = True,
+    status: bool = False,
+    categories: tuple[str, ...] = (),
+) -> Kind:
+    group, _, version = api_version.rpartition("/")
+    return Kind(
+        group,
+        version,
+        kind,
+        plural or f"{kind.lower()}s",
+        kind.lower(),
+        namespaced=namespaced,
+        short_names=short_names,
+        categories=categories,
+        subresources=(_STATUS,) if status else (),
+        stored_only=True,
+    )
+
+
+_ADMISSION = "admissionregistration.k8s.io/v1"
+_EXTENSIONS = ("api-extensions",)
+
+#: Kinds that nothing here acts on: what others bring is accepted, stored and watched.
+STORED_KINDS: Sequence[Kind] = (
+    _stored("v1", "Endpoints", "ep", plural="endpoints"),
+    _stored("v1", "LimitRange", "limits"),
+    _stored("v1", "PersistentVolume", "pv", namespaced=False, status=True),
+    _stored("v1", "PersistentVolumeClaim", "pvc", status=True),
+    _stored("v1", "PodTemplate"),
+    _stored("v1", "ResourceQuota", "quota", status=True),
+    _stored("apiregistration.k8s.io/v1", "APIService", namespaced=False, status=True,
+            categories=_EXTENSIONS),
+    _stored("apps/v1", "ControllerRevision"),
+    _stored("apps/v1", "DaemonSet", "ds", status=True, categories=("all",)),
+    _stored("apps/v1", "Deployment", "deploy", status=True, categories=("all",)),
+    _stored("apps/v1", "ReplicaSet", "rs", status=True, categories=("all",)),
+    _stored("apps/v1", "StatefulSet", "sts", status=True, categories=("all",)),
+    _stored("autoscaling/v2", "HorizontalPodAutoscaler", "hpa", status=True, categories=("all",)),
+    _stored("certificates.k8s.io/v1", "CertificateSigningRequest", "csr", namespaced=False,
+            status=True),
+    _stored("networking.k8s.io/v1", "Ingress", "ing", plural="ingresses", status=True),
+    _stored("networking.k8s.io/v1", "NetworkPolicy", "netpol", plural="networkpolicies"),
+    _stored("policy/v1", "PodDisruptionBudget", "pdb", status=True),
+    _stored("storage.k8s.io/v1", "StorageClass", "sc", plural="storageclasses", namespaced=False),
+    _stored(_ADMISSION, "MutatingWebhookConfiguration", namespaced=False, categories=_EXTENSIONS),
+    _stored(_ADMISSION, "ValidatingAdmissionPolicy", plural="validatingadmissionpolicies",
+            namespaced=False, status=True, categories=_EXTENSIONS),
+    _stored(_ADMISSION, "ValidatingAdmissionPolicyBinding", namespaced=False,
+            categories=_EXTENSIONS),
+    _stored(_ADMISSION, "ValidatingWebhookConfiguration", namespaced=False,
+            categories=_EXTENSIONS),
+    _stored("scheduling.k8s.io/v1", "PriorityClass", "pc", plural="priorityclasses",
+            namespaced=False),
+    _stored("discovery.k8s.io/v1", "EndpointSlice"),
+    _stored("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", namespaced=False, status=True),
+    _stored("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", namespaced=False,
+            status=True),
+    _stored("node.k8s.io/v1", "RuntimeClass", plural="runtimeclasses", namespaced=False),
+)  # fmt: skip
+
 KINDS: Sequence[Kind] = (
     Kind(
         "", "v1", "Namespace", "namespaces", "namespace", namespaced=False, short_names=("ns",),
@@ -113,14 +181,6 @@ KINDS: Sequence[Kind] = (
     Kind(
         "", "v1", "ReplicationController", "replicationcontrollers", "replicationcontroller",
         short_names=("rc",), verbs=("get", "list", "watch"),
-    ),
-    Kind(
-        "apps", "v1", "ReplicaSet", "replicasets", "replicaset", short_names=("rs",),
-        verbs=("get", "list", "watch"),
-    ),
-    Kind(
-        "apps", "v1", "DaemonSet", "daemonsets", "daemonset", short_names=("ds",),
-        verbs=("get", "list", "watch"),
     ),
     Kind(
         "batch", "v1", "CronJob", "cronjobs", "cronjob", short_names=("cj",),
@@ -170,6 +230,7 @@ KINDS: Sequence[Kind] = (
         "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews",
         "subjectaccessreview", namespaced=False, verbs=_REVIEW,
     ),
+    *STORED_KINDS,
 )  # fmt: skip
 
 #: Served, but never stored: they are measured when somebody asks.

@@ -134,7 +134,7 @@ def test_method_and_place_give_the_verb(method: str, target: ResourcePath, verb:
         ("GET", ResourcePath(BY_RESOURCE["bindings"], "a")),
         ("GET", ResourcePath(BY_RESOURCE["bindings"])),
         ("PUT", ResourcePath(POD, "a", "b", "log")),
-        ("POST", ResourcePath(BY_RESOURCE["replicasets.apps"], "a")),
+        ("POST", ResourcePath(BY_RESOURCE["replicationcontrollers"], "a")),
     ],
 )
 def test_other_methods_are_not_allowed(method: str, target: ResourcePath) -> None:

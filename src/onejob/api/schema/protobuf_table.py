@@ -9,6 +9,111 @@ here: a JSON field's shape in the schema tells how it is written on the wire.
 from typing import Final
 
 TABLE: Final = """\
+admissionregistration.v1.AuditAnnotation
+  key valueExpression
+admissionregistration.v1.ExpressionWarning
+  - fieldRef warning
+admissionregistration.v1.MatchCondition
+  name expression
+admissionregistration.v1.MatchResources
+  namespaceSelector* objectSelector* resourceRules excludeResourceRules - - matchPolicy*
+admissionregistration.v1.MutatingWebhook
+  name clientConfig rules failurePolicy* namespaceSelector* sideEffects* timeoutSeconds*
+  admissionReviewVersions matchPolicy* reinvocationPolicy* objectSelector* matchConditions
+admissionregistration.v1.MutatingWebhookConfiguration
+  metadata webhooks
+admissionregistration.v1.NamedRuleWithOperations
+  resourceNames &admissionregistration.v1.RuleWithOperations
+admissionregistration.v1.ParamKind
+  apiVersion kind
+admissionregistration.v1.ParamRef
+  name namespace selector* parameterNotFoundAction*
+admissionregistration.v1.Rule
+  apiGroups apiVersions resources scope*
+admissionregistration.v1.RuleWithOperations
+  operations &admissionregistration.v1.Rule
+admissionregistration.v1.ServiceReference
+  namespace name path* port*
+admissionregistration.v1.TypeChecking
+  expressionWarnings
+admissionregistration.v1.ValidatingAdmissionPolicy
+  metadata spec status
+admissionregistration.v1.ValidatingAdmissionPolicyBinding
+  metadata spec
+admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec
+  policyName paramRef* matchResources* validationActions
+admissionregistration.v1.ValidatingAdmissionPolicySpec
+  paramKind* matchConstraints* validations failurePolicy* auditAnnotations matchConditions
+  variables
+admissionregistration.v1.ValidatingAdmissionPolicyStatus
+  observedGeneration typeChecking* conditions
+admissionregistration.v1.ValidatingWebhook
+  name clientConfig rules failurePolicy* namespaceSelector* sideEffects* timeoutSeconds*
+  admissionReviewVersions matchPolicy* objectSelector* matchConditions
+admissionregistration.v1.ValidatingWebhookConfiguration
+  metadata webhooks
+admissionregistration.v1.Validation
+  expression message reason* messageExpression
+admissionregistration.v1.Variable
+  name expression
+admissionregistration.v1.WebhookClientConfig
+  service* caBundle url*
+apps.v1.ControllerRevision
+  metadata data revision
+apps.v1.DaemonSet
+  metadata spec status
+apps.v1.DaemonSetCondition
+  type status lastTransitionTime reason message
+apps.v1.DaemonSetSpec
+  selector* template updateStrategy minReadySeconds - revisionHistoryLimit*
+apps.v1.DaemonSetStatus
+  currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration
+  updatedNumberScheduled numberAvailable numberUnavailable collisionCount* conditions
+apps.v1.DaemonSetUpdateStrategy
+  type rollingUpdate*
+apps.v1.Deployment
+  metadata spec status
+apps.v1.DeploymentCondition
+  type status - reason message lastUpdateTime lastTransitionTime
+apps.v1.DeploymentSpec
+  replicas* selector* template strategy minReadySeconds revisionHistoryLimit* paused -
+  progressDeadlineSeconds*
+apps.v1.DeploymentStatus
+  observedGeneration replicas updatedReplicas availableReplicas unavailableReplicas conditions
+  readyReplicas collisionCount* terminatingReplicas*
+apps.v1.DeploymentStrategy
+  type rollingUpdate*
+apps.v1.ReplicaSet
+  metadata spec status
+apps.v1.ReplicaSetCondition
+  type status lastTransitionTime reason message
+apps.v1.ReplicaSetSpec
+  replicas* selector* template minReadySeconds
+apps.v1.ReplicaSetStatus
+  replicas fullyLabeledReplicas observedGeneration readyReplicas availableReplicas conditions
+  terminatingReplicas*
+apps.v1.RollingUpdateDaemonSet
+  maxUnavailable* maxSurge*
+apps.v1.RollingUpdateDeployment
+  maxUnavailable* maxSurge*
+apps.v1.RollingUpdateStatefulSetStrategy
+  partition* maxUnavailable*
+apps.v1.StatefulSet
+  metadata spec status
+apps.v1.StatefulSetCondition
+  type status lastTransitionTime reason message
+apps.v1.StatefulSetOrdinals
+  start
+apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicy
+  whenDeleted whenScaled
+apps.v1.StatefulSetSpec
+  replicas* selector* template volumeClaimTemplates serviceName podManagementPolicy updateStrategy
+  revisionHistoryLimit* minReadySeconds persistentVolumeClaimRetentionPolicy* ordinals*
+apps.v1.StatefulSetStatus
+  observedGeneration replicas readyReplicas currentReplicas updatedReplicas currentRevision
+  updateRevision - collisionCount* conditions availableReplicas
+apps.v1.StatefulSetUpdateStrategy
+  type rollingUpdate*
 authentication.v1.BoundObjectReference
   kind apiVersion name uid
 authentication.v1.SelfSubjectReview
@@ -59,6 +164,52 @@ authorization.v1.SubjectAccessReviewStatus
   allowed reason evaluationError denied
 authorization.v1.SubjectRulesReviewStatus
   resourceRules nonResourceRules incomplete evaluationError
+autoscaling.v2.ContainerResourceMetricSource
+  name target container
+autoscaling.v2.ContainerResourceMetricStatus
+  name current container
+autoscaling.v2.CrossVersionObjectReference
+  kind name apiVersion
+autoscaling.v2.ExternalMetricSource
+  metric target
+autoscaling.v2.ExternalMetricStatus
+  metric current
+autoscaling.v2.HPAScalingPolicy
+  type value periodSeconds
+autoscaling.v2.HPAScalingRules
+  selectPolicy* policies stabilizationWindowSeconds* tolerance*
+autoscaling.v2.HorizontalPodAutoscaler
+  metadata spec status
+autoscaling.v2.HorizontalPodAutoscalerBehavior
+  scaleUp* scaleDown*
+autoscaling.v2.HorizontalPodAutoscalerCondition
+  type status lastTransitionTime reason message observedGeneration*
+autoscaling.v2.HorizontalPodAutoscalerSpec
+  scaleTargetRef minReplicas* maxReplicas metrics behavior*
+autoscaling.v2.HorizontalPodAutoscalerStatus
+  observedGeneration* lastScaleTime* currentReplicas desiredReplicas currentMetrics conditions
+autoscaling.v2.MetricIdentifier
+  name selector*
+autoscaling.v2.MetricSpec
+  type object* pods* resource* external* - containerResource*
+autoscaling.v2.MetricStatus
+  type object* pods* resource* external* - containerResource*
+autoscaling.v2.MetricTarget
+  type value* averageValue* averageUtilization*
+autoscaling.v2.MetricValueStatus
+  value* averageValue* averageUtilization*
+autoscaling.v2.ObjectMetricSource
+  describedObject target metric
+autoscaling.v2.ObjectMetricStatus
+  metric current describedObject
+autoscaling.v2.PodsMetricSource
+  metric target
+autoscaling.v2.PodsMetricStatus
+  metric current
+autoscaling.v2.ResourceMetricSource
+  name target
+autoscaling.v2.ResourceMetricStatus
+  name current
 batch.v1.CronJob
   metadata spec status
 batch.v1.CronJobSpec
@@ -96,6 +247,14 @@ batch.v1.SuccessPolicyRule
   succeededIndexes* succeededCount*
 batch.v1.UncountedTerminatedPods
   succeeded failed
+certificates.v1.CertificateSigningRequest
+  metadata spec status
+certificates.v1.CertificateSigningRequestCondition
+  type reason message lastUpdateTime lastTransitionTime status
+certificates.v1.CertificateSigningRequestSpec
+  request username uid groups usages extra signerName expirationSeconds*
+certificates.v1.CertificateSigningRequestStatus
+  conditions certificate
 coordination.v1.Lease
   metadata spec
 coordination.v1.LeaseSpec
@@ -111,16 +270,25 @@ core.v1.AttachedVolume
   name devicePath
 core.v1.AzureDiskVolumeSource
   diskName diskURI cachingMode* fsType* readOnly* kind*
+core.v1.AzureFilePersistentVolumeSource
+  secretName shareName readOnly secretNamespace*
 core.v1.AzureFileVolumeSource
   secretName shareName readOnly
 core.v1.Binding
   metadata target
+core.v1.CSIPersistentVolumeSource
+  driver volumeHandle readOnly fsType volumeAttributes controllerPublishSecretRef*
+  nodeStageSecretRef* nodePublishSecretRef* controllerExpandSecretRef* nodeExpandSecretRef*
 core.v1.CSIVolumeSource
   driver readOnly* fsType* volumeAttributes nodePublishSecretRef
 core.v1.Capabilities
   add drop
+core.v1.CephFSPersistentVolumeSource
+  monitors path user secretFile secretRef* readOnly
 core.v1.CephFSVolumeSource
   monitors path user secretFile secretRef readOnly
+core.v1.CinderPersistentVolumeSource
+  volumeID fsType readOnly secretRef*
 core.v1.CinderVolumeSource
   volumeID fsType readOnly secretRef
 core.v1.ClientIPConfig
@@ -179,6 +347,14 @@ core.v1.DownwardAPIVolumeSource
   items defaultMode* defaultUser*
 core.v1.EmptyDirVolumeSource
   medium sizeLimit* mode
+core.v1.EndpointAddress
+  ip targetRef* hostname nodeName*
+core.v1.EndpointPort
+  name port protocol appProtocol*
+core.v1.EndpointSubset
+  addresses notReadyAddresses ports
+core.v1.Endpoints
+  metadata subsets
 core.v1.EnvFromSource
   prefix configMapRef secretRef
 core.v1.EnvVar
@@ -209,6 +385,8 @@ core.v1.FCVolumeSource
   targetWWNs lun* fsType readOnly wwids
 core.v1.FileKeySelector
   volumeName path key optional*
+core.v1.FlexPersistentVolumeSource
+  driver fsType secretRef* readOnly options
 core.v1.FlexVolumeSource
   driver fsType secretRef readOnly options
 core.v1.FlockerVolumeSource
@@ -219,6 +397,8 @@ core.v1.GRPCAction
   port service* mode
 core.v1.GitRepoVolumeSource
   repository revision directory
+core.v1.GlusterfsPersistentVolumeSource
+  endpoints path readOnly endpointsNamespace*
 core.v1.GlusterfsVolumeSource
   endpoints path readOnly
 core.v1.HTTPGetAction
@@ -231,6 +411,9 @@ core.v1.HostIP
   ip
 core.v1.HostPathVolumeSource
   path type*
+core.v1.ISCSIPersistentVolumeSource
+  targetPortal iqn lun iscsiInterface fsType readOnly portals chapAuthDiscovery - secretRef*
+  chapAuthSession initiatorName*
 core.v1.ISCSIVolumeSource
   targetPortal iqn lun iscsiInterface fsType readOnly portals chapAuthDiscovery - secretRef
   chapAuthSession initiatorName*
@@ -244,6 +427,12 @@ core.v1.Lifecycle
   postStart preStop stopSignal*
 core.v1.LifecycleHandler
   exec httpGet tcpSocket sleep
+core.v1.LimitRange
+  metadata spec
+core.v1.LimitRangeItem
+  type max min default defaultRequest maxLimitRequestRatio
+core.v1.LimitRangeSpec
+  limits
 core.v1.LinuxContainerUser
   uid gid supplementalGroups
 core.v1.LoadBalancerIngress
@@ -252,6 +441,10 @@ core.v1.LoadBalancerStatus
   ingress
 core.v1.LocalObjectReference
   name
+core.v1.LocalVolumeSource
+  path fsType*
+core.v1.ModifyVolumeStatus
+  targetVolumeAttributesClassName status
 core.v1.NFSVolumeSource
   server path readOnly
 core.v1.Namespace
@@ -311,13 +504,31 @@ core.v1.ObjectFieldSelector
   apiVersion fieldPath
 core.v1.ObjectReference
   kind namespace name uid apiVersion resourceVersion fieldPath
+core.v1.PersistentVolume
+  metadata spec status
+core.v1.PersistentVolumeClaim
+  metadata spec status
+core.v1.PersistentVolumeClaimCondition
+  type status lastProbeTime lastTransitionTime reason message
 core.v1.PersistentVolumeClaimSpec
   accessModes resources volumeName selector storageClassName* volumeMode* dataSource
   dataSourceRef volumeAttributesClassName*
+core.v1.PersistentVolumeClaimStatus
+  phase accessModes capacity conditions allocatedResources - allocatedResourceStatuses
+  currentVolumeAttributesClassName* modifyVolumeStatus* healthStatus*
 core.v1.PersistentVolumeClaimTemplate
   metadata spec
 core.v1.PersistentVolumeClaimVolumeSource
   claimName readOnly
+core.v1.PersistentVolumeSource
+  gcePersistentDisk* awsElasticBlockStore* hostPath* glusterfs* nfs* rbd* iscsi* cinder* cephfs*
+  fc* flocker* flexVolume* azureFile* vsphereVolume* quobyte* azureDisk* photonPersistentDisk*
+  portworxVolume* scaleIO* local* storageos* csi*
+core.v1.PersistentVolumeSpec
+  capacity &core.v1.PersistentVolumeSource accessModes claimRef* persistentVolumeReclaimPolicy
+  storageClassName mountOptions volumeMode* nodeAffinity* volumeAttributesClassName*
+core.v1.PersistentVolumeStatus
+  phase message reason lastPhaseTransitionTime*
 core.v1.PhotonPersistentDiskVolumeSource
   pdID fsType
 core.v1.Pod
@@ -373,6 +584,8 @@ core.v1.PodStatus
   initContainerStatuses nominatedNodeName podIPs ephemeralContainerStatuses resize
   resourceClaimStatuses hostIPs observedGeneration extendedResourceClaimStatus
   allocatedResources resources nodeAllocatableResourceClaimStatuses volumeHealth
+core.v1.PodTemplate
+  metadata template
 core.v1.PodTemplateSpec
   metadata spec
 core.v1.PodVolumeHealth
@@ -392,6 +605,8 @@ core.v1.ProjectedVolumeSource
   sources defaultMode* defaultUser*
 core.v1.QuobyteVolumeSource
   registry volume readOnly user group tenant
+core.v1.RBDPersistentVolumeSource
+  monitors image fsType pool user keyring secretRef* readOnly
 core.v1.RBDVolumeSource
   monitors image fsType pool user keyring secretRef readOnly
 core.v1.ResourceClaim
@@ -400,15 +615,28 @@ core.v1.ResourceFieldSelector
   containerName resource divisor*
 core.v1.ResourceHealth
   resourceID health - - - message
+core.v1.ResourceQuota
+  metadata spec status
+core.v1.ResourceQuotaSpec
+  hard scopes scopeSelector*
+core.v1.ResourceQuotaStatus
+  hard used
 core.v1.ResourceRequirements
   limits requests claims
 core.v1.ResourceStatus
   name resources
 core.v1.SELinuxOptions
   user role type level
+core.v1.ScaleIOPersistentVolumeSource
+  gateway system secretRef* sslEnabled protectionDomain storagePool storageMode volumeName fsType
+  readOnly
 core.v1.ScaleIOVolumeSource
   gateway system secretRef sslEnabled protectionDomain storagePool storageMode volumeName
   fsType readOnly
+core.v1.ScopeSelector
+  matchExpressions
+core.v1.ScopedResourceSelectorRequirement
+  scopeName operator values
 core.v1.SeccompProfile
   type localhostProfile*
 core.v1.Secret
@@ -419,6 +647,8 @@ core.v1.SecretKeySelector
   &core.v1.LocalObjectReference key optional*
 core.v1.SecretProjection
   &core.v1.LocalObjectReference items - optional*
+core.v1.SecretReference
+  name namespace
 core.v1.SecretVolumeSource
   secretName items defaultMode* optional* defaultUser*
 core.v1.SecurityContext
@@ -444,6 +674,8 @@ core.v1.SessionAffinityConfig
   clientIP
 core.v1.SleepAction
   seconds
+core.v1.StorageOSPersistentVolumeSource
+  volumeName volumeNamespace fsType readOnly secretRef*
 core.v1.StorageOSVolumeSource
   volumeName volumeNamespace fsType readOnly secretRef
 core.v1.Sysctl
@@ -454,6 +686,10 @@ core.v1.Taint
   key value effect timeAdded
 core.v1.Toleration
   key operator value effect tolerationSeconds*
+core.v1.TopologySelectorLabelRequirement
+  key values
+core.v1.TopologySelectorTerm
+  matchLabelExpressions
 core.v1.TopologySpreadConstraint
   maxSkew topologyKey whenUnsatisfiable labelSelector minDomains* nodeAffinityPolicy*
   nodeTaintsPolicy* matchLabelKeys
@@ -467,11 +703,15 @@ core.v1.VolumeDevice
   name devicePath
 core.v1.VolumeHealthCondition
   status reason message
+core.v1.VolumeHealthStatus
+  healthConditions lastTransitionTime
 core.v1.VolumeMount
   name readOnly mountPath subPath mountPropagation* subPathExpr recursiveReadOnly*
   bindMountOptions
 core.v1.VolumeMountStatus
   name mountPath readOnly recursiveReadOnly* volumeStatus
+core.v1.VolumeNodeAffinity
+  required*
 core.v1.VolumeProjection
   secret downwardAPI configMap serviceAccountToken clusterTrustBundle podCertificate
 core.v1.VolumeResourceRequirements
@@ -489,12 +729,78 @@ core.v1.WeightedPodAffinityTerm
   weight podAffinityTerm
 core.v1.WindowsSecurityContextOptions
   gmsaCredentialSpecName* gmsaCredentialSpec* runAsUserName* hostProcess*
+discovery.v1.Endpoint
+  addresses conditions hostname* targetRef* deprecatedTopology nodeName* zone* hints*
+discovery.v1.EndpointConditions
+  ready* serving* terminating*
+discovery.v1.EndpointHints
+  forZones forNodes
+discovery.v1.EndpointPort
+  name* protocol* port* appProtocol*
+discovery.v1.EndpointSlice
+  metadata endpoints ports addressType
+discovery.v1.ForNode
+  name
+discovery.v1.ForZone
+  name
 events.v1.Event
   metadata eventTime series reportingController reportingInstance action reason regarding
   related note type deprecatedSource deprecatedFirstTimestamp deprecatedLastTimestamp
   deprecatedCount
 events.v1.EventSeries
   count lastObservedTime
+flowcontrol.v1.ExemptPriorityLevelConfiguration
+  nominalConcurrencyShares* lendablePercent*
+flowcontrol.v1.FlowDistinguisherMethod
+  type
+flowcontrol.v1.FlowSchema
+  metadata spec status
+flowcontrol.v1.FlowSchemaCondition
+  type status lastTransitionTime reason message
+flowcontrol.v1.FlowSchemaSpec
+  priorityLevelConfiguration matchingPrecedence distinguisherMethod* rules
+flowcontrol.v1.FlowSchemaStatus
+  conditions
+flowcontrol.v1.GroupSubject
+  name
+flowcontrol.v1.LimitResponse
+  type queuing*
+flowcontrol.v1.LimitedPriorityLevelConfiguration
+  nominalConcurrencyShares* limitResponse lendablePercent* borrowingLimitPercent*
+flowcontrol.v1.NonResourcePolicyRule
+  verbs - - - - nonResourceURLs
+flowcontrol.v1.PolicyRulesWithSubjects
+  subjects resourceRules nonResourceRules
+flowcontrol.v1.PriorityLevelConfiguration
+  metadata spec status
+flowcontrol.v1.PriorityLevelConfigurationCondition
+  type status lastTransitionTime reason message
+flowcontrol.v1.PriorityLevelConfigurationReference
+  name
+flowcontrol.v1.PriorityLevelConfigurationSpec
+  type limited* exempt*
+flowcontrol.v1.PriorityLevelConfigurationStatus
+  conditions
+flowcontrol.v1.QueuingConfiguration
+  queues handSize queueLengthLimit
+flowcontrol.v1.ResourcePolicyRule
+  verbs apiGroups resources clusterScope namespaces
+flowcontrol.v1.ServiceAccountSubject
+  namespace name
+flowcontrol.v1.Subject
+  kind user* group* serviceAccount*
+flowcontrol.v1.UserSubject
+  name
+io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService
+  metadata spec status
+io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceCondition
+  type status lastTransitionTime reason message
+io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceSpec
+  service* group version insecureSkipTLSVerify caBundle - groupPriorityMinimum versionPriority
+io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceStatus
+  conditions
+io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.ServiceReference
+  namespace name port*
 meta.v1.Condition
   type status observedGeneration lastTransitionTime reason message
 meta.v1.DeleteOptions
@@ -524,8 +830,63 @@ meta.v1.StatusCause
   reason message field
 meta.v1.StatusDetails
   name group kind causes retryAfterSeconds uid
+networking.v1.HTTPIngressPath
+  path backend pathType*
+networking.v1.HTTPIngressRuleValue
+  paths
+networking.v1.IPBlock
+  cidr except
+networking.v1.Ingress
+  metadata spec status
+networking.v1.IngressBackend
+  - - resource* service*
+networking.v1.IngressLoadBalancerIngress
+  ip hostname - ports
+networking.v1.IngressLoadBalancerStatus
+  ingress
+networking.v1.IngressPortStatus
+  port protocol error*
+networking.v1.IngressRule
+  host &networking.v1.IngressRuleValue
+networking.v1.IngressRuleValue
+  http*
+networking.v1.IngressServiceBackend
+  name port
+networking.v1.IngressSpec
+  defaultBackend* tls rules ingressClassName*
+networking.v1.IngressStatus
+  loadBalancer
+networking.v1.IngressTLS
+  hosts secretName
+networking.v1.NetworkPolicy
+  metadata spec
+networking.v1.NetworkPolicyEgressRule
+  ports to
+networking.v1.NetworkPolicyIngressRule
+  ports from
+networking.v1.NetworkPolicyPeer
+  podSelector* namespaceSelector* ipBlock*
+networking.v1.NetworkPolicyPort
+  protocol* port* endPort*
+networking.v1.NetworkPolicySpec
+  podSelector ingress egress policyTypes
+networking.v1.ServiceBackendPort
+  name number
+node.v1.Overhead
+  podFixed
+node.v1.RuntimeClass
+  metadata handler overhead* scheduling*
+node.v1.Scheduling
+  nodeSelector tolerations
 policy.v1.Eviction
   metadata deleteOptions
+policy.v1.PodDisruptionBudget
+  metadata spec status
+policy.v1.PodDisruptionBudgetSpec
+  minAvailable* selector* maxUnavailable* unhealthyPodEvictionPolicy*
+policy.v1.PodDisruptionBudgetStatus
+  observedGeneration disruptedPods disruptionsAllowed currentHealthy desiredHealthy expectedPods
+  conditions
 rbac.v1.AggregationRule
   clusterRoleSelectors
 rbac.v1.ClusterRole
@@ -542,4 +903,9 @@ rbac.v1.RoleRef
   apiGroup kind name
 rbac.v1.Subject
   kind apiGroup name namespace
+scheduling.v1.PriorityClass
+  metadata value globalDefault description preemptionPolicy*
+storage.v1.StorageClass
+  metadata provisioner parameters reclaimPolicy* mountOptions allowVolumeExpansion*
+  volumeBindingMode* allowedTopologies
 """

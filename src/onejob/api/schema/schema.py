@@ -107,13 +107,27 @@ class _Definition(_Property, frozen=True):
     kinds: tuple[_KindName, ...] = msgspec.field(default=(), name="x-kubernetes-group-version-kind")
 
 
+class _KindNames(msgspec.Struct, frozen=True):
+    """Of a definition only the kinds that it is of."""
+
+    kinds: tuple[_KindName, ...] = msgspec.field(default=(), name="x-kubernetes-group-version-kind")
+
+
+class _Index(msgspec.Struct, frozen=True):
+    types: dict[str, _KindNames]
+
+
 class _Data(msgspec.Struct, frozen=True):
     release: str
-    types: dict[str, _Definition]
+    #: Decoded when a kind that leads there is first asked for: most never are.
+    types: dict[str, msgspec.Raw]
+
+
+_decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
 class Schema:
-    def __init__(self, data: _Data) -> None:
+    def __init__(self, data: _Data, index: _Index) -> None:
         #: The Kubernetes release that the shapes were taken from: `v1.37.0`.
         self.release: Final = data.release
         #: Definitions of kinds that were added, as OpenAPI v3 has them, by name.
@@ -124,7 +138,7 @@ class Schema:
         self._lock = Lock()
         self._names = {
             (kind.api_version, kind.kind): name
-            for name, definition in data.types.items()
+            for name, definition in index.types.items()
             for kind in definition.kinds
         }
 
@@ -177,7 +191,7 @@ class Schema:
             either = self._shapes[name] = EitherShape(_OR_SCHEMA[name])
             either.schema = self._reference(_EXTENSIONS + "JSONSchemaProps")
             return either
-        definition = self._definitions[name]
+        definition = _decode_definition(self._definitions[name])
         shape = ObjectShape(name)
         self._shapes[name] = shape
         shape.atomic = definition.map_type == "atomic"
@@ -233,7 +247,8 @@ def _home(api_version: str, kind: str) -> str:
 
 @lru_cache(maxsize=1)
 def load_schema() -> Schema:
-    return Schema(msgspec.json.decode(_data_lines()[0], type=_Data))
+    shapes = _data_lines()[0]
+    return Schema(msgspec.json.decode(shapes, type=_Data), msgspec.json.decode(shapes, type=_Index))
 
 
 def load_definitions() -> tuple[dict[str, Any], dict[str, dict[str, str]]]:

@@ -15,6 +15,7 @@ from onejob.api.strategies.events import EventStrategy, EventsV1Strategy
 from onejob.api.strategies.job.strategy import JobStrategy
 from onejob.api.strategies.pod.strategy import PodStrategy
 from onejob.api.strategies.rbac import BindingStrategy, RoleStrategy
+from onejob.api.strategies.stored import StoredStrategy
 from onejob.api.strategy import Strategy
 from onejob.gates import FeatureGates
 from onejob.planning.names import TRACKING
@@ -61,5 +62,7 @@ def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -
             return RoleStrategy(kind)
         case resource if resource in (ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS):
             return BindingStrategy(kind)
+        case _ if kind.stored_only:
+            return StoredStrategy(kind)
         case _:
             return UnnamedStrategy(kind) if kind.verbs == ("create",) else BaseStrategy(kind)

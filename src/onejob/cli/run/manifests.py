@@ -256,7 +256,7 @@ def _kind(document: Any, known: KnownKinds) -> Kind:
     close = get_close_matches(kind, WRITABLE_KINDS, 1)
     hint = f", did you mean {close[0]}?" if close else ""
     text = f"onejob does not serve {api_version} {kind}{hint}"
-    raise _NoSuchKind("kind", f"{text} (supported: {', '.join(WRITABLE_KINDS)})")
+    raise _NoSuchKind("kind", f"{text} (supported: {', '.join(_ACTED_ON)})")
 
 
 _LIKE: Final = {"apiVersion": "batch/v1", "kind": "Job"}
@@ -267,6 +267,13 @@ WRITABLE_KINDS: Final = tuple(
         kind.kind
         for kind in KINDS
         if {"create", "list"} <= set(kind.verbs) and kind.kind not in ("Event", "Node", "Lease")
+    )
+)
+
+#: The ones worth naming to somebody who asked for another.
+_ACTED_ON: Final = tuple(
+    dict.fromkeys(
+        kind.kind for kind in KINDS if kind.kind in WRITABLE_KINDS and not kind.stored_only
     )
 )
 

@@ -63,6 +63,10 @@ def plan_run(
 
 def _left_out(manifest: Manifest) -> str:
     kind = manifest.kind.kind
+    if manifest.kind.stored_only:
+        return (
+            f"{kind.lower()}/{_name(manifest)} is checked, but not created: it has no effect here"
+        )
     why = "schedules need a server" if manifest.kind.resource == CRONJOBS else "it is no Job"
     return (
         f"{kind.lower()}/{_name(manifest)} is checked, but not run: {why} "

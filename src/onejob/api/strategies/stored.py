@@ -1,0 +1,114 @@
+"""Kinds that nothing here acts on: accepted, given their defaults, validated in what matters most,
+stored and watched. Whoever creates one that would have an effect in a cluster is warned."""
+
+from typing import Final
+
+from onejob.api.strategies.base import BaseStrategy, keep_generation, keep_status
+from onejob.api.strategies.stored_rules import NO_RULES, RULES, missing_fields, value_at
+from onejob.api.strategy import Document
+from onejob.wire.field_errors import FieldError, invalid
+from onejob.wire.kinds import Kind
+
+_NO_PODS: Final = "no controller makes Pods of it"
+_NOT_CALLED: Final = "requests are not sent to the webhooks"
+_NO_ROUTES: Final = "nothing is routed by it"
+
+#: What has no effect. Kinds that are mere records (PodTemplates, ControllerRevisions) have none
+#: in a cluster either.
+WITHOUT_EFFECT: Final = {
+    "limitranges": "its defaults and limits are not applied",
+    "resourcequotas": "its limits are not enforced",
+    "persistentvolumes": "volumes are neither bound nor mounted",
+    "persistentvolumeclaims": "no volume is provisioned or bound",
+    "endpoints": _NO_ROUTES,
+    "endpointslices.discovery.k8s.io": _NO_ROUTES,
+    "ingresses.networking.k8s.io": _NO_ROUTES,
+    "networkpolicies.networking.k8s.io": "traffic is not restricted",
+    "deployments.apps": _NO_PODS,
+    "replicasets.apps": _NO_PODS,
+    "statefulsets.apps": _NO_PODS,
+    "daemonsets.apps": _NO_PODS,
+    "horizontalpodautoscalers.autoscaling": "nothing is scaled",
+    "poddisruptionbudgets.policy": "evictions are not refused",
+    "priorityclasses.scheduling.k8s.io": "Pods are not ordered or preempted by priority",
+    "runtimeclasses.node.k8s.io": "Pods do not get its handler, overhead or placement",
+    "storageclasses.storage.k8s.io": "no volumes are provisioned",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": _NOT_CALLED,
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": _NOT_CALLED,
+    "validatingadmissionpolicies.admissionregistration.k8s.io": "requests are not judged by it",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": (
+        "requests are not judged by its policy"
+    ),
+    "apiservices.apiregistration.k8s.io": "requests are not passed on to its service",
+    "flowschemas.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
+    "certificatesigningrequests.certificates.k8s.io": "nothing signs it",
+}
+
+#: Kinds whose changes are counted in metadata.generation.
+_COUNTED: Final = frozenset(
+    {
+        "daemonsets.apps",
+        "deployments.apps",
+        "endpointslices.discovery.k8s.io",
+        "flowschemas.flowcontrol.apiserver.k8s.io",
+        "ingresses.networking.k8s.io",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "networkpolicies.networking.k8s.io",
+        "poddisruptionbudgets.policy",
+        "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+        "replicasets.apps",
+        "statefulsets.apps",
+        "validatingadmissionpolicies.admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    }
+)
+_NOT_CONTENT: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
+
+
+class StoredStrategy(BaseStrategy):
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind)
+        self._rules = RULES.get(kind.resource, NO_RULES)
+        self._is_counted = kind.resource in _COUNTED
+
+    def default(self, doc: Document, old: Document | None = None) -> None:
+        self._rules.default(doc)
+
+    def prepare_create(self, doc: Document) -> None:
+        super().prepare_create(doc)
+        if self._rules.first_phase:
+            doc["status"] = {"phase": self._rules.first_phase}
+        if self._is_counted:
+            doc["metadata"]["generation"] = 1
+
+    def validate_create(self, doc: Document) -> list[FieldError]:
+        return super().validate_create(doc) + self._validate(doc)
+
+    def prepare_update(self, new: Document, old: Document) -> None:
+        if self._has_status:
+            keep_status(new, old)
+        if self._is_counted:
+            keep_generation(new, old, changed=_content(new) != _content(old))
+
+    def validate_update(self, new: Document, old: Document) -> list[FieldError]:
+        errors = super().validate_update(new, old) + self._validate(new)
+        for path in self._rules.immutable:
+            value = value_at(new, path)
+            if value != value_at(old, path):
+                errors.append(invalid(path, value, "field is immutable"))
+        return errors
+
+    def warnings_on_create(self, doc: Document) -> list[str]:
+        text = WITHOUT_EFFECT.get(self.kind.resource)
+        return [f"{self.kind.kind} is stored, but has no effect here: {text}"] if text else []
+
+    def _validate(self, doc: Document) -> list[FieldError]:
+        missing = [error for path in self._rules.required for error in missing_fields(doc, path)]
+        # What rests on fields that are not there would only repeat that.
+        return missing or self._rules.check(doc)
+
+
+def _content(doc: Document) -> dict[str, object]:
+    return {field: value for field, value in doc.items() if field not in _NOT_CONTENT}

@@ -1,0 +1,344 @@
+"""Defaults and rules of kinds that are only stored, as upstream has them: those without which an
+object would be useless, or would look different to the client that wrote it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.strategies.pod.defaults import default_pod_template
+from onejob.api.strategy import Document
+from onejob.objects.meta import LabelSelector
+from onejob.wire.field_errors import FieldError, invalid, not_supported, required
+from onejob.wire.labels import validate_label_selector
+from onejob.wire.names import label_errors
+from onejob.wire.selectors import matcher_of
+
+_HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+
+
+def _no_defaults(doc: Document) -> None:
+    pass
+
+
+def _no_checks(doc: Document) -> list[FieldError]:
+    return []
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    default: Callable[[Document], None] = _no_defaults
+    #: Paths of fields that must not be empty; `[]` stands for every item of a list.
+    required: tuple[str, ...] = ()
+    check: Callable[[Document], list[FieldError]] = _no_checks
+    immutable: tuple[str, ...] = ()
+    #: `status.phase` of a new object.
+    first_phase: str = ""
+
+
+NO_RULES: Final = Rules()
+
+
+def value_at(doc: Mapping[str, Any], path: str) -> Any:
+    value: Any = doc
+    for field in path.split("."):
+        value = value.get(field) if isinstance(value, dict) else None
+    return value
+
+
+def missing_fields(doc: Mapping[str, Any], path: str) -> list[FieldError]:
+    return [required(place) for place, value in _values(doc, path, "") if value in _EMPTY]
+
+
+_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
+
+
+def _values(parent: Any, path: str, before: str) -> Iterator[tuple[str, Any]]:
+    """Every (field, value) that a path leads to; the value is None where there is none."""
+    first, _, rest = path.partition(".")
+    name = first.removesuffix("[]")
+    place = f"{before}.{name}" if before else name
+    value = parent.get(name) if isinstance(parent, dict) else None
+    if not rest:
+        yield place, value
+    elif first.endswith("[]"):
+        for index, item in enumerate(value or ()):
+            yield from _values(item, rest, f"{place}[{index}]")
+    else:
+        yield from _values(value, rest, place)
+
+
+def _fill(target: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+    """Empty texts are unset, as Go has it."""
+    for name, value in defaults.items():
+        if target.get(name) in (None, ""):
+            target[name] = value
+    return target
+
+
+# --- workloads ----------------------------------------------------------------------------
+
+
+def _default_workload(doc: Document, **defaults: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = doc.setdefault("spec", {})
+    if spec.get("template"):
+        default_pod_template(spec)
+    return _fill(spec, **defaults)
+
+
+def _default_deployment(doc: Document) -> None:
+    spec = _default_workload(doc, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
+    strategy = _fill(spec.setdefault("strategy", {}), type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _fill(strategy.setdefault("rollingUpdate", {}), maxUnavailable="25%", maxSurge="25%")
+
+
+def _default_replica_set(doc: Document) -> None:
+    _default_workload(doc, replicas=1)
+
+
+def _default_stateful_set(doc: Document) -> None:
+    spec = _default_workload(
+        doc, replicas=1, revisionHistoryLimit=10, podManagementPolicy="OrderedReady"
+    )
+    strategy = _fill(spec.setdefault("updateStrategy", {}), type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _fill(strategy.setdefault("rollingUpdate", {}), partition=0)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    _fill(retention, whenDeleted="Retain", whenScaled="Retain")
+
+
+def _default_daemon_set(doc: Document) -> None:
+    spec = _default_workload(doc, revisionHistoryLimit=10)
+    strategy = _fill(spec.setdefault("updateStrategy", {}), type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _fill(strategy.setdefault("rollingUpdate", {}), maxUnavailable=1, maxSurge=0)
+
+
+def _check_workload(doc: Document) -> list[FieldError]:
+    spec = doc["spec"]
+    selector = spec["selector"]
+    errors = validate_label_selector(selector, "spec.selector")
+    labels = spec["template"].get("metadata", {}).get("labels", {})
+    if not errors and not matcher_of(msgspec.convert(selector, LabelSelector)).matches(labels):
+        text = "`selector` does not match template `labels`"
+        errors.append(invalid("spec.template.metadata.labels", labels, text))
+    replicas = spec.get("replicas", 0)
+    if replicas < 0:
+        text = "must be greater than or equal to 0"
+        errors.append(invalid("spec.replicas", replicas, text))
+    return errors
+
+
+def _workload(default: Callable[[Document], None]) -> Rules:
+    return Rules(
+        default=default,
+        required=("spec.selector", "spec.template", "spec.template.spec.containers"),
+        check=_check_workload,
+        immutable=("spec.selector",),
+    )
+
+
+def _default_autoscaler(doc: Document) -> None:
+    _fill(doc.setdefault("spec", {}), minReplicas=1)
+
+
+def _check_autoscaler(doc: Document) -> list[FieldError]:
+    spec = doc["spec"]
+    if spec["maxReplicas"] < spec["minReplicas"]:
+        text = "must be greater than or equal to `minReplicas`"
+        return [invalid("spec.maxReplicas", spec["maxReplicas"], text)]
+    return []
+
+
+def _check_disruption_budget(doc: Document) -> list[FieldError]:
+    spec = doc.get("spec") or {}
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        text = "minAvailable and maxUnavailable cannot be both set"
+        return [invalid("spec", spec, text)]
+    return []
+
+
+# --- admission and the API itself ---------------------------------------------------------
+
+
+def _default_service_port(client: Any) -> None:
+    if isinstance(client, dict) and client.get("service"):
+        _fill(client["service"], port=443)
+
+
+def _default_webhooks(doc: Document) -> None:
+    for webhook in doc.get("webhooks") or ():
+        _fill(webhook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
+        webhook.setdefault("namespaceSelector", {})
+        webhook.setdefault("objectSelector", {})
+        if doc.get("kind") == "MutatingWebhookConfiguration":
+            _fill(webhook, reinvocationPolicy="Never")
+        _default_service_port(webhook.get("clientConfig"))
+        for rule in webhook.get("rules") or ():
+            _fill(rule, scope="*")
+
+
+def _check_webhooks(doc: Document) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, webhook in enumerate(doc.get("webhooks") or ()):
+        path = f"webhooks[{index}]"
+        if webhook["sideEffects"] not in ("None", "NoneOnDryRun"):
+            supported = ["None", "NoneOnDryRun"]
+            errors.append(not_supported(f"{path}.sideEffects", webhook["sideEffects"], supported))
+        client = webhook["clientConfig"]
+        if bool(client.get("url")) == bool(client.get("service")):
+            text = "exactly one of url or service is required"
+            errors.append(required(f"{path}.clientConfig", text))
+    return errors
+
+
+_WEBHOOKS: Final = Rules(
+    default=_default_webhooks,
+    required=(
+        "webhooks[].name",
+        "webhooks[].clientConfig",
+        "webhooks[].sideEffects",
+        "webhooks[].admissionReviewVersions",
+    ),
+    check=_check_webhooks,
+)
+
+
+def _default_admission_policy(doc: Document) -> None:
+    spec = _fill(doc.setdefault("spec", {}), failurePolicy="Fail")
+    match = spec.get("matchConstraints")
+    if match:
+        _fill(match, matchPolicy="Equivalent")
+        match.setdefault("namespaceSelector", {})
+        match.setdefault("objectSelector", {})
+
+
+def _default_api_service(doc: Document) -> None:
+    _default_service_port(doc.get("spec"))
+
+
+def _check_api_service(doc: Document) -> list[FieldError]:
+    spec, name = doc["spec"], doc["metadata"].get("name", "")
+    expected = f"{spec['version']}.{spec.get('group', '')}"
+    if name != expected:
+        text = f'must be `spec.version+"."+spec.group`: "{expected}"'
+        return [invalid("metadata.name", name, text)]
+    return []
+
+
+def _default_flow_schema(doc: Document) -> None:
+    _fill(doc.setdefault("spec", {}), matchingPrecedence=1000)
+
+
+# --- classes, volumes, networks -----------------------------------------------------------
+
+
+def _default_priority_class(doc: Document) -> None:
+    _fill(doc, value=0, preemptionPolicy="PreemptLowerPriority")
+
+
+def _check_priority_class(doc: Document) -> list[FieldError]:
+    name = doc["metadata"].get("name", "")
+    if doc["value"] > _HIGHEST_USER_PRIORITY and not name.startswith("system-"):
+        text = f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}"
+        return [invalid("value", doc["value"], text)]
+    return []
+
+
+def _check_runtime_class(doc: Document) -> list[FieldError]:
+    handler = doc["handler"]
+    return [invalid("handler", handler, text) for text in label_errors(handler)]
+
+
+def _default_storage_class(doc: Document) -> None:
+    _fill(doc, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+
+
+def _default_volume(doc: Document) -> None:
+    spec = doc.setdefault("spec", {})
+    _fill(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+
+
+def _default_claim(doc: Document) -> None:
+    _fill(doc.setdefault("spec", {}), volumeMode="Filesystem")
+
+
+def _default_network_policy(doc: Document) -> None:
+    spec = doc.setdefault("spec", {})
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+    for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
+        for port in rule.get("ports") or ():
+            _fill(port, protocol="TCP")
+
+
+_ADDRESS_TYPES: Final = ["FQDN", "IPv4", "IPv6"]
+
+
+def _check_endpoint_slice(doc: Document) -> list[FieldError]:
+    kind = doc["addressType"]
+    return [] if kind in _ADDRESS_TYPES else [not_supported("addressType", kind, _ADDRESS_TYPES)]
+
+
+RULES: Final[Mapping[str, Rules]] = {
+    "deployments.apps": _workload(_default_deployment),
+    "statefulsets.apps": _workload(_default_stateful_set),
+    "replicasets.apps": _workload(_default_replica_set),
+    "daemonsets.apps": _workload(_default_daemon_set),
+    "horizontalpodautoscalers.autoscaling": Rules(
+        default=_default_autoscaler,
+        required=("spec.maxReplicas", "spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"),
+        check=_check_autoscaler,
+    ),
+    "poddisruptionbudgets.policy": Rules(check=_check_disruption_budget),
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
+    "validatingadmissionpolicies.admissionregistration.k8s.io": Rules(
+        default=_default_admission_policy, required=("spec.matchConstraints",)
+    ),
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": Rules(
+        required=("spec.policyName", "spec.validationActions")
+    ),
+    "apiservices.apiregistration.k8s.io": Rules(
+        default=_default_api_service,
+        required=("spec.version", "spec.groupPriorityMinimum", "spec.versionPriority"),
+        check=_check_api_service,
+    ),
+    "flowschemas.flowcontrol.apiserver.k8s.io": Rules(
+        default=_default_flow_schema, required=("spec.priorityLevelConfiguration.name",)
+    ),
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Rules(required=("spec.type",)),
+    "certificatesigningrequests.certificates.k8s.io": Rules(
+        required=("spec.request", "spec.signerName", "spec.usages"), immutable=("spec",)
+    ),
+    "priorityclasses.scheduling.k8s.io": Rules(
+        default=_default_priority_class,
+        check=_check_priority_class,
+        immutable=("value", "preemptionPolicy"),
+    ),
+    "runtimeclasses.node.k8s.io": Rules(
+        required=("handler",), check=_check_runtime_class, immutable=("handler",)
+    ),
+    "storageclasses.storage.k8s.io": Rules(
+        default=_default_storage_class,
+        required=("provisioner",),
+        immutable=("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
+    ),
+    "persistentvolumes": Rules(
+        default=_default_volume,
+        required=("spec.capacity", "spec.accessModes"),
+        first_phase="Pending",
+    ),
+    "persistentvolumeclaims": Rules(
+        default=_default_claim,
+        required=("spec.accessModes", "spec.resources.requests.storage"),
+        first_phase="Pending",
+    ),
+    "networkpolicies.networking.k8s.io": Rules(default=_default_network_policy),
+    "ingresses.networking.k8s.io": Rules(required=("spec.rules[].http.paths[].pathType",)),
+    "endpointslices.discovery.k8s.io": Rules(
+        required=("addressType",), check=_check_endpoint_slice, immutable=("addressType",)
+    ),
+    "limitranges": Rules(required=("spec.limits[].type",)),
+    "controllerrevisions.apps": Rules(required=("revision",), immutable=("data",)),
+}

@@ -1,0 +1,216 @@
+"""Kinds that are only stored, over HTTP."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.api.strategies.stored import WITHOUT_EFFECT
+from onejob.wire.kinds import BY_RESOURCE, STORED_KINDS, Kind
+from tests.api.http.raw_requests import Requests, with_requests
+
+MERGE = "application/merge-patch+json"
+TEMPLATE = {
+    "metadata": {"labels": {"app": "a"}},
+    "spec": {"containers": [{"name": "c", "image": "x"}]},
+}
+WORKLOAD = {"spec": {"selector": {"matchLabels": {"app": "a"}}, "template": TEMPLATE}}
+WEBHOOK = {
+    "name": "a.example.com",
+    "clientConfig": {"service": {"namespace": "default", "name": "hook"}},
+    "rules": [
+        {
+            "operations": ["CREATE"],
+            "apiGroups": ["batch"],
+            "apiVersions": ["v1"],
+            "resources": ["jobs"],
+        }
+    ],
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
+#: What an object needs to be accepted.
+CONTENT: dict[str, dict[str, Any]] = {
+    "deployments.apps": WORKLOAD,
+    "replicasets.apps": WORKLOAD,
+    "statefulsets.apps": WORKLOAD,
+    "daemonsets.apps": WORKLOAD,
+    "controllerrevisions.apps": {"revision": 1, "data": {"any": ["thing"]}},
+    "horizontalpodautoscalers.autoscaling": {
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "a"}}
+    },
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": {"webhooks": [WEBHOOK]},
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": {"webhooks": [WEBHOOK]},
+    "validatingadmissionpolicies.admissionregistration.k8s.io": {
+        "spec": {"matchConstraints": {"resourceRules": []}, "validations": [{"expression": "true"}]}
+    },
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": {
+        "spec": {"policyName": "a", "validationActions": ["Deny"]}
+    },
+    "apiservices.apiregistration.k8s.io": {
+        "metadata": {"name": "v1.example.com"},
+        "spec": {
+            "group": "example.com",
+            "version": "v1",
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "service": {"namespace": "default", "name": "a"},
+        },
+    },
+    "flowschemas.flowcontrol.apiserver.k8s.io": {
+        "spec": {"priorityLevelConfiguration": {"name": "a"}}
+    },
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": {"spec": {"type": "Exempt"}},
+    "certificatesigningrequests.certificates.k8s.io": {
+        "spec": {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
+    },
+    "runtimeclasses.node.k8s.io": {"handler": "runc"},
+    "storageclasses.storage.k8s.io": {"provisioner": "example.com/a"},
+    "persistentvolumes": {
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    },
+    "persistentvolumeclaims": {
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+    },
+    "endpointslices.discovery.k8s.io": {"addressType": "IPv4", "endpoints": []},
+    "ingresses.networking.k8s.io": {
+        "spec": {
+            "rules": [{"http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": {}}]}}]
+        }
+    },
+    "limitranges": {"spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}},
+    "resourcequotas": {"spec": {"hard": {"pods": "3"}}},
+    "podtemplates": {"template": TEMPLATE},
+}
+
+
+def an_object(kind: Kind) -> dict[str, Any]:
+    content = CONTENT.get(kind.resource, {})
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": "a"},
+        **content,
+    }
+
+
+def path_of(resource: str) -> str:
+    kind = BY_RESOURCE[resource]
+    group = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+    return f"{group}/namespaces/default/{kind.plural}" if kind.namespaced else (
+        f"{group}/{kind.plural}"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STORED_KINDS, ids=lambda kind: kind.resource)
+def test_every_stored_kind_is_created_changed_and_deleted(tmp_path: Path, kind: Kind) -> None:
+    async def test(ask: Requests) -> None:
+        path, document = path_of(kind.resource), an_object(kind)
+        made = await ask.ok("POST", f"{path}?fieldValidation=Strict", document)
+        warned = [text for text in ask.warnings if "stored, but has no effect here" in text]
+        assert bool(warned) == (kind.resource in WITHOUT_EFFECT)
+        item = f"{path}/{made['metadata']['name']}"
+        labels = {"metadata": {"labels": {"b": "c"}}}
+        changed = await ask.ok("PATCH", item, labels, content_type=MERGE)
+        assert changed["metadata"]["labels"] == {"b": "c"}
+        generation = made["metadata"].get("generation")
+        assert changed["metadata"].get("generation") == generation, "only metadata changed"
+        if kind.subresource("status"):
+            await ask.ok("GET", f"{item}/status")
+        assert len((await ask.get(path))["items"]) == 1
+        await ask.ok("DELETE", item)
+        assert (await ask.get(path))["items"] == []
+
+    with_requests(tmp_path, test)
+
+
+def test_who_creates_what_has_no_effect_is_warned(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        document = an_object(BY_RESOURCE["networkpolicies.networking.k8s.io"])
+        await ask.ok("POST", path_of("networkpolicies.networking.k8s.io"), document)
+        text = "NetworkPolicy is stored, but has no effect here: traffic is not restricted"
+        assert ask.warnings == [f'299 - "{text}"']
+
+    with_requests(tmp_path, test)
+
+
+def test_every_warning_is_about_a_kind_that_is_stored() -> None:
+    assert WITHOUT_EFFECT.keys() <= {kind.resource for kind in STORED_KINDS}
+
+
+def test_webhook_configurations_are_defaulted_and_validated(tmp_path: Path) -> None:
+    resource = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+
+    async def test(ask: Requests) -> None:
+        path, document = path_of(resource), an_object(BY_RESOURCE[resource])
+        made = (await ask.ok("POST", path, document))["webhooks"][0]
+        assert made["clientConfig"]["service"]["port"] == 443
+        assert made["rules"][0]["scope"] == "*"
+        assert (made["failurePolicy"], made["timeoutSeconds"]) == ("Fail", 10)
+        assert (made["reinvocationPolicy"], made["objectSelector"]) == ("Never", {})
+        document["metadata"] = {"name": "b"}
+        document["webhooks"] = [{"name": "a.example.com", "clientConfig": {"url": "https://x"}}]
+        code, answer = await ask("POST", path, document)
+        assert code == 422
+        assert [cause["field"] for cause in answer["details"]["causes"]] == [
+            "webhooks[0].sideEffects",
+            "webhooks[0].admissionReviewVersions",
+        ]
+
+    with_requests(tmp_path, test)
+
+
+REFUSED = [
+    ("deployments.apps", {"spec": {}}, ["spec.selector", "spec.template"]),
+    ("deployments.apps", {"spec": {"selector": {"matchLabels": {"app": "b"}},
+                                   "template": TEMPLATE}}, ["spec.template.metadata.labels"]),
+    ("replicasets.apps", {"spec": {**WORKLOAD["spec"], "replicas": -1}}, ["spec.replicas"]),
+    ("horizontalpodautoscalers.autoscaling",
+     {"spec": {"minReplicas": 4, "maxReplicas": 3, "scaleTargetRef": {"kind": "A", "name": "a"}}},
+     ["spec.maxReplicas"]),
+    ("poddisruptionbudgets.policy", {"spec": {"minAvailable": 1, "maxUnavailable": 1}}, ["spec"]),
+    ("priorityclasses.scheduling.k8s.io", {"value": 1_000_000_001}, ["value"]),
+    ("runtimeclasses.node.k8s.io", {"handler": "No"}, ["handler"]),
+    ("apiservices.apiregistration.k8s.io",
+     {"spec": {"version": "v1", "group": "b", "groupPriorityMinimum": 1, "versionPriority": 1}},
+     ["metadata.name"]),
+    ("endpointslices.discovery.k8s.io", {"addressType": "IPX"}, ["addressType"]),
+    ("ingresses.networking.k8s.io", {"spec": {"rules": [{"http": {"paths": [{"path": "/"}]}}]}},
+     ["spec.rules[0].http.paths[0].pathType"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("resource", "content", "fields"), REFUSED)
+def test_what_is_malformed_is_refused_with_its_fields(
+    tmp_path: Path, resource: str, content: dict[str, Any], fields: list[str]
+) -> None:
+    async def test(ask: Requests) -> None:
+        document = {**an_object(BY_RESOURCE[resource]), "metadata": {"name": "x"}, **content}
+        code, answer = await ask("POST", path_of(resource), document)
+        assert code == 422
+        found = [cause["field"] for cause in answer["details"]["causes"]]
+        assert found[: len(fields)] == fields
+
+    with_requests(tmp_path, test)
+
+
+def test_a_deployment_counts_its_changes_and_keeps_its_selector(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        path = path_of("deployments.apps")
+        made = await ask.ok("POST", path, an_object(BY_RESOURCE["deployments.apps"]))
+        assert made["spec"]["strategy"]["rollingUpdate"] == {
+            "maxSurge": "25%", "maxUnavailable": "25%",
+        }  # fmt: skip
+        assert made["spec"]["template"]["spec"]["restartPolicy"] == "Always"
+        patch = {"spec": {"replicas": 3}, "status": {"replicas": 9}}
+        changed = await ask.ok("PATCH", f"{path}/a", patch, content_type=MERGE)
+        assert (changed["metadata"]["generation"], changed["status"]) == (2, {})
+        other = {"spec": {"selector": {"matchLabels": {"app": "b"}}}}
+        code, answer = await ask("PATCH", f"{path}/a", other, content_type=MERGE)
+        assert code == 422
+        assert "spec.selector" in {cause["field"] for cause in answer["details"]["causes"]}
+
+    with_requests(tmp_path, test)
