@@ -48,22 +48,48 @@ EXPECTATIONS = {
 }
 
 
-@pytest.mark.parametrize("runtime", EXPECTATIONS)
-def test_a_session_gets_a_server_and_a_namespace_for_each_test(
-    tmp_path: Path, runtime: str
-) -> None:
-    test = tmp_path / "test_it.py"
-    test.write_text(SESSION.replace("EXPECTATIONS", EXPECTATIONS[runtime]))
+FAILING = """
+def test_a_job_is_expected_to_succeed(onejob_namespace):
+    onejob_namespace.create(JOB % ("bad", "echo the disk is full; exit 3"))
+    assert onejob_namespace.wait_for_job("bad") == "Complete"
+
+
+def test_without_a_namespace():
+    assert False
+"""
+
+
+def run_session(folder: Path, text: str, runtime: str) -> subprocess.CompletedProcess[str]:
+    test = folder / "test_it.py"
+    test.write_text(text)
     installed = any(entry.name == "onejob" for entry in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "onejob.pytest_plugin"]
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugin, f"--onejob-runtime={runtime}", str(test)],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         timeout=120,
         check=False,
     )
+
+
+@pytest.mark.parametrize("runtime", EXPECTATIONS)
+def test_a_session_gets_a_server_and_a_namespace_for_each_test(
+    tmp_path: Path, runtime: str
+) -> None:
+    done = run_session(tmp_path, SESSION.replace("EXPECTATIONS", EXPECTATIONS[runtime]), runtime)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+
+
+def test_a_failure_shows_why_and_the_logs(tmp_path: Path) -> None:
+    job = SESSION[: SESSION.index("def test_")]
+    done = run_session(tmp_path, job + FAILING, "process")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 failed" in done.stdout
+    assert done.stdout.count("- onejob why job/bad -") == 1
+    assert "job/bad is Failed" in done.stdout
+    assert "container main ended with 3 (Error)" in done.stdout
+    assert "Logs:\nthe disk is full\n" in done.stdout

@@ -7,8 +7,8 @@
 pytest loads this module in every session, so everything else is imported by the fixtures.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="How the Pods of the onejob fixtures run.",
     )
     parser.addini("onejob_runtime", "The same in the configuration.", default="process")
+
+
+# The older kind of wrapper: versions of pytest before 8 know no other.
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """A failure shows how the Jobs of its namespace stand, and what they wrote."""
+    report: pytest.TestReport = (yield).get_result()
+    namespace = getattr(item, "funcargs", {}).get("onejob_namespace")
+    if report.when == "call" and report.failed and namespace is not None:
+        report.sections += _job_sections(namespace)
+
+
+def _job_sections(namespace: "OnejobNamespace") -> list[tuple[str, str]]:
+    try:
+        names = [job["metadata"]["name"] for job in namespace.list("jobs")]
+        return [(f"onejob why job/{name}", namespace.explain(name)) for name in names]
+    except Exception as error:
+        # The test's own failure matters more, and must be shown whatever is wrong here.
+        return [("onejob why", f"the Jobs cannot be explained: {error}")]
 
 
 @pytest.fixture(scope="session")

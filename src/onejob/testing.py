@@ -20,6 +20,7 @@ from onejob.cli.clients.http_api import open_http_api
 from onejob.cli.clients.known_kinds import KnownKinds, discovered
 from onejob.cli.clients.log_reading import LogQuery, containers_of
 from onejob.cli.clients.resource_args import ResourceArg
+from onejob.cli.display.why import why_lines
 from onejob.clock import SystemClock
 from onejob.https_server import HttpsServer
 from onejob.node.options import NodeOptions
@@ -112,8 +113,14 @@ class OnejobNamespace:
         for pod in self.list("pods", f"batch.kubernetes.io/job-name={job}"):
             for reading in containers_of(pod, "", all_of_them=False):
                 ask = Ask("GET", reading.path, LogQuery().parameters(reading.container))
-                text += self._api.send(ask).body.decode()
+                text += self._api.send(ask).body.decode("utf-8", "replace")
         return text
+
+    def explain(self, job: str) -> str:
+        """Why a Job is in its state, as `onejob why` has it, and what its Pods wrote."""
+        lines = why_lines(self._api, JOBS, self.get("job", job), SystemClock().now())
+        logs = self.logs(job)
+        return "\n".join([*lines, "", "Logs:", logs] if logs else lines)
 
     def remove(self) -> None:
         """Delete the namespace; its contents follow in the background."""

@@ -1,0 +1,80 @@
+"""Asks an API for what explains an object, and lays the explanation out in lines."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from onejob.cli.clients.base import Api, Ask, list_all, path_of
+from onejob.cli.clients.pods import owners, pods_of_job
+from onejob.cli.display.explanation import Document, Explanation
+from onejob.clock import local_zone
+from onejob.objects.meta import CRONJOBS, JOBS, NODES, PODS
+from onejob.planning.pod.placement import NodeView
+from onejob.wire.errors import ApiError
+from onejob.wire.kinds import BY_RESOURCE
+
+
+def why_lines(api: Api, resource: str, document: Document, now: datetime) -> list[str]:
+    """`resource` is one of EXPLAINED."""
+    answer = EXPLAINED[resource](api, document, now)
+    lines = [answer.state]
+    for title, texts in (
+        ("Why", answer.cause),
+        ("Evidence", answer.evidence),
+        ("Next", answer.next),
+    ):
+        if texts:
+            lines += ["", f"{title}:", *(f"  - {text}" for text in texts)]
+        if title == "Evidence" and answer.shown_failure is not None:
+            last = _last_log_lines(api, document["metadata"]["namespace"], *answer.shown_failure)
+            lines += [f"    | {line}" for line in last]
+    return lines
+
+
+def _job(api: Api, job: Document, now: datetime) -> Explanation:
+    from onejob.cli.display.explaining import explain_job
+
+    pods = pods_of_job(api, job)
+    return explain_job(job, pods, now, node=_node(api, pods), ended=api.ended)
+
+
+def _pod(api: Api, pod: Document, now: datetime) -> Explanation:
+    from onejob.cli.display.explaining_pods import explain_pod
+
+    return explain_pod(pod, now, node=_node(api, [pod]), ended=api.ended)
+
+
+def _cronjob(api: Api, cronjob: Document, now: datetime) -> Explanation:
+    from onejob.cli.display.explaining_cronjobs import explain_cronjob
+
+    metadata = cronjob["metadata"]
+    jobs = list_all(api, BY_RESOURCE[JOBS], metadata["namespace"])
+    own = [job for job in jobs if metadata["uid"] in owners(job)]
+    return explain_cronjob(cronjob, own, now, local_zone=local_zone())
+
+
+EXPLAINED: Final[dict[str, Callable[[Api, Document, datetime], Explanation]]] = {
+    JOBS: _job,
+    PODS: _pod,
+    CRONJOBS: _cronjob,
+}
+
+
+def _node(api: Api, pods: list[dict[str, Any]]) -> NodeView | None:
+    """The only node there is; only asked for if there are Pods that have none."""
+    from onejob.cli.run.pod_waits import read_node
+
+    if all(pod["spec"].get("nodeName") for pod in pods):
+        return None
+    nodes = list_all(api, BY_RESOURCE[NODES], "")
+    return read_node(nodes[0]) if len(nodes) == 1 else None
+
+
+def _last_log_lines(api: Api, namespace: str, pod: str, container: str) -> list[str]:
+    path = path_of(BY_RESOURCE[PODS], namespace, pod, "log")
+    try:
+        reply = api.send(Ask("GET", path, {"container": container, "tailLines": "5"}))
+    except ApiError:
+        # Logs may be gone before their Pod is; the rest of the answer stands without them.
+        return []
+    return reply.body.decode("utf-8", "replace").splitlines()
