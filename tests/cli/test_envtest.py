@@ -128,6 +128,21 @@ def test_two_environments_at_once_know_nothing_of_each_other(
         assert other.send("POST", JOBS, JOB)[0] == 201
 
 
+def test_state_is_not_kept_where_others_can_write(onejob: CommandLine, assets: Path) -> None:
+    temporary = onejob.home / "tmp"
+    temporary.mkdir(mode=0o700)
+    settings = {**onejob.environment, "TMPDIR": str(temporary)}
+    environment = Environment(assets, onejob.home / "one", settings)
+    environment.cert_dir.chmod(0o777)
+    try:
+        environment.start()
+        assert len(list(temporary.glob("onejob-envtest-*"))) == 1
+        assert not list(environment.cert_dir.glob("onejob-envtest-*"))
+    finally:
+        environment.stop()
+    assert not list(temporary.iterdir())
+
+
 def test_flags_that_are_not_known_get_a_note(onejob: CommandLine, assets: Path) -> None:
     more = ("--max-requests-inflight=9", "--feature-gates=JobManagedBy=true,Other=true")
     with started(onejob, assets, "one", *more) as (environment, _):
