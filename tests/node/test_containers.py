@@ -517,7 +517,10 @@ def test_without_mount_namespaces_what_only_they_can_do_is_refused(
     asyncio.run(main())
 
 
+@needs_namespaces
 def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: Path) -> None:
+    """Without PID namespaces the server does not even start."""
+
     async def main() -> None:
         async with a_process_node(tmp_path, isolation=False, host_read_only=True) as node:
             await node.create(a_pod("true"))
