@@ -17,7 +17,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.managing import is_ours
-from onejob.planning.job.pod_facts import controlling_job_uid, is_tracked
+from onejob.planning.job.pod_facts import controlling_job_uid, is_tracked, same_owners
 from onejob.planning.job.pruning import keeps_accounted_pods
 from onejob.planning.job.routing import (
     has_ended,
@@ -134,7 +134,8 @@ class JobEvents:
     def _update_state(self, delta: Delta[Pod], owners: "dict[str, _Owner]") -> Urgency:
         """Update what is kept of the Jobs that controlled and control the Pod."""
         old, new = delta.old, delta.new
-        before, after = controlling_job_uid(old), controlling_job_uid(new)
+        after = controlling_job_uid(new)
+        before = after if same_owners(old, new) else controlling_job_uid(old)
         urgency: Urgency = "at once"
         if old is not None and before is not None and before != after:
             urgency = self._remove_pod(before, old, self._owner(before, old, owners))

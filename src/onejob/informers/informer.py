@@ -174,8 +174,7 @@ class Informer(Generic[V]):
             if event.quiet:
                 deferred.add(event)
             elif event.type != "BOOKMARK":
-                if deferred:
-                    deferred.supersede(event.key)
+                deferred.supersede(event.key)
                 applied.append(event)
         deltas = [self._apply_event(event) for event in applied]
         if batch:

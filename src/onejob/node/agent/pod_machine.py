@@ -331,7 +331,8 @@ class PodMachine:
         # An attempt that was just asked for is answered in a moment; its status is written then.
         if not _awaits_start(state):
             self._report(state, plan, now)
-        self._write(state, effects)
+        if state.unwritten:
+            self._write(state, effects)
         if plan.over and not plan.busy:
             state.phase = "finishing"
             if not state.in_flight:
@@ -416,7 +417,8 @@ class PodMachine:
     def _answered(self, state: Active, effects: Effects) -> PodState:
         if not state.in_flight:
             self._read_unread(state, effects)
-        self._write(state, effects)
+        if state.unwritten:
+            self._write(state, effects)
         if state.phase == "finishing" and not state.in_flight:
             return self._end(state, effects)
         return state

@@ -24,6 +24,13 @@ def controlling_job_uid(pod: Pod | None) -> str | None:
     return owner.uid
 
 
+def same_owners(old: Pod | None, new: Pod | None) -> bool:
+    """Nearly always: then the owners of one of the two need no look."""
+    if old is None or new is None:
+        return False
+    return old.metadata.owner_references == new.metadata.owner_references
+
+
 def completion_index(pod: Pod) -> int | None:
     """None if there is no index, or not a valid one."""
     return read_index(pod.metadata.annotations.get(INDEX_ANNOTATION))

@@ -70,7 +70,9 @@ def route_pod_change(
     if gone or new.metadata.deletion_timestamp is not None:
         return _route_ending(new, find_job, gone=gone)
     current = new.metadata.controller_ref
-    former = None if old is None else old.metadata.controller_ref
+    former = current
+    if old is not None and old.metadata.owner_references != new.metadata.owner_references:
+        former = old.metadata.controller_ref
     moved = old is not None and former != current
     if current is not None and not moved:
         return PodRoute(_key_of(current, new, find_job))
