@@ -37,6 +37,7 @@ PODS: dict[str, Any] = {
         ("{.items[9].metadata.name}", ""),
         ("{.nothing.here}", ""),
         ("{.items[0].status.ready}", "false"),
+        ("{.items[0].status}", '{"phase":"Failed","ready":false,"restarts":10}'),
         ("{.items[0].metadata.labels}", '{"app.kubernetes.io/name":"x"}'),
         (r"{.items[0].metadata.labels.app\.kubernetes\.io/name}", "x"),
         ("{.items[0].metadata.labels['app.kubernetes.io/name']}", "x"),

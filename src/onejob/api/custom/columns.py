@@ -164,4 +164,4 @@ def printed(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case _:
-            return msgspec.json.encode(value).decode()
+            return msgspec.json.encode(value, order="sorted").decode()
