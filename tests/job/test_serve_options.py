@@ -15,7 +15,7 @@ def settings_of(
 ) -> tuple[int, list[Settings]]:
     started: list[Settings] = []
 
-    def start(settings: Settings, host: str, port: int, place: object) -> int:
+    def start(settings: Settings, *_: object) -> int:
         started.append(settings)
         return 0
 

@@ -29,18 +29,21 @@ class Death:
     def __init__(self, number: int = 0) -> None:
         self._number = number
         self.writes = 0
+        self._coming = False
+        #: Set once that write was carried out.
         self.came = asyncio.Event()
 
     async def write(self, client: Client, op: Op) -> Written:
         self.writes += 1
-        if self.came.is_set():
+        if self._coming:
             await asyncio.Event().wait()
         if self.writes != self._number:
             return await client.write(op)
-        self.came.set()
+        self._coming = True
         # A refusal is an answer as good as any: nobody hears it.
         with suppress(ApiError):
             await client.write(op)
+        self.came.set()
         await asyncio.Event().wait()
         raise AssertionError("the dead do not go on")
 
