@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onejob.cli.display.results import collect
 from onejob.cli.errors import CommandError
 from onejob.cli.run.job_from_command import CommandJob, job_document
 from onejob.cli.run.params import add_parameters, read_parameters, rows_of
+from onejob.planning.names import INDEX_ANNOTATION
 from tests.cli.command_line import CommandLine
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\x85  "))
@@ -171,3 +173,12 @@ def test_bad_usage_is_one_line(onejob: CommandLine, words: tuple[str, ...]) -> N
     done = onejob.run("run", *words)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_index_that_is_none_is_left_out() -> None:
+    """Whoever may write Pods writes their annotations."""
+    pods = [
+        {"metadata": {"name": name, "annotations": {INDEX_ANNOTATION: text}}}
+        for name, text in (("a", "one"), ("b", "1"))
+    ]
+    assert [(result.pod, result.index) for result in collect(pods, [])] == [("a", None), ("b", 1)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from onejob.planning.job.indexes import read_index
 from onejob.planning.names import INDEX_ANNOTATION
 
 Document = Mapping[str, Any]
@@ -61,7 +62,7 @@ def _age(pod: Document) -> tuple[str, str]:
 
 def _index(pod: Document) -> int | None:
     text = pod["metadata"].get("annotations", {}).get(INDEX_ANNOTATION)
-    return int(text) if text is not None else None
+    return read_index(text)
 
 
 def _result(group: Sequence[Document], rows: Sequence[Mapping[str, str]]) -> Result:
