@@ -98,9 +98,8 @@ def _described(
     schedule: str,
     workdir: str | None,
 ) -> "Manifest":
-    from onejob.cli.clients.known_kinds import BUILT_IN
     from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
-    from onejob.cli.run.manifests import Manifest, yaml_of
+    from onejob.cli.run.manifests import made_manifest
 
     if len(what) != 2:
         raise CommandError("give a kind and a name", "for instance: onejob create job pi -- date")
@@ -130,9 +129,7 @@ def _described(
             f"onejob create knows no {kind}",
             "it makes job, cronjob and namespace; for others use -f",
         )
-    found = BUILT_IN.find(document["apiVersion"], document["kind"])
-    assert found is not None, f"{document['kind']} is not served"
-    return Manifest("command", 1, found, document, yaml_of(document))
+    return made_manifest(document)
 
 
 def _default_folder(where: "Sources", api: "Api | None") -> str:

@@ -100,9 +100,8 @@ def run_now(what: tuple[str, ...], where: "Sources") -> None:
     from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.clients.writing import create
     from onejob.cli.display.output import resource_name
-    from onejob.cli.run.manifests import Manifest, yaml_of
-    from onejob.objects.meta import CRONJOBS, JOBS
-    from onejob.wire.kinds import BY_RESOURCE
+    from onejob.cli.run.manifests import made_manifest
+    from onejob.objects.meta import CRONJOBS
 
     arg = one_resource_arg(what, default="cronjob")
     if arg.kind.resource != CRONJOBS:
@@ -112,8 +111,7 @@ def run_now(what: tuple[str, ...], where: "Sources") -> None:
     cronjob = get(api, arg.kind, namespace, arg.name)
     prefix = f"{arg.name[: _LONGEST_PREFIX - len('-manual-')]}-manual-"
     document = job_of_cronjob(cronjob, {"generateName": prefix})
-    manifest = Manifest("command", 1, BY_RESOURCE[JOBS], document, yaml_of(document))
-    print(f"{resource_name(create(api, manifest, namespace))} created")
+    print(f"{resource_name(create(api, made_manifest(document), namespace))} created")
 
 
 def _times(schedule: "Schedule", after: datetime, count: int) -> list[datetime]:

@@ -87,8 +87,6 @@ def parse_settings(items: tuple[str, ...]) -> dict[str, str]:
 
 def _created(api: "Api", document: dict[str, Any], namespace: str) -> dict[str, Any]:
     from onejob.cli.clients.writing import create
-    from onejob.cli.run.manifests import Manifest, yaml_of
-    from onejob.wire.kinds import BY_KIND
+    from onejob.cli.run.manifests import made_manifest
 
-    kind = BY_KIND[document["apiVersion"], document["kind"]]
-    return create(api, Manifest("command", 1, kind, document, yaml_of(document)), namespace)
+    return create(api, made_manifest(document), namespace)

@@ -210,8 +210,7 @@ def _manifests(
     if not command_line:
         raise CommandError("there is no command after --")
     from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
-    from onejob.cli.run.manifests import Manifest, yaml_of
-    from onejob.wire.kinds import BY_KIND
+    from onejob.cli.run.manifests import made_manifest
 
     deadline = options["deadline"]
     rows = _rows(options)
@@ -234,10 +233,7 @@ def _manifests(
         from onejob.cli.run.params import add_parameters
 
         documents.insert(0, add_parameters(document, rows, command_line))
-    return [
-        Manifest("command", number, BY_KIND[made["apiVersion"], made["kind"]], made, yaml_of(made))
-        for number, made in enumerate(documents, 1)
-    ]
+    return [made_manifest(made, number=number) for number, made in enumerate(documents, 1)]
 
 
 def _unfinished(wanted: str, data_dir: str | None) -> "list[Manifest]":

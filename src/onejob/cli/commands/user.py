@@ -181,24 +181,29 @@ def _expiry(time: Any, *, expired: bool) -> str:
 def _bind(where: "Sources", user: str, role: str, namespace: str) -> None:
     from onejob.cli.clients.base import get
     from onejob.cli.clients.writing import create
-    from onejob.cli.run.manifests import Manifest, yaml_of
+    from onejob.cli.run.manifests import made_manifest
+    from onejob.planning.rbac.policy import (
+        CLUSTER_ROLE_BINDINGS,
+        CLUSTER_ROLES,
+        GROUP,
+        ROLE_BINDINGS,
+    )
     from onejob.wire.errors import NotFound
     from onejob.wire.kinds import BY_RESOURCE
 
-    group = "rbac.authorization.k8s.io"
     api = where.require_server()
     try:
-        get(api, BY_RESOURCE[f"clusterroles.{group}"], "", role)
+        get(api, BY_RESOURCE[CLUSTER_ROLES], "", role)
     except NotFound:
         raise CommandError(
             f"--role {role}: there is no such ClusterRole", "view, edit and admin are there"
         ) from None
-    kind = BY_RESOURCE[f"{'rolebindings' if namespace else 'clusterrolebindings'}.{group}"]
+    kind = BY_RESOURCE[ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS]
     document = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
         "metadata": {"name": f"onejob:{user}:{role}"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
     }
-    create(api, Manifest("command", 1, kind, document, yaml_of(document)), namespace)
+    create(api, made_manifest(document), namespace)

@@ -19,7 +19,7 @@ from onejob.api.input.yaml_reading import read_yaml
 from onejob.cli.clients.known_kinds import BUILT_IN, KnownKinds
 from onejob.cli.errors import CommandError
 from onejob.wire.errors import BadRequest
-from onejob.wire.kinds import KINDS, Kind
+from onejob.wire.kinds import BY_KIND, KINDS, Kind
 
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -91,6 +91,14 @@ class Manifest(msgspec.Struct, frozen=True):
     def line_of(self, field: str) -> int:
         """The line of a field, or of the innermost thing around it that is there; from 1."""
         return _line_in(self.text, self.prefix + field)
+
+
+def made_manifest(
+    document: dict[str, Any], *, source: str = "command", number: int = 1
+) -> Manifest:
+    """Of an object of a built-in kind that onejob put together itself."""
+    kind = BY_KIND[document["apiVersion"], document["kind"]]
+    return Manifest(source, number, kind, document, yaml_of(document))
 
 
 def where(source: str, number: int, line: int = 0) -> str:

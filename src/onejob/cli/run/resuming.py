@@ -7,12 +7,12 @@ from onejob.cli.clients.base import Api, list_all
 from onejob.cli.clients.params import params_of_job
 from onejob.cli.clients.stored_api import StoredApi
 from onejob.cli.errors import CommandError
-from onejob.cli.run.manifests import Manifest, yaml_of
+from onejob.cli.run.manifests import Manifest, made_manifest
 from onejob.cli.run.params import PARAMS_ANNOTATION
 from onejob.cli.run.rerun import rerun
 from onejob.cli.run.runs import Run, find_run, is_under_way
 from onejob.objects.meta import JOBS
-from onejob.wire.kinds import BY_KIND, BY_RESOURCE, Kind
+from onejob.wire.kinds import BY_RESOURCE, Kind
 
 #: What Jobs may need beside themselves.
 _NEEDED: Final = ("serviceaccounts", "configmaps", "secrets", "services")
@@ -56,7 +56,7 @@ def _manifests(api: Api) -> list[Manifest]:
         and (kind.kind != "ConfigMap" or _place(document) not in replaced)
     ]
     return [
-        Manifest("run", number, BY_KIND[found["apiVersion"], found["kind"]], found, yaml_of(found))
+        made_manifest(found, source="run", number=number)
         for number, found in enumerate([*needed, *made], 1)
     ]
 

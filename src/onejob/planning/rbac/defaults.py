@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.planning.rbac.policy import GROUP
 from onejob.planning.rbac.rules import Rule, not_covered
 
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 _LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
-_API_VERSION: Final = "rbac.authorization.k8s.io/v1"
-_GROUP: Final = "rbac.authorization.k8s.io"
+_API_VERSION: Final = f"{GROUP}/v1"
 
 Document = dict[str, Any]
 
@@ -95,7 +95,7 @@ _EDIT: Final = (
 )
 _ADMIN: Final = (
     _on("authorization.k8s.io", "localsubjectaccessreviews", ("create",)),
-    _on(_GROUP, "rolebindings roles", _ALL),
+    _on(GROUP, "rolebindings roles", _ALL),
 )
 _EVERYTHING: Final = (
     _on("*", "*", ("*",)),
@@ -123,7 +123,7 @@ _DELEGATOR: Final = (
 def _role(name: str, rules: Sequence[Document], *, aggregate_to: str = "") -> Document:
     labels = dict(_LABEL)
     if aggregate_to:
-        labels[f"{_GROUP}/aggregate-to-{aggregate_to}"] = "true"
+        labels[f"{GROUP}/aggregate-to-{aggregate_to}"] = "true"
     metadata = {"name": name, "labels": labels, "annotations": {AUTO_UPDATE: "true"}}
     return {
         "apiVersion": _API_VERSION,
@@ -134,19 +134,19 @@ def _role(name: str, rules: Sequence[Document], *, aggregate_to: str = "") -> Do
 
 
 def _aggregate(name: str, *, aggregate_to: str = "") -> Document:
-    selector = {"matchLabels": {f"{_GROUP}/aggregate-to-{name}": "true"}}
+    selector = {"matchLabels": {f"{GROUP}/aggregate-to-{name}": "true"}}
     role = _role(name, (), aggregate_to=aggregate_to)
     return {**role, "aggregationRule": {"clusterRoleSelectors": [selector]}}
 
 
 def _binding(name: str, *groups: str) -> Document:
-    subjects = [{"apiGroup": _GROUP, "kind": "Group", "name": group} for group in groups]
+    subjects = [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups]
     metadata = {"name": name, "labels": dict(_LABEL), "annotations": {AUTO_UPDATE: "true"}}
     return {
         "apiVersion": _API_VERSION,
         "kind": "ClusterRoleBinding",
         "metadata": metadata,
-        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": name},
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
         "subjects": subjects,
     }
 
