@@ -166,6 +166,31 @@ def test_who_does_not_hold_a_lease_does_not_release_it(tmp_path: Path) -> None:
     election(tmp_path, "a b", test)
 
 
+def test_a_lease_is_released_though_the_answer_to_its_last_renewal_was_lost(tmp_path: Path) -> None:
+    async def test(cluster: Cluster, a: Replica) -> None:
+        await asyncio.sleep(20)
+        a.link.loses_answers = True
+        await asyncio.sleep(TIMING.retry_seconds * 1.2)
+        a.link.loses_answers = False
+        await a.elector.release()
+        assert (await lease(cluster)).spec.holder_identity == ""
+
+    election(tmp_path, "a", test)
+
+
+def test_a_lease_that_another_took_meanwhile_is_not_released(tmp_path: Path) -> None:
+    async def test(cluster: Cluster, a: Replica) -> None:
+        await asyncio.sleep(20)
+        thief = Elector(cluster.client, LEASE, "thief", TIMING, cluster.clock, Random(1))
+        await thief._write(
+            await lease(cluster), {"holderIdentity": "thief", "leaseDurationSeconds": 15}
+        )
+        await a.elector.release()
+        assert (await lease(cluster)).spec.holder_identity == "thief"
+
+    election(tmp_path, "a", test)
+
+
 def test_lost_answers_cost_no_leadership(tmp_path: Path) -> None:
     async def test(cluster: Cluster, a: Replica) -> None:
         a.link.loses_answers = True

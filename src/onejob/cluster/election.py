@@ -26,6 +26,8 @@ from onejob.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
 log = logging.getLogger(__name__)
 
 LEASES = "leases.coordination.k8s.io"
+#: At most one renewal can be under way; others may edit the lease by hand.
+_RELEASE_TRIES = 3
 
 
 class NotLeading(Conflict):
@@ -96,10 +98,18 @@ class Elector:
     async def release(self) -> None:
         """Give the lease up, for others to take at once. Not before the last write has ended."""
         lease = self._sighting.lease if self._sighting is not None else None
-        if lease is None or lease.spec.holder_identity != self._identity:
-            return
         try:
-            await self._write(lease, released(lease, self._clock.now()))
+            for _ in range(_RELEASE_TRIES):
+                if lease is None or lease.spec.holder_identity != self._identity:
+                    return
+                try:
+                    await self._write(lease, released(lease, self._clock.now()))
+                except Conflict:
+                    # The renewal that the end of the term broke off has arrived, or just now does.
+                    lease = await self._read()
+                else:
+                    return
+            log.warning("the lease %s is not released: it keeps changing", self._key)
         except (ApiError, OSError) as error:
             log.warning("the lease %s is not released: %s", self._key, error)
 
