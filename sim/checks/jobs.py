@@ -127,9 +127,11 @@ class JobCheck:
             recorded = parse_indexes(job.status.completed_indexes, job.spec.completions or 0)
             if index in recorded:
                 return
-        if pod.phase == "Failed" and (
-            not _counts(job, pod) or job.condition_is_true("SuccessCriteriaMet")
-        ):
+        if pod.phase == "Failed" and not _counts(job, pod):
+            return
+        # Once a Job succeeds, Pods that it ended are let go as they are, there as in Kubernetes
+        # (`canRemoveFinalizer`): one may end, either way, before the controller sees that.
+        if job.condition_is_true("SuccessCriteriaMet") and pod.metadata.deleting:
             return
         if pod.metadata.uid not in self._listed_succeeded | self._listed_failed:
             name = pod.metadata.name

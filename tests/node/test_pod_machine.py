@@ -646,8 +646,30 @@ def test_restarts_go_on_after_the_one_whose_end_only_the_status_knows() -> None:
     pod = restarted_pod({"waiting": {"reason": "CrashLoopBackOff"}}, _EXIT)
     later = NodeNow(NOON + timedelta(hours=1))
     taken = TakenOver((ended(1),), rebooted=True)
+    # The next one was due before the reboot: whether it was begun nobody knows.
     _, effects = play(seen(pod), taken, Reconcile(), node=later)
-    assert [start.attempt for start in of_kind(effects, StartContainer)] == [2]
+    assert [start.attempt for start in of_kind(effects, StartContainer)] == [3]
+
+
+@pytest.mark.parametrize(("rebooted", "attempt"), [(True, 2), (False, 1)])
+def test_after_a_reboot_the_number_of_a_restart_that_was_due_is_not_used_again(
+    rebooted: bool, attempt: int
+) -> None:
+    """It may have been begun, and its record lost with the machine."""
+    pod = the_pod(BOUND, node=HERE, restartPolicy="OnFailure")
+    taken = TakenOver((ended(1),), rebooted)
+    _, effects = play(seen(pod), taken, Reconcile())
+    assert [start.attempt for start in of_kind(effects, StartContainer)] == [attempt]
+
+
+@pytest.mark.parametrize(("policy", "code"), [("Never", 1), ("OnFailure", 0)])
+def test_a_container_that_is_not_restarted_keeps_its_number_over_a_reboot(
+    policy: str, code: int
+) -> None:
+    pod = the_pod(BOUND, node=HERE, restartPolicy=policy)
+    _, effects = play(seen(pod), TakenOver((ended(code),), rebooted=True), Reconcile())
+    (write,) = of_kind(effects, WriteStatus)
+    assert write.status.container_statuses[0].restart_count == 0
 
 
 def test_the_own_write_is_not_read_again() -> None:

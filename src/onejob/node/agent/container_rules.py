@@ -50,6 +50,8 @@ class ContainerRules:
             lost = seen.exit is not None and seen.exit.lost
             if remembered.attempt > seen.attempt and not lost:
                 _put(state, name, remembered)
+        if self._runs_programs and event.rebooted:
+            _skip_unrecorded_restarts(state, node.now)
 
     def note(
         self, state: Active, event: RuntimeEvent, effects: list[PodEffect], node: NodeNow
@@ -196,6 +198,16 @@ def _lose_unrecorded(state: Active, now: datetime, *, rebooted: bool) -> None:
         for container in state.pod.spec.containers:
             if container.name not in state.containers:
                 _put(state, container.name, lifecycle.lose(UNSEEN, now))
+
+
+def _skip_unrecorded_restarts(state: Active, now: datetime) -> None:
+    """A restart that was due may have been made, and its record lost with the machine: its number
+    is not used again. To have each record on disk before the process begins would cost a sync per
+    restart, and the restart itself is wanted either way."""
+    for container in (*state.pod.spec.init_containers, *state.pod.spec.containers):
+        seen = state.containers.get(container.name, UNSEEN)
+        if lifecycle.restart_was_due(state.pod, container, seen, now):
+            _put(state, container.name, replace(seen, attempt=seen.attempt + 1))
 
 
 def _may_lack_records(state: Active, *, rebooted: bool) -> bool:

@@ -187,6 +187,18 @@ def restart_at(seen: ContainerSeen) -> datetime:
     return (seen.backs_off_from or seen.exit.finished_at) + back_off(_streak(seen))
 
 
+def restart_was_due(pod: NodePod, container: Container, seen: ContainerSeen, now: datetime) -> bool:
+    """Whether the attempt after the newest one that is known may have been made by now."""
+    if seen.stage != "exited" or seen.exit is None or seen.exit.lost:
+        return False
+    if not restarts(container, pod.spec.restart_policy, seen.exit):
+        return False
+    if seen.exit.succeeded and container in pod.spec.init_containers and not is_sidecar(container):
+        return False
+    # A clock that was set back tells nothing.
+    return restart_at(seen) <= now or seen.exit.finished_at > now
+
+
 def by_this_clock(seen: ContainerSeen, now: datetime) -> ContainerSeen:
     """The same, but that it waits for no longer than is meant: the clock may have been set back
     since, and what it said then may be far ahead."""
