@@ -74,7 +74,10 @@ def _upstream(folder: Path) -> Upstream:
     """Without what would add to Pods what onejob does not have."""
     return Upstream(
         folder,
-        apiserver_flags=(f"--disable-admission-plugins={_SWITCHED_OFF}",),
+        apiserver_flags=(
+            f"--disable-admission-plugins={_SWITCHED_OFF}",
+            "--allow-privileged=true",
+        ),
     )
 
 

@@ -99,6 +99,14 @@ KNOWN: Final[Sequence[Known]] = (
         r"/\d:PATCH pods/p/answer/(message|details/causes/0/message)$",
         "onejob says in its own words which fields would change",
     ),
+    *(
+        Known(
+            f"pod_security.{name}",
+            r"/\d+:POST pods/warnings$",
+            "onejob warns of what the process runtime does not enforce",
+        )
+        for name in ("baseline", "restricted_level", "older_versions", "old_annotations")
+    ),
     Known(
         "watching.a_pod_that_cannot_be_bound_twice",
         r"/[12]:POST pods/j-\*/binding/(answer/)?(code|reason)",

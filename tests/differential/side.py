@@ -229,6 +229,18 @@ class Side:
                 raise NotReached(f"{resource}/{name} is {json.dumps(document)[:2000]}")
             await asyncio.sleep(_POLL_SECONDS)
 
+    async def first_event(self, reason: str) -> Document:
+        """The first event of the namespace with this reason, once there is one."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _PATIENCE_SECONDS
+        while True:
+            found = [event for event in await self.items("events") if event["reason"] == reason]
+            if found:
+                return found[0]
+            if loop.time() > give_up:
+                raise NotReached(f"no event {reason}")
+            await asyncio.sleep(_POLL_SECONDS)
+
     async def until_gone(self, resource: str, name: str) -> None:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _PATIENCE_SECONDS

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from onejob.api.admission.admission import Admission
 from onejob.api.custom.definitions import DEFINITIONS, DefinitionStrategy
 from onejob.api.other_names import OtherNames
 from onejob.api.reading import Reading
@@ -96,9 +97,18 @@ class Service:
         means = means or Means(engine=True)
         #: Filled by whoever knows what users may do: see `Guard`.
         self.guards: dict[str, Guard] = {}
+        self.admission = Admission(store)
         created_specs = CreatedSpecs(strategies, self.schema, means)
         self.writes = Writes(
-            store, strategies, self.schema, clock, rng, means, self.guards, created_specs
+            store,
+            strategies,
+            self.schema,
+            clock,
+            rng,
+            means,
+            self.guards,
+            created_specs,
+            self.admission,
         )
         self.worker = Worker()
         self._reading = Reading(store, strategies)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.api.admission.admission import Admission
 from onejob.api.damage import placeholder
 from onejob.api.schema.comparing import semantically_equal
 from onejob.api.schema.schema import Schema, Type, WrongShape, all_problems
@@ -100,6 +101,8 @@ class Writes:
     #: By resource: may this user make such an object of it? Raises Forbidden.
     guards: Mapping[str, Guard]
     created_specs: CreatedSpecs
+    #: What namespaces say about objects that come into them.
+    admission: Admission
 
     # --- create ---------------------------------------------------------------------------
 
@@ -132,6 +135,7 @@ class Writes:
             warnings += self._settle(kind, namespace, doc, options, now)
         else:
             warnings += self._settle_judged(kind, doc, *judged, options, now)
+        warnings += self.admission.review_create(kind, namespace, doc)
         key = Key(kind.storage, namespace, name)
         if not generates and self.store.newest(key) is not None:
             raise already_exists(kind.resource, name)
@@ -403,6 +407,8 @@ class Writes:
             raise Invalid(kind.kind, kind.group, target.name, errors)
         if guard := self.guards.get(kind.resource):
             guard(options.user, kind, target.namespace, new, old)
+        if not target.subresource:
+            warnings = [*warnings, *self.admission.review_update(target, new, old)]
         # `finalize` keeps the stored metadata.
         metadata = new["metadata"]
         if metadata is not stored_metadata:

@@ -1,0 +1,113 @@
+"""Pod Security levels: Pods that a namespace does not allow are refused, templates of such Pods
+get a warning."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.sections import held
+from onejob.api.strategy import Document
+from onejob.objects.meta import PODS
+from onejob.planning.pod_security.baseline import READ_ANNOTATIONS
+from onejob.planning.pod_security.evaluation import (
+    MAX_PODS_CHECKED,
+    existing_warnings,
+    must_look_at_pods,
+    refusal,
+    warning,
+)
+from onejob.planning.pod_security.labels import PREFIX, Policy, read_policy
+from onejob.store.base import Store
+from onejob.wire.field_errors import FieldError
+
+_CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
+_REMEMBERED: Final = 256
+
+
+def policy_of(namespace: Document) -> Policy:
+    return read_policy(namespace["metadata"].get("labels") or {})[0]
+
+
+def pod_refusal(policy: Policy, pod: Document) -> str:
+    return _judged(policy, _annotations(pod), msgspec.json.encode(held(pod, "spec") or {}))[0]
+
+
+def pod_warning(policy: Policy, pod: Document) -> str:
+    """Of a Pod, or of a template for Pods."""
+    return _judged(policy, _annotations(pod), msgspec.json.encode(held(pod, "spec") or {}))[1]
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _judged(
+    policy: Policy, annotations: tuple[tuple[str, str], ...], spec: bytes
+) -> tuple[str, str]:
+    """Remembered: all Pods of a Job have the same spec."""
+    decoded = msgspec.json.decode(spec)
+    noted = dict(annotations)
+    return refusal(policy, noted, decoded), warning(policy.warn, noted, decoded)
+
+
+def _annotations(pod: Document) -> tuple[tuple[str, str], ...]:
+    annotations: Mapping[str, str] = (pod.get("metadata") or {}).get("annotations") or {}
+    return tuple(item for item in annotations.items() if item[0].startswith(READ_ANNOTATIONS))
+
+
+def runs_something_else(new: Document, old: Document) -> bool:
+    """Whether an update of a Pod changes what it runs; nothing else that counts can change."""
+    before, after = _images(old), _images(new)
+    return any(before.get(name) != image for name, image in after.items()) or (
+        len(before) != len(after)
+    )
+
+
+def _images(pod: Document) -> dict[tuple[str, str], Any]:
+    spec = pod.get("spec") or {}
+    return {
+        (field, container["name"]): container.get("image")
+        for field in _CONTAINERS
+        for container in spec.get(field) or ()
+    }
+
+
+def label_errors(new: Document, old: Document | None) -> list[FieldError]:
+    """Labels that no level can be read from; those that were wrong before may stay."""
+    labels = new["metadata"].get("labels") or {}
+    if not any(name.startswith(PREFIX) for name in labels):
+        return []
+    errors = read_policy(labels)[1]
+    if errors and old is not None and errors == read_policy(_labels(old))[1]:
+        return []
+    return errors
+
+
+def namespace_warnings(store: Store, new: Document, old: Document) -> Sequence[str]:
+    """About Pods that run in the namespace and that its new level would refuse."""
+    policy, before = read_policy(_labels(new))[0], read_policy(_labels(old))[0]
+    if not must_look_at_pods(policy, before):
+        return ()
+    name = new["metadata"]["name"]
+    total = store.count(PODS, name)
+    page = store.list(PODS, name, limit=MAX_PODS_CHECKED)
+    pods = [msgspec.json.decode(stored.value, type=_Pod) for stored in page.items]
+    return existing_warnings(
+        name,
+        policy.enforce,
+        [(pod.metadata.name, pod.metadata.annotations, pod.spec) for pod in pods],
+        total,
+    )
+
+
+def _labels(document: Document) -> Mapping[str, str]:
+    return document["metadata"].get("labels") or {}
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    annotations: dict[str, str] = {}
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: dict[str, Any]

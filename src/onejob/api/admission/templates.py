@@ -1,0 +1,24 @@
+"""Where the kinds that make Pods have the Pod's template."""
+
+from typing import Final
+
+from onejob.api.strategy import Document
+from onejob.objects.meta import CRONJOBS, JOBS
+
+_TEMPLATES: Final = {
+    JOBS: ("spec", "template"),
+    CRONJOBS: ("spec", "jobTemplate", "spec", "template"),
+    "podtemplates": ("template",),
+    "deployments.apps": ("spec", "template"),
+    "replicasets.apps": ("spec", "template"),
+    "statefulsets.apps": ("spec", "template"),
+    "daemonsets.apps": ("spec", "template"),
+}
+HAVE_TEMPLATES: Final = frozenset(_TEMPLATES)
+
+
+def template_of(resource: str, document: Document) -> Document | None:
+    template = document
+    for field in _TEMPLATES[resource]:
+        template = template.get(field) or {}
+    return template or None

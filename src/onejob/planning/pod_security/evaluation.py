@@ -1,0 +1,104 @@
+"""What a level and version say of a Pod, and of the Pods that a namespace has."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from onejob.planning.pod_security.baseline import BASELINE_CHECKS
+from onejob.planning.pod_security.labels import BASELINE, PRIVILEGED, LevelVersion, Policy, stricter
+from onejob.planning.pod_security.restricted import OVERRIDES, RESTRICTED_CHECKS
+from onejob.planning.pod_security.violations import Annotations, Check, Spec, Violation
+
+#: The version with the newest check: all later ones are the same.
+_NEWEST: Final = max(
+    minor
+    for checks in (BASELINE_CHECKS, RESTRICTED_CHECKS)
+    for versions in checks.values()
+    for minor, _ in versions
+)
+#: As many Pods of a namespace are looked at when its level changes.
+MAX_PODS_CHECKED: Final = 3000
+
+
+def violations(level: LevelVersion, annotations: Annotations, spec: Spec) -> list[Violation]:
+    minor = _NEWEST if level.minor is None else min(level.minor, _NEWEST)
+    answers = (check(annotations, spec) for check in _checks(level.level, minor))
+    return [answer for answer in answers if answer is not None]
+
+
+def explained(found: Iterable[Violation]) -> str:
+    return ", ".join(map(str, found))
+
+
+def refusal(policy: Policy, annotations: Annotations, spec: Spec) -> str:
+    """Why a Pod may not be created; "" if it may."""
+    found = violations(policy.enforce, annotations, spec)
+    return f'violates PodSecurity "{policy.enforce}": {explained(found)}' if found else ""
+
+
+def warning(level: LevelVersion, annotations: Annotations, spec: Spec) -> str:
+    found = violations(level, annotations, spec)
+    return f'would violate PodSecurity "{level}": {explained(found)}' if found else ""
+
+
+def must_look_at_pods(new: Policy, old: Policy) -> bool:
+    """Whether a changed policy may refuse Pods that run by now."""
+    if new.enforce == old.enforce or new.enforce.level == PRIVILEGED:
+        return False
+    return new.enforce.minor != old.enforce.minor or stricter(new.enforce.level, old.enforce.level)
+
+
+def existing_warnings(
+    namespace: str,
+    level: LevelVersion,
+    pods: Sequence[tuple[str, Annotations, Spec]],
+    total: int,
+) -> list[str]:
+    """About those Pods (name, annotations, spec) of `total` that a new level would refuse."""
+    names: dict[str, list[str]] = {}
+    for name, annotations, spec in pods:
+        found = violations(level, annotations, spec)
+        if found:
+            names.setdefault(", ".join(violation.reason for violation in found), []).append(name)
+    said = []
+    if len(pods) < total:
+        said.append(
+            "new PodSecurity enforce level only checked against the first "
+            f"{len(pods)} of {total} existing pods"
+        )
+    if names:
+        said.append(
+            f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level '
+            f'"{level}"'
+        )
+    return said + sorted(f"{_first_of(who)}: {what}" for what, who in names.items())
+
+
+def _first_of(names: list[str]) -> str:
+    others = len(names) - 1
+    if not others:
+        return names[0]
+    return f"{min(names)} (and {others} other pod{'s' if others > 1 else ''})"
+
+
+@lru_cache(maxsize=256)
+def _checks(level: str, minor: int) -> Sequence[Check]:
+    if level == PRIVILEGED:
+        return ()
+    baseline = _in_version(BASELINE_CHECKS, minor)
+    if level == BASELINE:
+        return tuple(baseline.values())
+    restricted = _in_version(RESTRICTED_CHECKS, minor)
+    overridden = {OVERRIDES[name] for name in restricted if name in OVERRIDES}
+    kept = [check for name, check in baseline.items() if name not in overridden]
+    return (*kept, *restricted.values())
+
+
+def _in_version(
+    checks: Mapping[str, tuple[tuple[int, Check], ...]], minor: int
+) -> dict[str, Check]:
+    found = {
+        name: [check for since, check in versions if since <= minor]
+        for name, versions in checks.items()
+    }
+    return {name: versions[-1] for name, versions in found.items() if versions}

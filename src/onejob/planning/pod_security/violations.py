@@ -1,0 +1,63 @@
+"""What a check answers, and how checks read a Pod."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Spec: TypeAlias = Mapping[str, Any]
+Annotations: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.detail})" if self.detail else self.reason
+
+
+Check: TypeAlias = Callable[[Annotations, Spec], Violation | None]
+
+
+def containers(spec: Spec) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        for container in spec.get(field) or ():
+            yield container["name"], container
+
+
+def contexts(spec: Spec) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The securityContext of each container, by its name."""
+    for name, container in containers(spec):
+        yield name, container.get("securityContext") or {}
+
+
+def pod_context(spec: Spec) -> Mapping[str, Any]:
+    return spec.get("securityContext") or {}
+
+
+def is_windows(spec: Spec) -> bool:
+    return (spec.get("os") or {}).get("name") == "windows"
+
+
+def has_user_namespace(spec: Spec) -> bool:
+    return spec.get("hostUsers") is False
+
+
+def quoted(items: Iterable[str]) -> str:
+    return ", ".join(f'"{item}"' for item in items)
+
+
+def plural(singular: str, several: str, count: int) -> str:
+    return singular if count == 1 else several
+
+
+def named(names: list[str], kind: str = "container") -> str:
+    """`container "a"`, `containers "a", "b"`."""
+    return f"{plural(kind, kind + 's', len(names))} {quoted(names)}"
+
+
+def setters(pod: bool, names: list[str]) -> list[str]:
+    """Who set something: the Pod, some containers, or both."""
+    found = ["pod"] if pod else []
+    return [*found, named(names)] if names else found
