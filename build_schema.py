@@ -25,7 +25,6 @@ EXTRA_KINDS = (
     ("v1", "DeleteOptions"),
     ("v1", "Status"),
     ("authentication.k8s.io/v1", "TokenRequest"),
-    ("authentication.k8s.io/v1", "TokenReview"),
 )
 
 #: Fields of the original proposals that upstream never shipped; onejob serves them.

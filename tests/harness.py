@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from onejob.api.access.authentication import ADMIN, TokenAuthenticator, admin_token
+from onejob.api.access.admin_token import admin_token
+from onejob.api.access.authentication import ADMIN, TokenAuthenticator
 from onejob.api.access.authorization import AllowAuthenticated
 from onejob.api.access.certificates import Certificates, ensure_certificates, server_names
 from onejob.api.access.kubeconfig_writer import write_kubeconfig

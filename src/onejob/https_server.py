@@ -6,17 +6,14 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TypedDict
 
-from onejob.api.access.authentication import (
-    ADMIN,
-    AnyOf,
-    CertificateAuthenticator,
-    TokenAuthenticator,
-    admin_token,
-)
+from onejob.api.access.admin_token import TOKEN_FILE, AdminTokenAuthenticator, admin_token
+from onejob.api.access.authentication import AnyOf, CertificateAuthenticator
 from onejob.api.access.authorization import RbacAuthorizer
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
+from onejob.api.access.service_accounts.accounts import ServiceAccounts
+from onejob.api.access.service_accounts.signing_keys import KEYS_FILE
 from onejob.api.access.tls_files import TlsFiles
 from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
 from onejob.api.http.app import ApiApp
@@ -51,7 +48,7 @@ class HttpsServer:
         tls_files: TlsFiles | None = None,
     ) -> "HttpsServer":
         """Listening when this returns. Raises CannotOpen, NotTrusted, BadAuthority, BadTlsFile,
-        RuntimeUnavailable or CannotListen with one clear line."""
+        BadKeys, RuntimeUnavailable or CannotListen with one clear line."""
         world = world or World()
         prepare_data_dir(settings.data_dir)
         certificates = ensure_certificates(
@@ -68,14 +65,22 @@ class HttpsServer:
             authorizer = RbacAuthorizer(plane.access.policy)
             check = EscalationCheck(plane.access.policy, authorizer)
             plane.service.guards.update(dict.fromkeys(EscalationCheck.resources, check))
-            token = admin_token(settings.data_dir / "admin.token")
+            token_file = settings.data_dir / TOKEN_FILE
+            token = admin_token(token_file)
+            accounts = ServiceAccounts(
+                certificates.authority.with_name(KEYS_FILE),
+                plane.store,
+                world.clock,
+                lambda: listener.url,
+            )
             app = ApiApp(
                 plane.service,
                 authenticator=AnyOf(
                     [
                         CertificateAuthenticator(),
-                        TokenAuthenticator({token: ADMIN}),
+                        AdminTokenAuthenticator(token_file),
                         UserTokenAuthenticator(settings.data_dir / USERS_FILE, world.clock),
+                        accounts.authenticator,
                     ]
                 ),
                 authorizer=authorizer,
@@ -83,6 +88,7 @@ class HttpsServer:
                 release=plane.service.schema.release,
                 rng=SystemRandom(),
                 metrics=plane.metrics,
+                accounts=accounts,
                 **_pod_sources(plane),
             )
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)

@@ -13,6 +13,7 @@ PAGE = (ROOT / "docs/reference/compatibility.md").read_text()
 FOLDERS = (
     "tests/api/http",
     "tests/api",
+    "tests/api/access",
     "tests/api/custom",
     "tests/api/strategies",
     "tests/cli",

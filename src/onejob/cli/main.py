@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "mirror": ("onejob.cli.commands.mirror", "Name clusters that Jobs may run on"),
     "user": ("onejob.cli.commands.user", "Let other people use this server, and end that"),
+    "rotate": ("onejob.cli.commands.rotate", "Replace a key, token or certificate of the server"),
     "envtest-assets": (
         "onejob.cli.commands.envtest_assets",
         "Run test suites that use envtest on onejob",

@@ -169,7 +169,12 @@ KINDS: Sequence[Kind] = (
     Kind("", "v1", "Event", "events", "event", short_names=("ev",)),
     Kind("", "v1", "ConfigMap", "configmaps", "configmap", short_names=("cm",)),
     Kind("", "v1", "Secret", "secrets", "secret"),
-    Kind("", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", short_names=("sa",)),
+    Kind(
+        "", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", short_names=("sa",),
+        subresources=(
+            Subresource("token", ("create",), "authentication.k8s.io", "v1", "TokenRequest"),
+        ),
+    ),
     Kind(
         "", "v1", "Service", "services", "service", short_names=("svc",), categories=("all",),
         subresources=(_STATUS,),
@@ -203,6 +208,10 @@ KINDS: Sequence[Kind] = (
     Kind(
         "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews",
         "selfsubjectreview", namespaced=False, verbs=_REVIEW,
+    ),
+    Kind(
+        "authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "tokenreview",
+        namespaced=False, verbs=_REVIEW,
     ),
     Kind(
         "authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from onejob.api.access.admin_token import admin_token
 from onejob.api.access.authentication import (
     ADMIN,
     ANONYMOUS,
@@ -12,7 +13,6 @@ from onejob.api.access.authentication import (
     Credentials,
     Impersonation,
     TokenAuthenticator,
-    admin_token,
     identify,
     peer_subject,
     read_bearer_token,

@@ -1,14 +1,10 @@
 """Who asks: bearer tokens and client certificates become Users."""
 
 import hmac
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
-from onejob.api.access.private_files import write_private
-from onejob.trusted_paths import read_own_file
 from onejob.wire.errors import BadRequest, Unauthorized
 from onejob.wire.requests import User
 
@@ -16,6 +12,13 @@ AUTHENTICATED_GROUP: Final = "system:authenticated"
 UNAUTHENTICATED_GROUP: Final = "system:unauthenticated"
 ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED_GROUP,))
 ADMIN: Final = User("onejob-admin", groups=("system:masters", AUTHENTICATED_GROUP))
+#: For whom tokens are that are meant for the API server, by the name that kubeadm gives it.
+API_AUDIENCE: Final = "https://kubernetes.default.svc.cluster.local"
+API_AUDIENCES: Final = (API_AUDIENCE,)
+
+
+class UnusableToken(Exception):
+    """A token of ours that is not, or no longer, good for this; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,13 @@ class Credentials:
     bearer_token: str = ""
     #: The verified peer certificate's subject as (attribute, value) pairs.
     certificate_subject: Sequence[tuple[str, str]] = ()
+    #: One of these must be whom a token is for.
+    audiences: tuple[str, ...] = API_AUDIENCES
 
 
 class Authenticator(Protocol):
     def authenticate(self, credentials: Credentials) -> User | None:
-        """None means: these credentials are not known here."""
+        """None means: these credentials are not known here. May raise UnusableToken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class TokenAuthenticator:
     users: Mapping[str, User]
 
     def authenticate(self, credentials: Credentials) -> User | None:
+        if API_AUDIENCE not in credentials.audiences:
+            return None
         given = credentials.bearer_token.encode()
         found = None
         # Every token is compared, so the time taken tells nothing about which was close.
@@ -74,9 +81,17 @@ class AnyOf:
         return None
 
 
+#: Knows nobody.
+NO_AUTHENTICATOR: Final = AnyOf(())
+
+
 def identify(authenticator: Authenticator, credentials: Credentials) -> User:
     """The user, or ANONYMOUS if no credentials were given. Wrong ones raise Unauthorized."""
-    user = authenticator.authenticate(credentials)
+    try:
+        user = authenticator.authenticate(credentials)
+    except UnusableToken:
+        # Why is for whoever may review tokens.
+        raise Unauthorized("Unauthorized") from None
     if user is not None:
         return user
     if credentials.bearer_token:
@@ -146,17 +161,3 @@ def peer_subject(certificate: Mapping[str, Any] | None) -> tuple[tuple[str, str]
         for relative_name in certificate.get("subject", ())
         for attribute, value in relative_name
     )
-
-
-def admin_token(path: Path) -> str:
-    """The token in the file, made on first use. Only the owner may read it, and nobody else may
-    have written it: raises NotTrusted."""
-    try:
-        token = read_own_file(path).decode("ascii", "replace").strip()
-        if token:
-            return token
-    except FileNotFoundError:
-        pass
-    token = secrets.token_urlsafe(32)
-    write_private(path, f"{token}\n".encode())
-    return token

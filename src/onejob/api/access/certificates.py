@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 _AUTHORITY_LIFE: Final = timedelta(days=3650)
-#: Renewed at start only, so it must outlive the longest run of a server.
+#: Renewed by itself at start only, so it must outlive the longest run of a server.
 _SERVER_LIFE: Final = timedelta(days=1825)
 _RENEW_BEFORE: Final = timedelta(days=30)
 #: Clocks differ, and are set back: certificates are valid from before they are made. The authority
@@ -66,12 +66,7 @@ class Certificates:
 def ensure_certificates(directory: Path, names: Iterable[str], now: datetime) -> Certificates:
     """The certificates in `directory`, made or renewed where needed. Raises BadAuthority."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    paths = Certificates(
-        directory / "ca.crt",
-        directory / "ca.key",
-        directory / "server.crt",
-        directory / "server.key",
-    )
+    paths = _paths(directory)
     wanted = tuple(dict.fromkeys(names))
     authority = _usable_authority(paths, now)
     if authority is None:
@@ -84,12 +79,35 @@ def ensure_certificates(directory: Path, names: Iterable[str], now: datetime) ->
     return paths
 
 
+def renew_server_certificate(directory: Path, now: datetime) -> None:
+    """Another key and certificate for the same names. Raises BadAuthority, and OSError or
+    ValueError if there is no certificate yet."""
+    from cryptography import x509
+
+    paths = _paths(directory)
+    authority = _usable_authority(paths, now)
+    if authority is None:
+        raise BadAuthority(f"there is no usable authority in {directory}: start the server once")
+    old = _load(paths.certificate).extensions
+    names = old.get_extension_for_class(x509.SubjectAlternativeName).value
+    _make_server_certificate(paths, authority, [str(name.value) for name in names], now)
+
+
 def server_names(listen_host: str) -> tuple[str, ...]:
     """All names and addresses under which clients on this machine may reach the server."""
     names = ["127.0.0.1", "::1", "localhost", socket.gethostname()]
     if listen_host not in ("", "0.0.0.0", "::"):
         names.append(listen_host)
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _paths(directory: Path) -> Certificates:
+    return Certificates(
+        directory / "ca.crt",
+        directory / "ca.key",
+        directory / "server.crt",
+        directory / "server.key",
+    )
 
 
 class _Authority(NamedTuple):
@@ -132,7 +150,7 @@ def _make_authority(paths: Certificates, now: datetime) -> _Authority:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
-    key = _new_key()
+    key = new_key()
     name = _name("onejob-ca")
     usage = _key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True)
     certificate = (
@@ -144,7 +162,7 @@ def _make_authority(paths: Certificates, now: datetime) -> _Authority:
     )
     # Whoever is killed in between leaves one of the two, never two that do not belong together.
     paths.authority.unlink(missing_ok=True)
-    write_private(paths.authority_key, _key_pem(key))
+    write_private(paths.authority_key, key_pem(key))
     write_private(paths.authority, _pem(certificate))
     return _Authority(certificate, key)
 
@@ -156,7 +174,7 @@ def _make_server_certificate(
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    key = _new_key()
+    key = new_key()
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     subject, issuer = _name("onejob"), authority.certificate.subject
     certificate = (
@@ -170,7 +188,7 @@ def _make_server_certificate(
         )
         .sign(authority.key, hashes.SHA256())
     )
-    write_private(paths.key, _key_pem(key))
+    write_private(paths.key, key_pem(key))
     write_private(paths.certificate, _pem(certificate))
 
 
@@ -274,13 +292,13 @@ def _key_usage(
     )
 
 
-def _new_key() -> "EllipticCurvePrivateKey":
+def new_key() -> "EllipticCurvePrivateKey":
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _key_pem(key: "EllipticCurvePrivateKey") -> bytes:
+def key_pem(key: "EllipticCurvePrivateKey") -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     return key.private_bytes(

@@ -1,6 +1,9 @@
 """Files that only their owner may read: keys, tokens, kubeconfigs."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -31,3 +34,38 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One change of a file at a time: two commands at once must not undo each other's."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+class FollowedFile:
+    """A file that commands replace while a server reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+
+    def changed(self) -> bool:
+        """Whether there is another file than when this was asked last."""
+        mark = self._mark()
+        if mark == self._seen:
+            return False
+        self._seen = mark
+        return True
+
+    def _mark(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.lstat(self._path)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size

@@ -4,6 +4,13 @@ from typing import Any
 
 import msgspec
 
+from onejob.api.access.authentication import (
+    API_AUDIENCES,
+    NO_AUTHENTICATOR,
+    Authenticator,
+    Credentials,
+    UnusableToken,
+)
 from onejob.api.access.authorization import Attributes, Authorizer, Decision
 from onejob.api.strategy import Document
 from onejob.planning.rbac.rules import Rule
@@ -14,7 +21,12 @@ from onejob.wire.requests import User
 
 
 def review(
-    kind: Kind, namespace: str, body: Document, user: User, authorizer: Authorizer
+    kind: Kind,
+    namespace: str,
+    body: Document,
+    user: User,
+    authorizer: Authorizer,
+    authenticator: Authenticator = NO_AUTHENTICATOR,
 ) -> Document:
     """The review with its status filled in."""
     given = body.get("kind") or kind.kind
@@ -34,6 +46,8 @@ def review(
             status = _access(
                 kind, _in_namespace(kind, namespace, spec), _subject(kind, spec), authorizer
             )
+        case "TokenReview":
+            status = _token(spec, authenticator)
         case _:
             raise BadRequest(f"{kind.kind} is not a review")
     metadata = {"creationTimestamp": None, **_mapping(body.get("metadata"))}
@@ -52,6 +66,30 @@ def _user_info(user: User) -> Document:
     if user.extra:
         info["extra"] = {name: list(values) for name, values in user.extra.items()}
     return info
+
+
+def _token(spec: Document, authenticator: Authenticator) -> Document:
+    token = _text(spec, "token")
+    if not token:
+        raise BadRequest("token is required for TokenReview in authentication")
+    audiences = spec.get("audiences") or API_AUDIENCES
+    if not isinstance(audiences, list | tuple) or not all(isinstance(a, str) for a in audiences):
+        raise BadRequest("cannot unmarshal a review: audiences must be strings")
+    user, problem = None, ""
+    # One by one: the answer says for which of them the token is.
+    accepted = []
+    for audience in dict.fromkeys(audiences):
+        try:
+            found = authenticator.authenticate(Credentials(token, audiences=(audience,)))
+        except UnusableToken as error:
+            problem = str(error)
+            continue
+        if found is not None:
+            user = found
+            accepted.append(audience)
+    if user is None:
+        return {"user": {}, "error": problem} if problem else {"user": {}}
+    return {"authenticated": True, "user": _user_info(user), "audiences": accepted}
 
 
 def _rules(spec: Document, user: User, authorizer: Authorizer) -> Document:

@@ -1,12 +1,17 @@
 """Certificates that the user gives the server, instead of or beside its own."""
 
+import logging
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from onejob.api.access.certificates import Certificates
+from onejob.api.access.private_files import FollowedFile
+
+log = logging.getLogger(__name__)
 
 _CERTIFICATE: Final = re.compile(
     rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
@@ -26,7 +31,12 @@ class TlsFiles:
     client_authority: Path | None = None
 
     def server_context(self, own: Certificates) -> ssl.SSLContext:
-        """Raises BadTlsFile."""
+        """Shows the certificate that is in its file at the time of each connection. Raises
+        BadTlsFile."""
+        shown = self.certificate if self.certificate is not None else own.certificate
+        return _following(shown, lambda: self._load(own))
+
+    def _load(self, own: Certificates) -> ssl.SSLContext:
         shown = own
         if self.certificate is not None and self.key is not None:
             _require_readable(self.certificate, self.key)
@@ -55,6 +65,28 @@ class TlsFiles:
             return own.authority_data
         found = _CERTIFICATE.findall(self.certificate.read_bytes())
         return b"".join(block + b"\n" for block in found)
+
+
+def _following(certificate: Path, load: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    file = FollowedFile(certificate)
+    file.changed()
+    first = newest = load()
+
+    def at_handshake(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        nonlocal newest
+        if file.changed():
+            try:
+                newest = load()
+            except (BadTlsFile, OSError) as error:
+                log.error("the server certificate stays as it was: %s", error)
+            else:
+                log.warning("the server shows the new certificate in %s", certificate)
+        if newest is not first:
+            connection.context = newest
+
+    # Called for every connection, whether or not the client names a server.
+    first.sni_callback = at_handshake
+    return first
 
 
 def _require_readable(*paths: Path) -> None:

@@ -5,21 +5,17 @@ The file is changed by `onejob user` and read by the server whenever it has chan
 revoked is out with the next request.
 """
 
-import fcntl
 import hashlib
 import logging
-import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from onejob.api.access.authentication import Credentials, all_groups
-from onejob.api.access.private_files import write_private
+from onejob.api.access.authentication import API_AUDIENCE, Credentials, all_groups
+from onejob.api.access.private_files import FollowedFile, locked, write_private
 from onejob.clock import Clock
 from onejob.planning.rbac.policy import MASTERS
 from onejob.trusted_paths import NotTrusted, read_own_file
@@ -75,7 +71,7 @@ def add_user(
         if not group or (group.startswith(_RESERVED) and group != MASTERS):
             raise BadUsers(f"{group!r} cannot be given to a user: it is Kubernetes' own")
     token = _PREFIX + secrets.token_urlsafe(32)
-    with _locked(path):
+    with locked(path):
         users = read_users(path)
         if any(user.name == name for user in users):
             raise BadUsers(f"there is a user {name} already")
@@ -86,7 +82,7 @@ def add_user(
 
 def revoke_user(path: Path, name: str) -> None:
     """Raises BadUsers if there is no such user."""
-    with _locked(path):
+    with locked(path):
         users = read_users(path)
         kept = tuple(user for user in users if user.name != name)
         if len(kept) == len(users):
@@ -100,10 +96,12 @@ class UserTokenAuthenticator:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._seen: tuple[int, int, int] | None = None
+        self._file = FollowedFile(path)
         self._users: dict[str, KeptUser] = {}
 
     def authenticate(self, credentials: Credentials) -> User | None:
+        if API_AUDIENCE not in credentials.audiences:
+            return None
         if not credentials.bearer_token.startswith(_PREFIX):
             return None
         self._follow()
@@ -114,15 +112,9 @@ class UserTokenAuthenticator:
         return User(found.name, groups=all_groups(found.name, found.groups))
 
     def _follow(self) -> None:
-        try:
-            status = os.lstat(self._path)
-        except FileNotFoundError:
-            self._seen, self._users = None, {}
+        if not self._file.changed():
             return
-        mark = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if mark == self._seen:
-            return
-        self._seen, self._users = mark, {}
+        self._users = {}
         try:
             self._users = {user.token_hash: user for user in read_users(self._path)}
         except (BadUsers, NotTrusted, OSError) as error:
@@ -135,15 +127,3 @@ def _hash(token: str) -> str:
 
 def _write(path: Path, users: tuple[KeptUser, ...]) -> None:
     write_private(path, msgspec.json.format(msgspec.json.encode(_File(users)), indent=1))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One change at a time: two commands at once must not lose each other's user."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    lock = os.open(path.with_name(f"{path.name}.lock"), flags, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)

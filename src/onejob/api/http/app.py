@@ -25,6 +25,7 @@ from onejob.api.access.authorization import (
     needed_to_impersonate,
     require,
 )
+from onejob.api.access.service_accounts.accounts import ServiceAccounts
 from onejob.api.damage import storage_read_error
 from onejob.api.http.answers import (
     Answer,
@@ -49,6 +50,7 @@ from onejob.api.http.server_pages import (
     DiscoveryPages,
     OpenApi,
     health_answer,
+    issuer_answer,
     openapi_answer,
     version_document,
 )
@@ -96,6 +98,7 @@ class ApiApp:
         sessions: ExecSource | None = None,
         usage: UsageSource | None = None,
         ports: PortSource | None = None,
+        accounts: ServiceAccounts | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -104,7 +107,16 @@ class ApiApp:
         self._metrics = metrics
         self._clock = service.clock
         self._checks = {"ping": lambda: "", **(checks or {})}
-        self._endpoints = Endpoints(service, authorizer=authorizer, rng=rng, logs=logs, usage=usage)
+        self._accounts = accounts
+        self._endpoints = Endpoints(
+            service,
+            authorizer=authorizer,
+            authenticator=authenticator,
+            rng=rng,
+            logs=logs,
+            usage=usage,
+            token_requests=accounts.requests if accounts is not None else None,
+        )
         self._router = Router(service.kinds)
         self._discovery = DiscoveryPages(service.kinds)
         self._service = service
@@ -208,6 +220,8 @@ class ApiApp:
                 return Answer(200, self._metrics.exposition().encode(), _PROMETHEUS)
             case "openapi":
                 return await openapi_answer(path.rest, request, self._openapi)
+            case "openid" | ".well-known" if self._accounts is not None:
+                return issuer_answer((path.page, *path.rest), self._accounts)
             case _:
                 raise PageNotFound(path.page)
 

@@ -6,8 +6,10 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
+from onejob.api.access.authentication import NO_AUTHENTICATOR, Authenticator
 from onejob.api.access.authorization import Authorizer
 from onejob.api.access.reviews import review
+from onejob.api.access.service_accounts.token_requests import TokenRequests
 from onejob.api.http.answers import Answer, Header, warning_headers
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import negotiate
@@ -56,6 +58,7 @@ from onejob.objects.pod import read_pod
 from onejob.wire.errors import (
     BadRequest,
     NotAcceptable,
+    NotFound,
     RequestTooLarge,
     UnsupportedMediaType,
 )
@@ -83,13 +86,17 @@ class Endpoints:
         service: Service,
         *,
         authorizer: Authorizer,
+        authenticator: Authenticator = NO_AUTHENTICATOR,
         rng: Random,
         logs: LogSource | None = None,
         usage: UsageSource | None = None,
+        token_requests: TokenRequests | None = None,
     ) -> None:
         self._service = service
         self._usage = UsageReader(service, usage)
         self._authorizer = authorizer
+        self._authenticator = authenticator
+        self._token_requests = token_requests
         self._rng = rng
         self._logs = logs
 
@@ -220,8 +227,22 @@ class Endpoints:
         if kind.group in _REVIEW_GROUPS:
             if size > INLINE_BYTES:
                 raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
-            reviewed = review(kind, target.namespace, body, request.user, self._authorizer)
+            reviewed = review(
+                kind,
+                target.namespace,
+                body,
+                request.user,
+                self._authorizer,
+                self._authenticator,
+            )
             return await self._object(request, kind, Outcome(201, msgspec.json.encode(reviewed)))
+        if target.subresource == "token":
+            if self._token_requests is None:
+                raise NotFound("this server issues no tokens for service accounts")
+            made = self._token_requests.create(
+                target.namespace, target.name, body, dry_run=options.dry_run
+            )
+            return await self._object(request, kind, Outcome(201, msgspec.json.encode(made)))
         outcome = await self._service.create(
             kind,
             target.namespace,

@@ -50,13 +50,17 @@ class GroupPath:
 class ServerPath:
     """Something the server says about itself: `page` is the first segment of the path."""
 
-    page: Literal["version", "healthz", "livez", "readyz", "metrics", "openapi"]
+    page: Literal[
+        "version", "healthz", "livez", "readyz", "metrics", "openapi", "openid", ".well-known"
+    ]
     rest: tuple[str, ...] = ()
 
 
 RequestPath: TypeAlias = ResourcePath | GroupPath | ServerPath
 
-_SERVER_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz", "metrics", "openapi"))
+_SERVER_PAGES: Final = frozenset(
+    ("version", "healthz", "livez", "readyz", "metrics", "openapi", "openid", ".well-known")
+)
 _NAMESPACES: Final = BY_RESOURCE["namespaces"]
 
 _COLLECTION_VERBS: Final = {

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from onejob.api.access.service_accounts.accounts import ServiceAccounts
 from onejob.api.http.answers import Answer, Header, json_answer, text_answer
 from onejob.api.http.discovery import (
     aggregated,
@@ -32,6 +33,7 @@ Check = Callable[[], str]
 #: Named with an @ in Accept, which a Content-Type may not contain.
 _OPENAPI_V2_PROTOBUF: Final = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _IMMUTABLE: Final = (b"cache-control", b"public, immutable")
+_BRIEFLY: Final = (b"cache-control", b"public, max-age=3600")
 
 
 class OpenApi(Protocol):
@@ -144,6 +146,18 @@ async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenA
                 request, body, tag, b"application/json", (_IMMUTABLE,) if fresh else ()
             )
     raise PageNotFound("/".join(rest))
+
+
+def issuer_answer(path: tuple[str, ...], accounts: ServiceAccounts) -> Answer:
+    """What others need to verify service-account tokens by themselves."""
+    match path:
+        case (".well-known", "openid-configuration"):
+            document, content_type = accounts.configuration(), b"application/json"
+        case ("openid", "v1", "jwks"):
+            document, content_type = accounts.key_set(), b"application/jwk-set+json"
+        case _:
+            raise PageNotFound("/".join(path))
+    return Answer(200, msgspec.json.encode(document), content_type, (_BRIEFLY,))
 
 
 def _cacheable(

@@ -149,6 +149,7 @@ async def _serve(
 
     from onejob import own_process
     from onejob.api.access.certificates import BadAuthority
+    from onejob.api.access.service_accounts.signing_keys import BadKeys
     from onejob.api.access.tls_files import BadTlsFile
     from onejob.api.http.serving import CannotListen
     from onejob.https_server import HttpsServer
@@ -166,7 +167,7 @@ async def _serve(
         raise CommandError(str(error), "choose another with --listen") from None
     except NotTrusted as error:
         raise CommandError(str(error), "choose another place with --data-dir") from None
-    except (BadAuthority, BadTlsFile, CannotOpen, RuntimeUnavailable) as error:
+    except (BadAuthority, BadKeys, BadTlsFile, CannotOpen, RuntimeUnavailable) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(

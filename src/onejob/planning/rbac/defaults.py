@@ -118,6 +118,8 @@ _DELEGATOR: Final = (
     _on("authentication.k8s.io", "tokenreviews", ("create",)),
     _on("authorization.k8s.io", "subjectaccessreviews", ("create",)),
 )
+_ISSUER: Final = (_urls("/.well-known/openid-configuration", "/.well-known/openid-configuration/",
+                        "/openid/v1/jwks", "/openid/v1/jwks/"),)  # fmt: skip
 
 
 def _role(name: str, rules: Sequence[Document], *, aggregate_to: str = "") -> Document:
@@ -164,6 +166,7 @@ CLUSTER_ROLES: Final[Sequence[Document]] = (
     _role("system:discovery", _DISCOVERY),
     _role("system:monitoring", _MONITORING),
     _role("system:public-info-viewer", (_urls(*_HEALTH),)),
+    _role("system:service-account-issuer-discovery", _ISSUER),
 )
 CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
     _binding("cluster-admin", "system:masters"),
@@ -171,6 +174,7 @@ CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
     _binding("system:discovery", "system:authenticated"),
     _binding("system:monitoring", "system:monitoring"),
     _binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
+    _binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
 )
 
 

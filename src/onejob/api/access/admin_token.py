@@ -1,0 +1,65 @@
+"""The token of the server's owner, in a private file of the data dir."""
+
+import hmac
+import logging
+import secrets
+from pathlib import Path
+from typing import Final
+
+from onejob.api.access.authentication import ADMIN, API_AUDIENCE, Credentials
+from onejob.api.access.private_files import FollowedFile, write_private
+from onejob.trusted_paths import NotTrusted, read_own_file
+from onejob.wire.requests import User
+
+log = logging.getLogger(__name__)
+
+#: In the data dir of a server.
+TOKEN_FILE: Final = "admin.token"
+
+
+def admin_token(path: Path) -> str:
+    """The token in the file, made on first use. Only the owner may read it, and nobody else may
+    have written it: raises NotTrusted."""
+    try:
+        if token := _read(path):
+            return token
+    except FileNotFoundError:
+        pass
+    return rotate_admin_token(path)
+
+
+def rotate_admin_token(path: Path) -> str:
+    """Another token, from the next request on."""
+    token = secrets.token_urlsafe(32)
+    write_private(path, f"{token}\n".encode())
+    return token
+
+
+class AdminTokenAuthenticator:
+    """Follows the file. One that cannot be read lets nobody in."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = FollowedFile(path)
+        self._token = b""
+
+    def authenticate(self, credentials: Credentials) -> User | None:
+        if API_AUDIENCE not in credentials.audiences or not credentials.bearer_token:
+            return None
+        self._follow()
+        given = credentials.bearer_token.encode("utf-8", "replace")
+        known = bool(self._token) and hmac.compare_digest(self._token, given)
+        return ADMIN if known else None
+
+    def _follow(self) -> None:
+        if not self._file.changed():
+            return
+        self._token = b""
+        try:
+            self._token = _read(self._path).encode()
+        except (NotTrusted, OSError) as error:
+            log.error("the admin cannot log in: %s", error)
+
+
+def _read(path: Path) -> str:
+    return read_own_file(path).decode("ascii", "replace").strip()

@@ -1,0 +1,148 @@
+"""The keys that sign service-account tokens, in one private file of the data dir.
+
+The first key signs. The ones after it were replaced, and verify what they signed until the last of
+those tokens has expired. The file is changed by `onejob rotate token-key` and read by the server
+whenever it has changed.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from onejob.api.access.private_files import FollowedFile, locked, write_private
+from onejob.api.access.service_accounts.jwt import key_id, public_key_document
+from onejob.trusted_paths import NotTrusted, read_own_file
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
+
+log = logging.getLogger(__name__)
+
+#: In the folder of certificates.
+KEYS_FILE: Final = "service-account-keys.json"
+#: No token is valid for longer, so no key is needed for longer after it was replaced.
+LONGEST_TOKEN_LIFE: Final = timedelta(days=365)
+
+
+class BadKeys(ValueError):
+    """The file is no good; the text is one line with the way out."""
+
+
+class KeptKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    #: PKCS #8, in PEM.
+    key: str
+    created_at: datetime
+    #: When another one took over; None for the one that signs.
+    replaced_at: datetime | None = None
+
+
+class _File(msgspec.Struct):
+    keys: tuple[KeptKey, ...] = ()
+
+
+def ensure_keys(path: Path, now: datetime) -> None:
+    """Make the first key where there is none. Raises BadKeys and NotTrusted."""
+    with locked(path):
+        if not _read(path):
+            _write(path, (KeptKey(_new_key(), now),))
+
+
+def rotate_keys(path: Path, now: datetime) -> None:
+    """From now on another key signs. Raises BadKeys and NotTrusted."""
+    with locked(path):
+        before = tuple(
+            kept if kept.replaced_at else msgspec.structs.replace(kept, replaced_at=now)
+            for kept in _read(path)
+        )
+        needed = (
+            kept
+            for kept in before
+            if kept.replaced_at is not None and now - kept.replaced_at < LONGEST_TOKEN_LIFE
+        )
+        _write(path, (KeptKey(_new_key(), now), *needed))
+
+
+class SigningKeys:
+    """Follows the file. While that cannot be read, the keys that were known stay."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises BadKeys and NotTrusted."""
+        self._path = path
+        self._file = FollowedFile(path)
+        self._file.changed()
+        #: Grows with every change of the keys.
+        self.version = 0
+        self._use(_load(path))
+
+    @property
+    def signing(self) -> "EllipticCurvePrivateKey":
+        self._follow()
+        return self._signing
+
+    @property
+    def verifying(self) -> dict[str, "EllipticCurvePublicKey"]:
+        self._follow()
+        return self._verifying
+
+    def documents(self) -> list[dict[str, str]]:
+        """The public keys, as JSON Web Keys."""
+        return [public_key_document(key) for key in self.verifying.values()]
+
+    def _use(self, keys: tuple["EllipticCurvePrivateKey", ...]) -> None:
+        self._signing = keys[0]
+        self._verifying = {key_id(key.public_key()): key.public_key() for key in keys}
+        self.version += 1
+
+    def _follow(self) -> None:
+        if not self._file.changed():
+            return
+        try:
+            self._use(_load(self._path))
+        except (BadKeys, NotTrusted, OSError) as error:
+            log.error("the keys of service-account tokens stay as they were: %s", error)
+
+
+def _read(path: Path) -> tuple[KeptKey, ...]:
+    try:
+        return msgspec.json.decode(read_own_file(path), type=_File).keys
+    except FileNotFoundError:
+        return ()
+    except msgspec.DecodeError as error:
+        raise BadKeys(f"{path}: not a list of keys ({error}); {_WAY_OUT}") from None
+
+
+_WAY_OUT: Final = "restore it, or remove it to have a new key made (all tokens then end)"
+
+
+def _write(path: Path, keys: tuple[KeptKey, ...]) -> None:
+    write_private(path, msgspec.json.format(msgspec.json.encode(_File(keys)), indent=1))
+
+
+def _load(path: Path) -> tuple["EllipticCurvePrivateKey", ...]:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+    keys = []
+    for kept in _read(path):
+        try:
+            key = serialization.load_pem_private_key(kept.key.encode(), None)
+        except (ValueError, TypeError) as error:
+            raise BadKeys(f"{path}: a key cannot be read ({error}); {_WAY_OUT}") from None
+        if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+            raise BadKeys(f"{path}: a key is not of the curve P-256; {_WAY_OUT}")
+        keys.append(key)
+    if not keys:
+        raise BadKeys(f"{path}: there is no key in it; {_WAY_OUT}")
+    return tuple(keys)
+
+
+def _new_key() -> str:
+    from onejob.api.access.certificates import key_pem, new_key
+
+    return key_pem(new_key()).decode()
