@@ -27,8 +27,6 @@ ROLES = json.loads((RECORDED / "roles.json").read_text())
 
 #: Not here: their rights are not by role, they act inside of the server.
 INSIDE = {"node", "job controller"}
-#: Nobody asks for them yet: there are no tokens of service accounts to verify.
-NOT_SERVED = {"/.well-known/openid-configuration", "/openid/v1/jwks"}
 #: Resources of Kubernetes that onejob's roles need not name.
 NOT_NAMED = ("extensions", "resource.k8s.io")
 
@@ -80,10 +78,7 @@ def test_the_same_is_allowed(identity: str) -> None:
         place, _, verb = text.rpartition(": ")
         if rules.authorize(User(user, groups=tuple(groups)), attributes_of(asked)).allowed:
             allowed.setdefault(place, []).append(verb)
-    expected = TABLE["allowed"][identity]
-    if identity != "operator":
-        expected = {place: verbs for place, verbs in expected.items() if place not in NOT_SERVED}
-    assert allowed == expected
+    assert allowed == TABLE["allowed"][identity]
 
 
 @pytest.mark.parametrize(
