@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential clean
+.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -96,6 +96,9 @@ bench: setup $(VENV)/.peers ## benchmarks next to their peers and limits
 
 e2e: setup ## end-to-end tests with real processes and kubectl, the slow ones included
 	$(BIN)/pytest -m "" tests/e2e
+
+e2e-controllers: setup ## the real JobSet and Kueue managers against onejob serve, built from the Go module proxy
+	$(BIN)/python -m tests.managers
 
 # In an environment of its own: it brings a plugin that pytest would load everywhere.
 $(VENV)/schemathesis/bin/schemathesis: $(STAMP)

@@ -1,0 +1,1 @@
+"""Other people's controllers, unmodified, as processes against `onejob serve`."""

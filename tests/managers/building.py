@@ -1,0 +1,115 @@
+"""Builds released managers from the Go module proxy into a cache outside of the tree.
+
+Each is built as its authors do, with the dependencies that its own go.mod and go.sum pin; the
+checksum database vouches for the module itself. What is in the cache already is not built again.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+
+class CannotBuild(Exception):
+    """Go has failed; the message is one line."""
+
+
+class NoGo(CannotBuild):
+    """Go is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """What is built, and the folder of its module that has the release's manifests."""
+
+    name: str
+    module: str
+    version: str
+    #: Of the program, within the module.
+    package: str = "."
+    manifests: str = "config/default"
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept, with the manifests."""
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(home) / "onejob" / "managers" / f"{self.name}-{self.version}"
+
+    @property
+    def program(self) -> Path:
+        return self.folder / "manager"
+
+    @property
+    def release(self) -> Path:
+        """All manifests of the release, in one file."""
+        return self.folder / "release.yaml"
+
+    @property
+    def is_built(self) -> bool:
+        return self.release.exists()
+
+
+JOBSET: Final = Manager("jobset", "sigs.k8s.io/jobset", "v0.12.0")
+KUEUE: Final = Manager("kueue", "sigs.k8s.io/kueue", "v0.19.2", "./cmd/kueue")
+MANAGERS: Final = (JOBSET, KUEUE)
+
+
+def build(manager: Manager, say: Callable[[str], None]) -> None:
+    """Raises CannotBuild."""
+    if manager.is_built:
+        return
+    if shutil.which("go") is None:
+        raise NoGo("Go is not installed, and it is needed to build the managers")
+    if shutil.which("kubectl") is None:
+        raise NoGo("kubectl is not installed, and it is needed to read the managers' manifests")
+    say(f"building {manager.name} {manager.version}: this takes minutes the first time")
+    manager.folder.mkdir(parents=True, exist_ok=True)
+    # Under other names until they are whole; two builders at once do no harm.
+    program = manager.folder / f".manager.{os.getpid()}"
+    release = manager.folder / f".release.{os.getpid()}"
+    try:
+        source = _download(manager)
+        _go(["build", "-C", str(source), "-ldflags", "-s -w", "-o", str(program), manager.package])
+        _write_manifests(source / manager.manifests, release)
+        program.replace(manager.program)
+        release.replace(manager.release)
+    finally:
+        program.unlink(missing_ok=True)
+        release.unlink(missing_ok=True)
+
+
+def _download(manager: Manager) -> Path:
+    """The sources of the module, as released."""
+    described = _go(["mod", "download", "-json", f"{manager.module}@{manager.version}"])
+    return Path(json.loads(described)["Dir"])
+
+
+def _write_manifests(source: Path, file: Path) -> None:
+    done = subprocess.run(
+        ["kubectl", "kustomize", source], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise CannotBuild(f"kubectl kustomize {source} failed: {done.stderr.strip()}")
+    file.write_text(done.stdout)
+
+
+def _go(arguments: list[str]) -> str:
+    done = subprocess.run(
+        ["go", *arguments],
+        env={
+            **os.environ,
+            "GOFLAGS": "-mod=readonly -buildvcs=false",
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise CannotBuild(f"go {' '.join(arguments)} failed: see above")
+    return done.stdout
