@@ -14,6 +14,7 @@ FOLDERS = (
     "tests/api/http",
     "tests/api",
     "tests/api/access",
+    "tests/api/admission",
     "tests/api/custom",
     "tests/api/strategies",
     "tests/cli",

@@ -153,7 +153,7 @@ class LocalClient:
             return outcome
         body = self._body(document)
         outcome = self._writes.create(self._kinds[PODS], namespace, body, self._options)
-        if self._options.trusted and not self._writes.admission.confines_pods(namespace):
+        if self._options.trusted and not self._writes.admission.confines_pods(namespace, document):
             self._quick.learn_spec(document, outcome.document)
         return outcome
 

@@ -1,7 +1,7 @@
 """Asked about every write: may such an object be in this namespace, and as what?
 
 A namespace that says nothing costs a look at a dict. What it says is read once per version of the
-Namespace.
+Namespace, and so is what a PriorityClass says.
 """
 
 from typing import Final
@@ -16,6 +16,7 @@ from onejob.api.admission.pod_security import (
     policy_of,
     runs_something_else,
 )
+from onejob.api.admission.priority import PRIORITY_CLASSES, Priorities
 from onejob.api.admission.templates import HAVE_TEMPLATES, template_of
 from onejob.api.strategy import Document
 from onejob.objects.meta import NAMESPACES, PODS, Key
@@ -40,15 +41,21 @@ class Admission:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._rules: dict[str, NamespaceRules] = {}
+        self._priorities = Priorities(store)
 
-    def confines_pods(self, namespace: str) -> bool:
-        """Whether there is anything to be said about a Pod that is created there."""
-        return self._rules_of(namespace) is not None
+    def confines_pods(self, namespace: str, pod: bytes) -> bool:
+        """Whether there is anything to be said about such a Pod that is created there."""
+        return self._rules_of(namespace) is not None or self._priorities.concern(pod)
 
     def review_create(self, kind: Kind, namespace: str, doc: Document) -> list[str]:
-        """A new object with its defaults, found valid. Returns warnings, raises Forbidden or
-        Invalid."""
+        """A new object with its defaults, found valid. A Pod gets its priority. Returns warnings,
+        raises Forbidden or Invalid."""
         resource = kind.resource
+        if resource == PODS:
+            if refusal := self._priorities.admit(doc):
+                raise refused(kind, doc["metadata"].get("name", ""), refusal)
+        elif resource == PRIORITY_CLASSES:
+            self._review_class(kind, doc, is_new=True)
         if resource == NAMESPACES:
             if errors := label_errors(doc, None):
                 raise Invalid(kind.kind, kind.group, doc["metadata"].get("name", ""), errors)
@@ -67,12 +74,18 @@ class Admission:
             if errors := label_errors(new, old):
                 raise Invalid(kind.kind, kind.group, target.name, errors)
             return list(namespace_warnings(self._store, new, old))
+        if resource == PRIORITY_CLASSES:
+            self._review_class(kind, new, is_new=False)
         if target.subresource or (resource != PODS and resource not in HAVE_TEMPLATES):
             return []
         rules = self._rules_of(target.namespace)
         if rules is None or (resource == PODS and not runs_something_else(new, old)):
             return []
         return _review_pods(rules, kind, new)
+
+    def _review_class(self, kind: Kind, doc: Document, *, is_new: bool) -> None:
+        if refusal := self._priorities.second_default(doc, is_new=is_new):
+            raise refused(kind, doc["metadata"].get("name", ""), refusal)
 
     def _rules_of(self, namespace: str) -> NamespaceRules | None:
         stored = self._store.newest(Key(NAMESPACES, "", namespace))

@@ -30,7 +30,6 @@ WITHOUT_EFFECT: Final = {
     "daemonsets.apps": _NO_PODS,
     "horizontalpodautoscalers.autoscaling": "nothing is scaled",
     "poddisruptionbudgets.policy": "evictions are not refused",
-    "priorityclasses.scheduling.k8s.io": "Pods are not ordered or preempted by priority",
     "runtimeclasses.node.k8s.io": "Pods do not get its handler, overhead or placement",
     "storageclasses.storage.k8s.io": "no volumes are provisioned",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": _NOT_CALLED,

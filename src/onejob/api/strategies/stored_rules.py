@@ -9,7 +9,8 @@ import msgspec
 from onejob.api.strategies.pod.defaults import default_pod_template
 from onejob.api.strategy import Document
 from onejob.objects.meta import LabelSelector
-from onejob.wire.field_errors import FieldError, invalid, not_supported, required
+from onejob.planning.pod.priority import system_class_problem
+from onejob.wire.field_errors import FieldError, forbidden, invalid, not_supported, required
 from onejob.wire.labels import validate_label_selector
 from onejob.wire.names import label_errors
 from onejob.wire.selectors import matcher_of
@@ -239,9 +240,15 @@ def _default_priority_class(doc: Document) -> None:
 
 def _check_priority_class(doc: Document) -> list[FieldError]:
     name = doc["metadata"].get("name", "")
-    if doc["value"] > _HIGHEST_USER_PRIORITY and not name.startswith("system-"):
+    if name.startswith("system-"):
+        problem = system_class_problem(name, doc["value"], doc.get("globalDefault", False))
+        text = (
+            "priority class names with 'system-' prefix are reserved for system use only. error: "
+        )
+        return [forbidden("metadata.name", text + problem)] if problem else []
+    if doc["value"] > _HIGHEST_USER_PRIORITY:
         text = f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}"
-        return [invalid("value", doc["value"], text)]
+        return [forbidden("value", text)]
     return []
 
 

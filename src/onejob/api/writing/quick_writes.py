@@ -125,7 +125,7 @@ class QuickWrites:
         """Create a Pod whose spec was created before, as all Pods of one Job are."""
         if not options.trusted or options.dry_run:
             return None
-        if self._writes.admission.confines_pods(namespace):
+        if self._writes.admission.confines_pods(namespace, document):
             return None
         blank = self._blank(namespace, document)
         if blank is None or not self._open_for_content(namespace):

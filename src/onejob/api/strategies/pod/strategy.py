@@ -28,6 +28,8 @@ from onejob.wire.field_errors import FieldError, forbidden, invalid
 from onejob.wire.kinds import Kind
 
 _TTL = "ttlSecondsAfterFinished"
+#: What a PriorityClass gave a Pod when it was created: clients may leave it out of updates.
+_FROM_CLASS = ("priority", "preemptionPolicy")
 
 _GATED_CONDITION = {
     "type": "PodScheduled",
@@ -111,6 +113,9 @@ class PodStrategy(SelectableStrategy):
             return
         if not self._has_ttl and _TTL not in old["spec"]:
             new["spec"].pop(_TTL, None)
+        for field in _FROM_CLASS:
+            if new["spec"].get(field) is None and field in old["spec"]:
+                new["spec"][field] = old["spec"][field]
         keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:

@@ -1,0 +1,1 @@
+"""What comes into a namespace, beyond the rules of its kind."""
