@@ -16,6 +16,7 @@ MOST_MODULES = 20
 LARGE_FOLDERS = {
     "benchmarks": "one module per scenario or peer; catalogue.py is the index",
     "cli/commands": "one module per command",
+    "controllers": "one module per controller; those of Jobs begin with job",
     "planning/job": "one module per question of a Job sync; planner.py is the entry point",
 }
 

@@ -32,6 +32,7 @@ from onejob.controllers.job import JobController
 from onejob.controllers.mirror.on_demand import MirrorOnDemand, http_connection
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
+from onejob.controllers.quotas import QuotaController
 from onejob.controllers.selection import (
     ALL,
     CLUSTER_ROLES,
@@ -41,6 +42,7 @@ from onejob.controllers.selection import (
     MIRROR,
     NAMESPACE,
     POD_GARBAGE,
+    QUOTA,
     TTL,
 )
 from onejob.controllers.ttl import TtlController
@@ -202,6 +204,7 @@ class ControlPlane:
             NAMESPACE: lambda: NamespaceController(
                 client, informers, clock=clock, root_ca=root_ca, kinds=self.service.kinds
             ),
+            QUOTA: lambda: QuotaController(client, self.service.admission.quotas, clock=clock),
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
         # Elsewhere the API server itself forgets events, so this is not one to choose.

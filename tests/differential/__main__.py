@@ -28,7 +28,8 @@ _AT_ONCE = 16
 _SWITCHED_OFF = "ServiceAccount,DefaultTolerationSeconds,Priority,TaintNodesByCondition"
 _CONTROLLERS = (
     "job-controller,cronjob-controller,ttl-after-finished-controller,"
-    "garbage-collector-controller,pod-garbage-collector-controller,namespace-controller"
+    "garbage-collector-controller,pod-garbage-collector-controller,namespace-controller,"
+    "resourcequota-controller"
 )
 
 

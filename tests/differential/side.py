@@ -12,7 +12,10 @@ from tests.differential.transports import Answer, Request, Transport
 
 NODE: Final = "ghost"
 
-_CORE: Final = ("pods", "events", "configmaps", "namespaces", "nodes", "secrets", "bindings")
+_CORE: Final = (
+    "pods", "events", "configmaps", "namespaces", "nodes", "secrets", "bindings", "services",
+    "limitranges", "resourcequotas", "persistentvolumeclaims",
+)  # fmt: skip
 _PATCHES: Final = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",

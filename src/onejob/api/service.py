@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onejob.api.admission.admission import Admission
+from onejob.api.admission.admission import Admission, FollowedStore
 from onejob.api.custom.definitions import DEFINITIONS, DefinitionStrategy
 from onejob.api.other_names import OtherNames
 from onejob.api.reading import Reading
@@ -33,7 +33,7 @@ from onejob.objects.meta import NAMESPACES, Key
 from onejob.planning.custom_resources import is_true
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.security import Means
-from onejob.store.base import CommitFailed, Store, StoreError
+from onejob.store.base import CommitFailed, StoreError
 from onejob.wire.errors import (
     InsufficientStorage,
     InternalError,
@@ -70,7 +70,7 @@ class Service:
 
     def __init__(
         self,
-        store: Store,
+        store: FollowedStore,
         *,
         clock: Clock,
         rng: Random,
@@ -97,7 +97,10 @@ class Service:
         means = means or Means(engine=True)
         #: Filled by whoever knows what users may do: see `Guard`.
         self.guards: dict[str, Guard] = {}
-        self.admission = Admission(store)
+        self.admission = Admission(
+            store,
+            lambda: {kind.storage for kind in self.kinds.kinds if kind.namespaced},
+        )
         created_specs = CreatedSpecs(strategies, self.schema, means)
         self.writes = Writes(
             store,

@@ -13,6 +13,7 @@ NAMESPACE: Final = "namespace-controller"
 #: Runs Jobs with `managedBy: onejob.dev/mirror` on remote clusters.
 MIRROR: Final = "mirror-controller"
 CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
+QUOTA: Final = "resourcequota-controller"
 
 #: Name -> its older name, which is accepted too.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -24,6 +25,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     NAMESPACE: "namespace",
     MIRROR: "mirror",
     CLUSTER_ROLES: "clusterrole-aggregation",
+    QUOTA: "resourcequota",
 }
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)

@@ -79,6 +79,8 @@ class CommitQueue:
         #: Revisions that were rolled back: (first, last), ascending.
         self._rolled_back: list[tuple[int, int]] = []
         self.rollbacks = 0
+        #: Called when all that was staged is gone.
+        self.on_rollback: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -195,3 +197,5 @@ class CommitQueue:
         self._rolled_back.append((first, self.revision))
         self.rollbacks += 1
         self._drop(error)
+        if self.on_rollback is not None:
+            self.on_rollback()

@@ -5,7 +5,7 @@ A write is staged here and goes to disk through `CommitQueue`; then it becomes v
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -115,6 +115,7 @@ class LogStore:
         self.commits = 0
         self.writes = 0
         self._closed = False
+        self._on_staged: Callable[[Change], None] | None = None
         self._failure: StoreFailed | None = None
         #: Done, with the failure as its result, when the store can no longer be trusted: the
         #: process should stop, and start again from what is on disk.
@@ -211,13 +212,41 @@ class LogStore:
         revision = queue.revision + 1
         value = None if encode is None else encode(revision)
         queue.revision = revision
-        queue.add(Change(key, revision, value, previous, actual, cold, quiet))
+        staged = Change(key, revision, value, previous, actual, cold, quiet)
+        queue.add(staged)
+        if self._on_staged is not None:
+            self._on_staged(staged)
         return None if value is None else Stored(key, revision, value)
+
+    def follow(self, on_staged: Callable[[Change], None], on_rollback: Callable[[], None]) -> None:
+        """For one who decides by all that is staged: called with each change, and when all that
+        is not on disk is gone."""
+        self._on_staged = on_staged
+        self._queue.on_rollback = on_rollback
+
+    def newest_in(self, resource: str, namespace: str) -> Iterator[tuple[str, bytes | None]]:
+        """The name and the newest staged document of all objects, in no order; None for those
+        that are kept on disk only. Nothing may be staged meanwhile."""
+        staged = {
+            key.name: change
+            for key, change in self._queue.staged.items()
+            if key.resource == resource and key.namespace == namespace
+        }
+        bucket = self._contents.bucket(resource, namespace)
+        for name, held in bucket.objects.items() if bucket is not None else ():
+            if name not in staged:
+                yield name, held.value if isinstance(held, Stored) else None
+        for name, change in staged.items():
+            if change.value is not None:
+                yield name, change.value
 
     def discard(self, key: Key) -> int:
         self._check_usable()
         revision = self._queue.revision = self._queue.revision + 1
-        self._queue.add(Change(key, revision, None, None, self._damage.found[key]))
+        staged = Change(key, revision, None, None, self._damage.found[key])
+        self._queue.add(staged)
+        if self._on_staged is not None:
+            self._on_staged(staged)
         return revision
 
     async def durable(self, revision: int) -> None:

@@ -1,13 +1,15 @@
 """Asked about every write: may such an object be in this namespace, and as what?
 
-A namespace that says nothing costs a look at a dict. What it says is read once per version of the
-Namespace, and so is what a PriorityClass says.
+A namespace that says nothing costs a look at three dicts. What a Namespace or a PriorityClass says
+is read once per version of it.
 """
 
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
 
 import msgspec
 
+from onejob.api.admission.limit_ranges import LimitRanges
 from onejob.api.admission.pod_security import (
     label_errors,
     namespace_warnings,
@@ -17,17 +19,30 @@ from onejob.api.admission.pod_security import (
     runs_something_else,
 )
 from onejob.api.admission.priority import PRIORITY_CLASSES, Priorities
+from onejob.api.admission.quotas import Quotas
 from onejob.api.admission.templates import HAVE_TEMPLATES, template_of
 from onejob.api.strategy import Document
 from onejob.objects.meta import NAMESPACES, PODS, Key
 from onejob.planning.pod_security.labels import PREFIX, Policy
-from onejob.store.base import Store
+from onejob.planning.quota import limit_range
+from onejob.planning.quota.resource_quota import CLAIMS
+from onejob.store.base import Change, Store
 from onejob.wire.errors import Forbidden, Invalid
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import Target
 
 #: A Namespace without these bytes says nothing that is read here.
 _MARK: Final = PREFIX.encode()
+
+
+class FollowedStore(Store, Protocol):
+    """A store that says what is staged."""
+
+    def newest_in(self, resource: str, namespace: str) -> Iterator[tuple[str, bytes | None]]: ...
+
+    def follow(
+        self, on_staged: Callable[[Change], None], on_rollback: Callable[[], None]
+    ) -> None: ...
 
 
 class NamespaceRules(msgspec.Struct, frozen=True):
@@ -38,14 +53,43 @@ class NamespaceRules(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FollowedStore, resources: Callable[[], Iterable[str]]) -> None:
+        """`resources` are all that are served in namespaces."""
         self._store = store
         self._rules: dict[str, NamespaceRules] = {}
         self._priorities = Priorities(store)
+        self._limit_ranges = LimitRanges(store)
+        self.quotas = Quotas(store, resources)
+        store.follow(self._staged, self._rolled_back)
+
+    def _staged(self, written: Change) -> None:
+        self._limit_ranges.staged(written)
+        self.quotas.staged(written)
+
+    def _rolled_back(self) -> None:
+        self._limit_ranges.reload()
+        self.quotas.reload()
 
     def confines_pods(self, namespace: str, pod: bytes) -> bool:
         """Whether there is anything to be said about such a Pod that is created there."""
-        return self._rules_of(namespace) is not None or self._priorities.concern(pod)
+        return (
+            self._rules_of(namespace) is not None
+            or self._priorities.concern(pod)
+            or self.quotas.has_quota(namespace)
+            or self.changes_pods(namespace)
+        )
+
+    def changes_pods(self, namespace: str) -> bool:
+        """Whether a Pod that is created there may become another one."""
+        return bool(self._limit_ranges.of(namespace))
+
+    def mutate(self, kind: Kind, namespace: str, doc: Document) -> None:
+        """Give a new object, which has its defaults, what its namespace adds."""
+        if kind.resource != PODS:
+            return
+        for limits in self._limit_ranges.of(namespace):
+            if said := limit_range.set_defaults(limits, doc["spec"]):
+                doc["metadata"].setdefault("annotations", {})[limit_range.ANNOTATION] = said
 
     def review_create(self, kind: Kind, namespace: str, doc: Document) -> list[str]:
         """A new object with its defaults, found valid. A Pod gets its priority. Returns warnings,
@@ -53,13 +97,15 @@ class Admission:
         resource = kind.resource
         if resource == PODS:
             if refusal := self._priorities.admit(doc):
-                raise refused(kind, doc["metadata"].get("name", ""), refusal)
+                raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
         elif resource == PRIORITY_CLASSES:
             self._review_class(kind, doc, is_new=True)
         if resource == NAMESPACES:
             if errors := label_errors(doc, None):
                 raise Invalid(kind.kind, kind.group, doc["metadata"].get("name", ""), errors)
             return []
+        if resource in (PODS, CLAIMS):
+            self._require_limits(kind, namespace, doc)
         if resource != PODS and resource not in HAVE_TEMPLATES:
             return []
         rules = self._rules_of(namespace)
@@ -69,14 +115,12 @@ class Admission:
         kind = target.kind
         resource = kind.resource
         if resource == NAMESPACES:
-            if target.subresource:
-                return []
             if errors := label_errors(new, old):
                 raise Invalid(kind.kind, kind.group, target.name, errors)
             return list(namespace_warnings(self._store, new, old))
         if resource == PRIORITY_CLASSES:
             self._review_class(kind, new, is_new=False)
-        if target.subresource or (resource != PODS and resource not in HAVE_TEMPLATES):
+        if resource != PODS and resource not in HAVE_TEMPLATES:
             return []
         rules = self._rules_of(target.namespace)
         if rules is None or (resource == PODS and not runs_something_else(new, old)):
@@ -85,7 +129,20 @@ class Admission:
 
     def _review_class(self, kind: Kind, doc: Document, *, is_new: bool) -> None:
         if refusal := self._priorities.second_default(doc, is_new=is_new):
-            raise refused(kind, doc["metadata"].get("name", ""), refusal)
+            raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
+
+    def require_quota(self, key: Key, doc: Document, *, created: bool) -> None:
+        """Right before an object is staged, on the loop's thread. Raises Forbidden."""
+        if not self.quotas.has_quota(key.namespace):
+            return
+        if refusal := self.quotas.refusal(key, doc, created=created):
+            raise refused(key.resource, key.name, refusal)
+
+    def _require_limits(self, kind: Kind, namespace: str, doc: Document) -> None:
+        judge = limit_range.pod_refusal if kind.resource == PODS else limit_range.claim_refusal
+        for limits in self._limit_ranges.of(namespace):
+            if refusal := judge(limits, doc.get("spec") or {}):
+                raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
 
     def _rules_of(self, namespace: str) -> NamespaceRules | None:
         stored = self._store.newest(Key(NAMESPACES, "", namespace))
@@ -103,7 +160,7 @@ def _review_pods(rules: NamespaceRules, kind: Kind, doc: Document) -> list[str]:
     policy = rules.pod_security
     if kind.resource == PODS:
         if refusal := pod_refusal(policy, doc):
-            raise refused(kind, doc["metadata"].get("name", ""), refusal)
+            raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
         found = pod_warning(policy, doc)
     else:
         template = template_of(kind.resource, doc)
@@ -111,9 +168,10 @@ def _review_pods(rules: NamespaceRules, kind: Kind, doc: Document) -> list[str]:
     return [found] if found else []
 
 
-def refused(kind: Kind, name: str, why: str) -> Forbidden:
+def refused(resource: str, name: str, why: str) -> Forbidden:
+    plural, _, group = resource.partition(".")
     details = {"name": name} if name else {}
-    if kind.group:
-        details["group"] = kind.group
-    details["kind"] = kind.plural
-    return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details=details)
+    if group:
+        details["group"] = group
+    details["kind"] = plural
+    return Forbidden(f'{resource} "{name}" is forbidden: {why}', details=details)

@@ -16,8 +16,6 @@ _NO_ROUTES: Final = "nothing is routed by it"
 #: What has no effect. Kinds that are mere records (PodTemplates, ControllerRevisions) have none
 #: in a cluster either.
 WITHOUT_EFFECT: Final = {
-    "limitranges": "its defaults and limits are not applied",
-    "resourcequotas": "its limits are not enforced",
     "persistentvolumes": "volumes are neither bound nor mounted",
     "persistentvolumeclaims": "no volume is provisioned or bound",
     "endpoints": _NO_ROUTES,

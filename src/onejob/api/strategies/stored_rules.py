@@ -7,6 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.strategies.pod.defaults import default_pod_template
+from onejob.api.strategies.quota_rules import (
+    check_limit_range,
+    check_quota,
+    default_limit_range,
+)
 from onejob.api.strategy import Document
 from onejob.objects.meta import LabelSelector
 from onejob.planning.pod.priority import system_class_problem
@@ -346,6 +351,9 @@ RULES: Final[Mapping[str, Rules]] = {
     "endpointslices.discovery.k8s.io": Rules(
         required=("addressType",), check=_check_endpoint_slice, immutable=("addressType",)
     ),
-    "limitranges": Rules(required=("spec.limits[].type",)),
+    "limitranges": Rules(
+        default=default_limit_range, required=("spec.limits[].type",), check=check_limit_range
+    ),
+    "resourcequotas": Rules(check=check_quota, immutable=("spec.scopes",)),
     "controllerrevisions.apps": Rules(required=("revision",), immutable=("data",)),
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from onejob.api.sections import sectioned
 from onejob.api.turns import Worker
 from onejob.api.writing.pieces import at_revision
 from onejob.api.writing.writes import Writes
@@ -84,14 +85,14 @@ async def rehearsed(
         error: ApiError | None = None
         outcome = None
         try:
-            outcome = await worker.run(decide, replace(writes, store=rehearsal))
+            outcome = await worker.run(decide, replace(writes, store=rehearsal, asks_quotas=False))
         except ApiError as refusal:
             error = refusal
         if all(_same(store, key, seen) for key, seen in rehearsal.known.items()):
             if error is not None:
                 raise error
             assert outcome is not None
-            return _staged(store, rehearsal, outcome)
+            return _staged(writes, rehearsal, outcome)
         reading |= rehearsal.known.keys()
     raise Conflict(
         "the object was changed again and again while this large request was worked on; please "
@@ -106,10 +107,15 @@ def _same(store: StagingStore, key: Key, seen: Stored | None) -> bool:
     return newest.revision == seen.revision
 
 
-def _staged(store: StagingStore, rehearsal: Rehearsal, outcome: Outcome) -> Outcome:
+def _staged(writes: Writes, rehearsal: Rehearsal, outcome: Outcome) -> Outcome:
     staged = rehearsal.staged
     if staged is None:
         return outcome
+    store = writes.store
+    if staged.value is not None and writes.admission.quotas.has_quota(staged.key.namespace):
+        # Only here is it known what others have used meanwhile.
+        written = sectioned(staged.value)
+        writes.admission.require_quota(staged.key, written, created=staged.expected == 0)
     assumed, value = rehearsal.staged_revision, staged.value
     if value is None:
         store.stage(staged.key, staged.expected, None)

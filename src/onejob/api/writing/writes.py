@@ -103,6 +103,8 @@ class Writes:
     created_specs: CreatedSpecs
     #: What namespaces say about objects that come into them.
     admission: Admission
+    #: Whether quotas are asked here; if not, then by whoever stages the write.
+    asks_quotas: bool = True
 
     # --- create ---------------------------------------------------------------------------
 
@@ -115,7 +117,9 @@ class Writes:
         problems: Sequence[str] = (),
     ) -> Outcome:
         check_type(kind, body)
-        judged = self.created_specs.judge(kind, body, trusted=options.trusted)
+        judged = None
+        if kind.storage != PODS or not self.admission.changes_pods(namespace):
+            judged = self.created_specs.judge(kind, body, trusted=options.trusted)
         known = _NOTHING if judged is None else _SPEC
         warnings: list[str] = []
         if not options.trusted:
@@ -137,6 +141,8 @@ class Writes:
             warnings += self._settle_judged(kind, doc, *judged, options, now)
         warnings += self.admission.review_create(kind, namespace, doc)
         key = Key(kind.storage, namespace, name)
+        if self.asks_quotas:
+            self.admission.require_quota(key, doc, created=True)
         if not generates and self.store.newest(key) is not None:
             raise already_exists(kind.resource, name)
         largest = _largest(options)
@@ -156,6 +162,7 @@ class Writes:
         if not options.trusted:
             # Before preparing: what the server makes up (a Job's selector) belongs to nobody.
             track_update(None, doc, options.field_manager, now, "", self._type(kind))
+        self.admission.mutate(kind, namespace, doc)
         strategy.prepare_create(doc)
         errors = strategy.validate_create(doc)
         if errors:
@@ -409,6 +416,8 @@ class Writes:
             guard(options.user, kind, target.namespace, new, old)
         if not target.subresource:
             warnings = [*warnings, *self.admission.review_update(target, new, old)]
+            if self.asks_quotas:
+                self.admission.require_quota(target.key, new, created=False)
         # `finalize` keeps the stored metadata.
         metadata = new["metadata"]
         if metadata is not stored_metadata:

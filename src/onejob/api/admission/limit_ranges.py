@@ -1,0 +1,47 @@
+"""The LimitRanges of each namespace, as they were last written."""
+
+from typing import Final, Protocol
+
+import msgspec
+
+from onejob.planning.quota.limit_range import Limit, read_limits
+from onejob.store.base import Change, Page
+
+LIMIT_RANGES: Final = "limitranges"
+
+
+class Objects(Protocol):
+    def list(self, resource: str, namespace: str = "") -> Page: ...
+
+
+class LimitRanges:
+    def __init__(self, store: Objects) -> None:
+        self._store = store
+        self._ranges: dict[str, dict[str, tuple[Limit, ...]]] = {}
+        self.reload()
+
+    def of(self, namespace: str) -> tuple[tuple[Limit, ...], ...]:
+        """The limits of each range; they are applied one after the other."""
+        found = self._ranges.get(namespace)
+        return () if found is None else tuple(found.values())
+
+    def staged(self, written: Change) -> None:
+        key = written.key
+        if key.resource != LIMIT_RANGES:
+            return
+        # Replaced, not changed: another thread may be reading.
+        ranges = dict(self._ranges.get(key.namespace, {}))
+        ranges.pop(key.name, None)
+        if written.value is not None:
+            ranges[key.name] = read_limits(msgspec.json.decode(written.value))
+        if ranges:
+            self._ranges[key.namespace] = ranges
+        else:
+            self._ranges.pop(key.namespace, None)
+
+    def reload(self) -> None:
+        ranges: dict[str, dict[str, tuple[Limit, ...]]] = {}
+        for stored in self._store.list(LIMIT_RANGES).items:
+            limits = read_limits(msgspec.json.decode(stored.value))
+            ranges.setdefault(stored.key.namespace, {})[stored.key.name] = limits
+        self._ranges = ranges

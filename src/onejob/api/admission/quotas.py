@@ -1,0 +1,201 @@
+"""What the ResourceQuotas of each namespace leave, exact at any moment.
+
+Follows every write when it is staged, so that a decision counts all that were made before it,
+whether or not they are on disk yet. Only namespaces that have a quota are followed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final, Protocol
+
+import msgspec
+
+from onejob.api.sections import held, plain
+from onejob.api.strategy import Document
+from onejob.objects.meta import EVENTS, PODS, Key
+from onejob.planning.quota.amounts import ZERO, Amounts
+from onejob.planning.quota.resource_quota import (
+    CLAIMS,
+    SERVICES,
+    ObjectUsage,
+    Quota,
+    change,
+    counted,
+    counts,
+    pod_usage,
+    read_quota,
+    refusal,
+    usage_of,
+)
+from onejob.store.base import Change, Page
+from onejob.wire.quantity import Quantity
+
+RESOURCE_QUOTAS: Final = "resourcequotas"
+#: Kinds of which objects use different amounts; of others only the number counts.
+_MEASURED: Final = frozenset((PODS, SERVICES, CLAIMS))
+
+
+class NewestObjects(Protocol):
+    """The part of a store that is read here."""
+
+    def newest_in(self, resource: str, namespace: str) -> Iterator[tuple[str, bytes | None]]: ...
+
+    def list(self, resource: str, namespace: str = "") -> Page: ...
+
+
+class _Usage:
+    """Of one namespace."""
+
+    def __init__(self, quotas: Iterable[Quota]) -> None:
+        self.quotas = {quota.name: quota for quota in quotas}
+        self.used: dict[str, Amounts] = {
+            quota.name: dict.fromkeys(quota.hard, ZERO) for quota in self.quotas.values()
+        }
+        #: What each object uses, by its resource and name; for kinds that are measured.
+        self._objects: dict[tuple[str, str], ObjectUsage] = {}
+
+    def put(self, resource: str, name: str, usage: ObjectUsage | None, *, known: bool) -> bool:
+        """Count an object as it is now (None: it is gone); `known` if it was counted before.
+        Returns whether that changes anything."""
+        if resource in _MEASURED:
+            before = self._objects.pop((resource, name), None)
+            if usage is not None:
+                self._objects[resource, name] = usage
+        else:
+            before = counted(resource) if known else None
+        if before == usage:
+            return False
+        for quota in self.quotas.values():
+            used = self.used[quota.name]
+            if before is not None and counts(quota, before):
+                change(used, before, quota.hard, -1)
+            if usage is not None and counts(quota, usage):
+                change(used, usage, quota.hard, 1)
+        return True
+
+    def of(self, resource: str, name: str) -> ObjectUsage | None:
+        return self._objects.get((resource, name))
+
+
+class Quotas:
+    def __init__(self, store: NewestObjects, resources: Callable[[], Iterable[str]]) -> None:
+        """`resources` are all that are served in namespaces."""
+        self._store = store
+        self._resources = resources
+        self._quotas: dict[str, dict[str, Quota]] = {}
+        self._usage: dict[str, _Usage] = {}
+        #: Called with a namespace whose usage, or whose quotas, have changed.
+        self.on_change: Callable[[str], None] | None = None
+        self.reload()
+
+    def has_quota(self, namespace: str) -> bool:
+        return namespace in self._quotas
+
+    @property
+    def namespaces(self) -> Iterable[str]:
+        return tuple(self._quotas)
+
+    def refusal(self, key: Key, document: Document, *, created: bool) -> str:
+        """Why an object may not be created, or become this; "" if it may."""
+        resource, namespace, name = key
+        if namespace not in self._quotas or resource == EVENTS:
+            return ""
+        if not created and resource not in _MEASURED:
+            return ""
+        current = self._current(namespace)
+        spec = plain(held(document, "spec")) or {}
+        return refusal(
+            [(quota, current.used[quota.name]) for quota in current.quotas.values()],
+            usage_of(resource, {"spec": spec}),
+            spec if resource == PODS else None,
+            None if created else current.of(resource, name),
+        )
+
+    def used(self, namespace: str) -> Mapping[str, tuple[Mapping[str, Quantity], Amounts]]:
+        """Of each quota, by its name: its bounds, and what is used."""
+        if namespace not in self._quotas:
+            return {}
+        current = self._current(namespace)
+        return {
+            quota.name: (quota.hard, dict(current.used[quota.name]))
+            for quota in current.quotas.values()
+        }
+
+    def staged(self, written: Change) -> None:
+        key = written.key
+        if key.resource == RESOURCE_QUOTAS:
+            self._quota_staged(key.namespace, key.name, written.value)
+        usage = self._usage.get(key.namespace)
+        if usage is None or key.resource == EVENTS:
+            # As upstream has it: Events are no use of anything.
+            return
+        value = written.value
+        if value is None and written.previous is None:
+            # A damaged object, which was not counted.
+            return
+        now = None if value is None else _usage_of(key.resource, value)
+        known = written.previous_revision != 0
+        if usage.put(key.resource, key.name, now, known=known) and self.on_change is not None:
+            self.on_change(key.namespace)
+
+    def reload(self) -> None:
+        """All that was staged may be gone: begin again with what is stored."""
+        self._usage.clear()
+        self._quotas.clear()
+        for stored in self._store.list(RESOURCE_QUOTAS).items:
+            quota = read_quota(msgspec.json.decode(stored.value))
+            self._quotas.setdefault(stored.key.namespace, {})[quota.name] = quota
+        if self.on_change is not None:
+            for namespace in self._quotas:
+                self.on_change(namespace)
+
+    def _quota_staged(self, namespace: str, name: str, value: bytes | None) -> None:
+        quotas = self._quotas.setdefault(namespace, {})
+        before = quotas.pop(name, None)
+        if value is not None:
+            quotas[name] = read_quota(msgspec.json.decode(value))
+        if not quotas:
+            del self._quotas[namespace]
+        if quotas.get(name) != before:
+            self._usage.pop(namespace, None)
+            if self.on_change is not None:
+                self.on_change(namespace)
+
+    def _current(self, namespace: str) -> _Usage:
+        usage = self._usage.get(namespace)
+        if usage is None:
+            usage = self._usage[namespace] = _Usage(self._quotas[namespace].values())
+            for resource in self._resources():
+                if resource == EVENTS:
+                    continue
+                for name, value in self._store.newest_in(resource, namespace):
+                    # What is kept on disk only is a Pod that has ended, or one of many.
+                    used = counted(resource) if value is None else _usage_of(resource, value)
+                    usage.put(resource, name, used, known=False)
+        return usage
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct):
+    spec: msgspec.Raw
+    status: _Status = _Status()
+
+
+_read_pod = msgspec.json.Decoder(_Pod).decode
+
+
+def _usage_of(resource: str, value: bytes) -> ObjectUsage:
+    if resource == PODS:
+        pod = _read_pod(value)
+        return _pod_usage(bytes(pod.spec), pod.status.phase in ("Succeeded", "Failed"))
+    if resource in _MEASURED:
+        return usage_of(resource, msgspec.json.decode(value))
+    return counted(resource)
+
+
+@lru_cache(maxsize=256)
+def _pod_usage(spec: bytes, ended: bool) -> ObjectUsage:
+    return pod_usage(msgspec.json.decode(spec), ended=ended)

@@ -1,0 +1,79 @@
+"""Shows in the status of each ResourceQuota what is used of it.
+
+The API server keeps the count that decides (`api/admission/quotas.py`); this only writes it down,
+at most a few times a second for a namespace however many Pods come and go there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from onejob.client.base import Client, Patch
+from onejob.clock import Clock
+from onejob.informers.loop import work
+from onejob.informers.workqueue import WorkQueue
+from onejob.objects.meta import Key
+from onejob.wire.errors import NotFound
+from onejob.wire.quantity import Quantity
+
+_RESOURCE: Final = "resourcequotas"
+_PAUSE_SECONDS: Final = 0.5
+
+
+class QuotaUsage(Protocol):
+    """What counts: `onejob.api.admission.quotas.Quotas`."""
+
+    on_change: Callable[[str], None] | None
+
+    @property
+    def namespaces(self) -> Iterable[str]: ...
+
+    def used(
+        self, namespace: str
+    ) -> Mapping[str, tuple[Mapping[str, Quantity], Mapping[str, Quantity]]]: ...
+
+
+class QuotaController:
+    def __init__(self, client: Client, usage: QuotaUsage, *, clock: Clock) -> None:
+        self._client = client
+        self._usage = usage
+        self._clock = clock
+        self._queue: WorkQueue[str] = WorkQueue()
+        #: When a namespace's quotas were written last.
+        self._written: dict[str, float] = {}
+        usage.on_change = self._queue.add
+
+    async def run(self) -> None:
+        for namespace in self._usage.namespaces:
+            self._queue.add(namespace)
+        await work(self._queue, self.sync, workers=1, name="resourcequota")
+
+    async def sync(self, namespace: str) -> float | None:
+        now = self._clock.monotonic()
+        wait = self._written.get(namespace, now - _PAUSE_SECONDS) + _PAUSE_SECONDS - now
+        if wait > 0:
+            return wait
+        found = self._usage.used(namespace)
+        if not found:
+            self._written.pop(namespace, None)
+            return None
+        self._written[namespace] = now
+        for name, (hard, used) in found.items():
+            await self._write(Key(_RESOURCE, namespace, name), hard, used)
+        return None
+
+    async def _write(
+        self, key: Key, hard: Mapping[str, Quantity], used: Mapping[str, Quantity]
+    ) -> None:
+        status = {
+            field: {name: str(amount) for name, amount in sorted(amounts.items())}
+            for field, amounts in (("hard", hard), ("used", used))
+        }
+        # All of it is replaced, and with it what is no longer bounded.
+        body = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
+        try:
+            await self._client.write(Patch(key, body, "json", "status"))
+        except NotFound:
+            # It is gone, and with it what there is to show.
+            return
