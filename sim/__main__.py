@@ -32,8 +32,8 @@ def main() -> int:
         found = [_search(name, seeds, options.often) for name in names]
         return 0 if all(found) else 1
     if options.replay is not None:
-        return _replay(options.replay, options.often)
-    return _run(seeds, options.often)
+        return _replay(options.replay, options.often, options.job_limit)
+    return _run(seeds, options.often, options.job_limit)
 
 
 def _options() -> argparse.Namespace:
@@ -48,12 +48,13 @@ def _options() -> argparse.Namespace:
         "--often", action="append", default=[], choices=RATES, metavar="FAULT",
         help="a kind of fault that every world shall have many of",
     )  # fmt: skip
+    parser.add_argument("--job-limit", type=int, help="how many Jobs may run at once")
     parser.add_argument("--verbose", action="store_true", help="log what the controllers say")
     return parser.parse_args()
 
 
-def _replay(seed: int, often: Sequence[str]) -> int:
-    verdict = simulate(seed, often)
+def _replay(seed: int, often: Sequence[str], job_limit: int | None) -> int:
+    verdict = simulate(seed, often, job_limit=job_limit)
     for at, text in story(verdict):
         print(f"{at:9.3f}  {text}")
     _print_problems(verdict)
@@ -74,12 +75,12 @@ def _search(name: str, seeds: range, often: Sequence[str]) -> bool:
     return False
 
 
-def _run(seeds: range, often: Sequence[str]) -> int:
+def _run(seeds: range, often: Sequence[str], job_limit: int | None) -> int:
     failed = versions = processes = lives = 0
     faults: Counter[str] = Counter()
     began = time.monotonic()
     for number, seed in enumerate(seeds, 1):
-        verdict = simulate(seed, often)
+        verdict = simulate(seed, often, job_limit=job_limit)
         _print_problems(verdict)
         failed += bool(verdict.problems)
         faults += verdict.faults

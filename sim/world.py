@@ -17,6 +17,7 @@ from onejob.api.service import Service
 from onejob.clock import LoopClock
 from onejob.node.options import NodeOptions
 from onejob.node.setup.environment import NodeContext
+from onejob.planning.queue.limits import Limits
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.base import CommitFailed, StoreError
 from onejob.store.log import LogStore
@@ -53,14 +54,15 @@ class Verdict:
     lives: int
 
 
-def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
+def simulate(seed: int, often: Collection[str] = (), *, job_limit: int | None = None) -> Verdict:
     """The same seed always lives the same life (within processes that hash alike). `often` names
-    kinds of faults that this world shall have many of."""
+    kinds of faults that this world shall have many of; `job_limit` is how many Jobs may run at
+    once."""
     # Memory, not disk: a simulation dies with its process, and syncing is most of its time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
     try:
-        return _World(seed, folder, often).run()
+        return _World(seed, folder, often, job_limit).run()
     finally:
         shutil.rmtree(folder)
 
@@ -68,8 +70,11 @@ def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
 class _World:
     """What outlives the processes of the control plane."""
 
-    def __init__(self, seed: int, folder: Path, often: Collection[str]) -> None:
+    def __init__(
+        self, seed: int, folder: Path, often: Collection[str], job_limit: int | None
+    ) -> None:
         self.seed = seed
+        self.limits = None if job_limit is None else Limits({"*": job_limit})
         self.folder = folder
         self.rng = Random(f"{seed} world")
         self.trace = Trace()
@@ -78,7 +83,7 @@ class _World:
         self.machine = Machine(seed, self.dice)
         self.history = History()
         self.people = People(seed, self.history, self.trace)
-        self.judge = Judge()
+        self.judge = Judge(job_limit)
         #: What the wall clock said at time 0; changes when the clock is set.
         self.epoch = NOON
         self.calm_at = self.rng.uniform(0.3, 1.0) * _CALM_AFTER_SECONDS
@@ -152,6 +157,7 @@ class _Life:
         settings = Settings(
             world.folder,
             NodeOptions("simulated", "node", {"cpu": world.cpus, "pods": "20"}),
+            queue_limits=world.limits,
         )
         outside = World(
             clock=self._clock,

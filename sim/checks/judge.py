@@ -9,6 +9,7 @@ from sim.checks.cronjobs import CronJobCheck
 from sim.checks.jobs import JobCheck
 from sim.checks.pods import PodCheck
 from sim.checks.problems import Problems
+from sim.checks.queue import QueueCheck
 from sim.history import History, Version
 from sim.machine import Machine
 
@@ -17,11 +18,14 @@ SURVIVAL = "acknowledged writes survive"
 
 @dataclass
 class Judge:
+    #: How many Jobs may run at once, if there is a limit.
+    job_limit: int | None = None
     problems: Problems = field(default_factory=Problems)
 
     def __post_init__(self) -> None:
         self._pods = PodCheck(self.problems)
         self._cronjobs = CronJobCheck(self.problems)
+        self._queue = QueueCheck(self.problems, self.job_limit)
         self._jobs: dict[str, JobCheck] = {}
         #: By Pod, the Job that it was made for.
         self._job_of: dict[str, str] = {}
@@ -41,6 +45,7 @@ class Judge:
         match version.subject:
             case Job() as job:
                 self._cronjobs.see_job(job, gone=version.gone)
+                self._queue.see_job(job, gone=version.gone)
                 uid = job.metadata.uid
                 if uid not in self._jobs:
                     self._jobs[uid] = JobCheck(self.problems, job)

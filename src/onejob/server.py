@@ -32,6 +32,8 @@ from onejob.controllers.job import JobController
 from onejob.controllers.mirror.on_demand import MirrorOnDemand, http_connection
 from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pod_gc import PodGarbageCollector
+from onejob.controllers.queueing.config import write_limits
+from onejob.controllers.queueing.controller import QueueController
 from onejob.controllers.quotas import QuotaController
 from onejob.controllers.selection import (
     ALL,
@@ -42,6 +44,7 @@ from onejob.controllers.selection import (
     MIRROR,
     NAMESPACE,
     POD_GARBAGE,
+    QUEUE,
     QUOTA,
     TTL,
 )
@@ -55,9 +58,11 @@ from onejob.node.options import NodeOptions
 from onejob.node.runtime import Runtime, RuntimeUnavailable
 from onejob.node.runtimes import RUNTIMES
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, NodeContext
+from onejob.planning.job.managing import is_ours
 from onejob.planning.job.settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.security import Means
+from onejob.planning.queue.limits import Limits
 from onejob.planning.rbac.policy import CLUSTER_ROLES as CLUSTER_ROLE_RESOURCE
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
@@ -77,6 +82,8 @@ class Settings:
     default_failed_pods_limit: int | None = None
     #: What Pods carry until they are counted; both names are understood whichever is written.
     tracking_finalizer: str = TRACKING
+    #: How many Jobs may run at once; None leaves the limits as they are.
+    queue_limits: Limits | None = None
     #: For schedules of CronJobs that name no time zone.
     local_zone: str = "UTC"
     #: Names of the controllers that run: see `controllers/selection.py`.
@@ -181,8 +188,21 @@ class ControlPlane:
     def _add_controllers(self, root_ca: str) -> None:
         client, informers, clock, metrics = self.client, self.informers, self.clock, self.metrics
         gates = self.settings.gates
+        job_settings = self._job_settings()
+        queue: QueueController | None = None
+        if {JOB, QUEUE} <= self.settings.controllers:
+            # Before the Job controller, for which it decides.
+            queue = QueueController(
+                self._controller_context(QUEUE), is_ours=partial(is_ours, settings=job_settings)
+            )
+            self._controllers.append(queue.run())
         makers: dict[str, Callable[[], _Controller]] = {
-            JOB: self._make_job_controller,
+            JOB: lambda: JobController(
+                self._controller_context(JOB),
+                settings=job_settings,
+                new_series=lambda: StagedWrites(client),
+                gate=queue,
+            ),
             CRONJOB: lambda: CronJobController(
                 self._controller_context(CRONJOB), local_zone=self.settings.local_zone
             ),
@@ -236,16 +256,11 @@ class ControlPlane:
             roles = access.informers[CLUSTER_ROLE_RESOURCE]
             self._controllers.append(ClusterRoleAggregation(self.client, roles).run())
 
-    def _make_job_controller(self) -> JobController:
-        client = self.client
-        return JobController(
-            self._controller_context(JOB),
-            settings=JobSettings.under(
-                self.settings.gates,
-                tracking_finalizer=self.settings.tracking_finalizer,
-                default_failed_pods_limit=self.settings.default_failed_pods_limit,
-            ),
-            new_series=lambda: StagedWrites(client),
+    def _job_settings(self) -> JobSettings:
+        return JobSettings.under(
+            self.settings.gates,
+            tracking_finalizer=self.settings.tracking_finalizer,
+            default_failed_pods_limit=self.settings.default_failed_pods_limit,
         )
 
     def _add_mirror(self, rng: Random) -> None:
@@ -290,6 +305,8 @@ class ControlPlane:
         await bootstrap(plane.client)
         if settings.with_roles:
             await bootstrap_roles(plane.client)
+        if settings.queue_limits is not None:
+            await write_limits(plane.client, settings.queue_limits)
         await plane.informers.start()
         plane._controller_tasks = [asyncio.create_task(part) for part in plane._controllers]
         plane._recorder_tasks = [asyncio.create_task(part) for part in plane._recorders]

@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "runs": ("onejob.cli.commands.runs", "List the runs that are kept"),
     "wait": ("onejob.cli.commands.wait", "Wait for a Job to end, or for a condition"),
     "why": ("onejob.cli.commands.why", "Tell why something is in its state and what comes next"),
+    "queue": ("onejob.cli.commands.queue", "Show which Jobs wait for their turn, and why"),
     "validate": ("onejob.cli.commands.validate", "Check manifests; nothing is started or sent"),
     "create": ("onejob.cli.commands.create", "Create objects from files, or a Job from a command"),
     "apply": ("onejob.cli.commands.apply", "Create or change objects to match files"),

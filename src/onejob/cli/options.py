@@ -4,12 +4,15 @@ import functools
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from onejob.cli.errors import CommandError
 from onejob.node.options import NodeOptions, PidNamespace, RuntimeName
+
+if TYPE_CHECKING:
+    from onejob.planning.queue.limits import Limits
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +62,7 @@ _NODE_OPTIONS = (
         "--capacity",
         default="",
         metavar="NAME=AMOUNT,...",
-        help="What this node has to give, e.g. cpu=4,memory=8Gi,example.com/gpu=2. "
+        help="What this node has to give, e.g. cpu=4,memory=8Gi,pods=20,example.com/gpu=2. "
         "[default: what the machine has]",
     ),
     click.option(
@@ -141,22 +144,32 @@ _CONTROLLER_OPTIONS = (
         metavar="N",
         help="Failed Pods kept of Jobs that do not say. [default: all]",
     ),
+    click.option(
+        "--queue",
+        multiple=True,
+        metavar="NAME=N",
+        help="How many Jobs with the label onejob.dev/queue=NAME may run at once; "
+        "namespace/NAME=N: of a namespace, '*=N': of all. [default: no limit]",
+    ),
     click.option("--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features."),
 )
 
 
 def controller_options(function: F) -> F:
-    """How Jobs are run; the command gets `gates: FeatureGates` and `default_failed_pods_limit`."""
+    """How Jobs are run; the command gets `gates: FeatureGates`, `queue_limits: Limits | None` and
+    `default_failed_pods_limit`."""
 
     @functools.wraps(function)
-    def with_gates(*arguments: Any, feature_gates: str, **options: Any) -> Any:
+    def with_gates(
+        *arguments: Any, feature_gates: str, queue: tuple[str, ...], **options: Any
+    ) -> Any:
         from onejob.gates import UnknownGate, parse_gates
 
         try:
             gates = parse_gates(feature_gates)
         except UnknownGate as error:
             raise CommandError(str(error)) from None
-        return function(*arguments, gates=gates, **options)
+        return function(*arguments, gates=gates, queue_limits=parse_queue(queue), **options)
 
     wrapped: F = _with_options(with_gates, _CONTROLLER_OPTIONS)
     return wrapped
@@ -229,6 +242,18 @@ def parse_capacity(text: str) -> Mapping[str, str]:
             raise CommandError(f"--capacity {item}: expected NAME=AMOUNT", "such as memory=8Gi")
         capacity[name] = amount
     return capacity
+
+
+def parse_queue(items: Sequence[str]) -> "Limits | None":
+    """None where nothing was said, which leaves the limits of a server as they are."""
+    if not items:
+        return None
+    from onejob.planning.queue.limits import BadLimits, parse_limits
+
+    try:
+        return parse_limits(items)
+    except BadLimits as error:
+        raise CommandError(f"--queue {error}") from None
 
 
 def parse_image_map(items: Sequence[str]) -> Mapping[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ in `onejob.controllers.job_events`.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from onejob.client.base import Patch, Selection
 from onejob.client.events import about
@@ -50,6 +50,15 @@ log = logging.getLogger(__name__)
 _CATCH_UP_SECONDS = 5.0
 
 
+class StartGate(Protocol):
+    """Decides whether Jobs may be acted on."""
+
+    def holds(self, job: Job) -> bool: ...
+
+    def on_let_go(self, call: Callable[[Key], None]) -> None:
+        """Call with each Job that was held and is not any more."""
+
+
 class JobController:
     def __init__(
         self,
@@ -58,8 +67,10 @@ class JobController:
         settings: Settings,
         workers: int = 5,
         new_series: Callable[[], WriteSeries] | None = None,
+        gate: StartGate | None = None,
     ) -> None:
-        """`new_series` starts the series of writes of one sync; by default each is waited for."""
+        """`new_series` starts the series of writes of one sync; by default each is waited for.
+        Jobs that the `gate` holds are not looked at until it lets them go."""
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
         self._jobs = context.informers.jobs
@@ -79,6 +90,9 @@ class JobController:
             queue=self._queue,
             orphans=self._orphans,
         )
+        self._gate = gate
+        if gate is not None:
+            gate.on_let_go(self._queue.add)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -107,7 +121,7 @@ class JobController:
     async def sync(self, key: Key) -> float | None:
         """Sync one Job. Returns the seconds after which to sync again without a change."""
         job = self._jobs.cache.get(key)
-        if job is None:
+        if job is None or (self._gate is not None and self._gate.holds(job)):
             return None
         state = self._states.of(job.metadata.uid)
         try:

@@ -12,6 +12,8 @@ POD_GARBAGE: Final = "pod-garbage-collector-controller"
 NAMESPACE: Final = "namespace-controller"
 #: Runs Jobs with `managedBy: onejob.dev/mirror` on remote clusters.
 MIRROR: Final = "mirror-controller"
+#: Suspends Jobs while as many run as the limits allow.
+QUEUE: Final = "queue-controller"
 CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
 QUOTA: Final = "resourcequota-controller"
 
@@ -24,6 +26,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     POD_GARBAGE: "podgc",
     NAMESPACE: "namespace",
     MIRROR: "mirror",
+    QUEUE: "queue",
     CLUSTER_ROLES: "clusterrole-aggregation",
     QUOTA: "resourcequota",
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onejob.cli.run.params import Row
     from onejob.gates import FeatureGates
     from onejob.node.options import NodeOptions
+    from onejob.planning.queue.limits import Limits
 
 _EPILOG = """\b
 Examples:
@@ -36,6 +37,7 @@ Examples:
   onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
   onejob run -o json job.yaml | jq .outcome   # for scripts
   onejob run -o raw -- ./report.py > report.csv   # what it writes, byte for byte
+  onejob run --queue '*=2' jobs/              # two Jobs at a time, in the order of the files
   onejob run --junit report.xml --output-dir logs/ ci/
 \b
 A run ends at once, with the reason, when its Pods can never start: a missing ConfigMap, Secret
@@ -134,6 +136,7 @@ def command(
     node: "NodeOptions",
     gates: "FeatureGates",
     default_failed_pods_limit: int | None,
+    queue_limits: "Limits | None",
     data_dir: str | None,
     **options: Any,
 ) -> int:
@@ -177,6 +180,7 @@ def command(
             node=node,
             gates=gates,
             default_failed_pods_limit=default_failed_pods_limit,
+            queue_limits=queue_limits,
             timeout_seconds=timeout,
             keep_waiting=options["keep_waiting"],
             output=output,

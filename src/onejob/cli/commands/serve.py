@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onejob.gates import FeatureGates
     from onejob.https_server import HttpsServer
     from onejob.node.options import NodeOptions
+    from onejob.planning.queue.limits import Limits
     from onejob.server import Settings
 
 _EPILOG = """\b
@@ -29,6 +30,7 @@ Examples:
   onejob serve                                 # on 127.0.0.1:7443
   onejob serve --listen 127.0.0.1:0 --data-dir ~/ci-state
   onejob serve --runtime simulated             # Pods end at once; for tests of clients
+  onejob serve --queue '*=8' --queue gpu=2      # at most 8 Jobs at once, 2 of them in queue gpu
   onejob serve --controllers='*,-job' --no-node  # the API; others act on Jobs and Pods
 \b
 It goes on where it was after any kind of end, kill -9 included; its Pods outlive it."""
@@ -74,6 +76,7 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
 def command(
     listen: str,
     default_failed_pods_limit: int | None,
+    queue_limits: "Limits | None",
     tracking_finalizer_name: str,
     controllers: str,
     no_node: bool,
@@ -112,6 +115,7 @@ def command(
         node=replace(node, hidden=place.path),
         gates=gates,
         default_failed_pods_limit=default_failed_pods_limit,
+        queue_limits=queue_limits,
         tracking_finalizer=tracking_finalizer_name,
         local_zone=local_zone(),
         controllers=chosen,

@@ -1,6 +1,6 @@
 """`onejob suspend` and `onejob resume`: one field, set for people who forget its name."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,6 +30,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     from onejob.cli.clients.base import FIELD_MANAGER, Ask, get, path_of
     from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.objects.meta import CRONJOBS, JOBS
+    from onejob.planning.queue.standing import QUEUED_ANNOTATION
 
     args = parse_resource_args(what, default="job")
     for arg in args:
@@ -37,11 +38,17 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
             raise CommandError(f"{arg}: only Jobs and CronJobs can be suspended")
     api = where.require_server()
     namespace = where.namespace_in(api)
-    body = msgspec.json.encode({"spec": {"suspend": suspended}})
     done = "suspended" if suspended else "resumed"
     for arg in args:
         before = get(api, arg.kind, namespace, arg.name)
-        if bool(before["spec"].get("suspend")) == suspended:
+        change: dict[str, Any] = {"spec": {"suspend": suspended}}
+        if QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
+            if not suspended:
+                print(f"{arg} waits in the queue and starts in its turn (see onejob queue)")
+                continue
+            # It leaves the queue: from now on it is suspended because somebody wants it so.
+            change["metadata"] = {"annotations": {QUEUED_ANNOTATION: None}}
+        elif bool(before["spec"].get("suspend")) == suspended:
             print(f"{arg} is {'already suspended' if suspended else 'not suspended'}")
             continue
         api.send(
@@ -49,7 +56,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
                 "PATCH",
                 path_of(arg.kind, namespace, arg.name),
                 {"fieldManager": FIELD_MANAGER},
-                body=body,
+                body=msgspec.json.encode(change),
                 content_type="application/merge-patch+json",
             )
         )

@@ -30,6 +30,7 @@ from onejob.planning.job.settings import Settings
 from onejob.planning.mirror import names as mirror
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
+from onejob.planning.queue.standing import is_queued
 
 _SHOWN_PODS: Final = 3
 _ODD_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -108,6 +109,8 @@ def _state(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> str:
         return _mirrored_state(job)
     if "managed-elsewhere" in kinds:
         return "is left to another controller."
+    if is_queued(job):
+        return "waits in the queue."
     if job.spec.suspend:
         return "is suspended."
     if plan.fate is not None:
@@ -130,6 +133,8 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
                 continue
             case "managed-elsewhere":
                 causes.append(_managed_elsewhere(job))
+            case "suspended" if is_queued(job):
+                causes.append("as many Jobs run as its limits allow, so that it is suspended")
             case "suspended":
                 causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
             case "finished":
@@ -281,6 +286,8 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
         return [f"whatever {job.spec.managed_by} decides; {BUILT_IN_MANAGER} would be onejob"]
     if job.metadata.deleting:
         return ["it goes once its finalizers are removed"]
+    if is_queued(job):
+        return ["it starts when its turn comes: onejob queue shows its place"]
     if job.spec.suspend:
         return [f"nothing, until: onejob resume job/{job.metadata.name}"]
     if plan.fate is not None:

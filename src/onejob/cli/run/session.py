@@ -40,6 +40,7 @@ from onejob.node.options import NodeOptions
 from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
+from onejob.planning.queue.limits import Limits
 from onejob.server import ControlPlane, Settings
 from onejob.store.base import CannotOpen
 from onejob.trusted_paths import NotTrusted
@@ -62,6 +63,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
     gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
     #: Of Jobs that do not say; None keeps all.
     default_failed_pods_limit: int | None = None
+    queue_limits: Limits | None = None
     timeout_seconds: float | None = None
     #: Wait on for what Pods of this run can never get.
     keep_waiting: bool = False
@@ -216,6 +218,7 @@ class _Session:
             ),
             gates=self._options.gates,
             default_failed_pods_limit=self._options.default_failed_pods_limit,
+            queue_limits=self._options.queue_limits,
         )
 
     def _warn(self, runtime: Runtime) -> None:

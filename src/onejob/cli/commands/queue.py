@@ -1,0 +1,62 @@
+"""`onejob queue`: who runs, who waits for what, and when each may start."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.options import client_options, output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob queue                       # limits, and all Jobs that are subject to one, in order
+  onejob queue -n team-a             # the Jobs of one namespace
+  onejob queue -o json | jq '.jobs[] | select(.state == "waiting")'
+\b
+Limits are set by onejob serve --queue, or in the ConfigMap onejob-queues of kube-system:
+  kubectl create configmap onejob-queues -n kube-system --from-literal=limits='*=8,gpu=2'
+START is an estimate, by how long Jobs under the same limits have lasted."""
+
+
+@click.command(epilog=_EPILOG, short_help="Show which Jobs wait for their turn")
+@output_option("json")
+@click.option(
+    "--run", "run_id", default="", metavar="RUN", help="Of a kept run: its id, or its Job's name."
+)
+@client_options
+def command(output: str | None, where: "Sources") -> int:
+    """Show the limits on how many Jobs run at once, which Jobs run and which wait, in order."""
+    import msgspec
+
+    from onejob.cli.display.tables import render_table
+    from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.queue import showing
+    from onejob.cli.queue.reading import read_queue
+    from onejob.clock import SystemClock
+    from onejob.planning.queue.forecast import scopes
+
+    now = SystemClock().now()
+    api = where.one_place()
+    limits, entries = read_queue(api, now, lambda text: print(f"note: {text}", file=sys.stderr))
+    used = scopes(entries, limits)
+    if where.namespace:
+        entries = [one for one in entries if one.job.metadata.namespace == where.namespace]
+    if output:
+        encoded = msgspec.json.encode(showing.as_document(entries, used))
+        print(msgspec.json.format(encoded, indent=2).decode())
+        return 0
+    if not limits and not entries:
+        print("There are no limits: every Job starts at once (see onejob queue --help).")
+        return 0
+    width = terminal_of().width
+    for line in render_table(showing.LIMIT_HEADERS, showing.limit_rows(used), width):
+        print(line)
+    if entries:
+        print()
+    for line in render_table(showing.JOB_HEADERS, showing.job_rows(entries, now), width):
+        if entries:
+            print(line)
+    return 0

@@ -1,0 +1,62 @@
+"""The queue of a server or of a kept run, read from its objects."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onejob.cli.clients.base import get, list_all
+from onejob.objects.job import read_job
+from onejob.objects.meta import JOBS
+from onejob.planning.queue.forecast import Entry, forecast
+from onejob.planning.queue.limits import (
+    LIMITS_KEY,
+    LIMITS_NAME,
+    LIMITS_NAMESPACE,
+    BadLimits,
+    Limits,
+    read_limits,
+)
+from onejob.planning.queue.standing import PRIORITY_CLASSES, Priorities, read_priority_class
+from onejob.wire.errors import Forbidden, NotFound
+from onejob.wire.kinds import BY_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from onejob.cli.clients.base import Api
+
+
+def read_queue(
+    api: "Api", now: datetime, note: "Callable[[str], None]"
+) -> "tuple[Limits, Sequence[Entry]]":
+    """Over all namespaces, since one limit may apply to all. `note` is called with what is not
+    to be had."""
+    limits = _limits(api, note)
+    jobs = [
+        read_job(msgspec.json.encode(document)) for document in list_all(api, BY_RESOURCE[JOBS], "")
+    ]
+    return limits, forecast(jobs, limits, _priorities(api, note), now)
+
+
+def _limits(api: "Api", note: "Callable[[str], None]") -> Limits:
+    place = f"configmap {LIMITS_NAMESPACE}/{LIMITS_NAME}"
+    try:
+        config_map = get(api, BY_RESOURCE["configmaps"], LIMITS_NAMESPACE, LIMITS_NAME)
+        return read_limits(config_map.get("data", {}).get(LIMITS_KEY, ""))
+    except NotFound:
+        return Limits()
+    except Forbidden:
+        note(f"you may not read the limits ({place})")
+    except BadLimits as error:
+        note(f"{place}: {error}; the limits before that are in force")
+    return Limits()
+
+
+def _priorities(api: "Api", note: "Callable[[str], None]") -> Priorities:
+    try:
+        classes = list_all(api, BY_RESOURCE[PRIORITY_CLASSES], "")
+    except Forbidden:
+        note("you may not read PriorityClasses: all priorities are shown as 0")
+        classes = []
+    return Priorities.of(read_priority_class(msgspec.json.encode(one)) for one in classes)

@@ -1,0 +1,299 @@
+"""The queue controller: keeps Jobs suspended while as many run as the limits allow.
+
+A new Job is either let through or suspended before the Job controller looks at it (`holds`), so
+none of its Pods starts too early. What has to wait is suspended by an ordinary write, so that
+everybody sees it, and a restart finds the queue as it was: its order is in annotations.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from onejob.client.base import Patch, Selection, Written
+from onejob.client.events import about
+from onejob.controllers.context import ControllerContext
+from onejob.controllers.queueing.config import CONFIG_MAPS, LIMITS, fetch_limits
+from onejob.informers.cache import Delta
+from onejob.informers.informer import Informer
+from onejob.informers.shared import AnyObject
+from onejob.objects.job import Job
+from onejob.objects.meta import Key
+from onejob.planning.queue.limits import (
+    BadLimits,
+    Limits,
+    scope_text,
+)
+from onejob.planning.queue.line import Line, rank
+from onejob.planning.queue.standing import (
+    PRIORITY_CLASSES,
+    Priorities,
+    PriorityClass,
+    Standing,
+    entered_at,
+    hold_patch,
+    is_queued,
+    read_priority_class,
+    release_patch,
+    standing,
+)
+from onejob.wire.errors import ApiError, NotFound
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+#: Writes at a time: between two batches others get their turn.
+_BATCH = 100
+
+
+class QueueController:
+    def __init__(self, context: ControllerContext, *, is_ours: Callable[[Job], bool]) -> None:
+        """Jobs that are not ours run elsewhere, and do not count."""
+        self._client = context.client
+        self._recorder = context.recorder
+        self._is_ours = is_ours
+        self._jobs = context.informers.jobs
+        self._pods = context.informers.pods
+        self._classes: Informer[PriorityClass] = Informer(
+            context.client,
+            Selection(PRIORITY_CLASSES),
+            read_priority_class,
+            lambda one: Key(PRIORITY_CLASSES, "", one.metadata.name),
+        )
+        self._limits = Limits()
+        #: Whether the ConfigMap has changed since it was read.
+        self._limits_changed = False
+        self._line = Line(self._limits)
+        self._priorities = Priorities.of(())
+        self._keys: dict[str, Key] = {}
+        #: Jobs that wait and are not suspended yet.
+        self._to_suspend: set[str] = set()
+        #: Jobs that are being written: what the cache has of them is out of date.
+        self._in_flight: set[str] = set()
+        #: The last write to a Job, by UID; older versions of it are not looked at.
+        self._written: dict[str, int] = {}
+        #: Jobs that the Job controller was told to leave alone until further notice.
+        self._held: set[Key] = set()
+        self._let_go: Callable[[Key], None] = lambda key: None
+        self._wake = asyncio.Event()
+        context.informers.metadata(CONFIG_MAPS).on_change(self._config_maps_changed)
+        self._jobs.on_change(self._jobs_changed)
+        self._classes.on_change(self._classes_changed)
+
+    # --- for the Job controller -----------------------------------------------------------
+
+    def on_let_go(self, call: Callable[[Key], None]) -> None:
+        """Call with each Job that was held and is not any more."""
+        self._let_go = call
+
+    def holds(self, job: Job) -> bool:
+        """Whether the Job must not be acted on yet: it is not decided whether it may start."""
+        held = self._is_undecided(job)
+        if held:
+            self._held.add(job.key)
+        return held
+
+    def _is_undecided(self, job: Job) -> bool:
+        if not (self._limits or self._limits_changed) or job.spec.suspend:
+            return False
+        uid = job.metadata.uid
+        if not self._is_ours(job) or self._line.runs(uid):
+            return False
+        if self._line.waits(uid):
+            return True
+        if not self._limits_changed and not self._limits.scopes_of(job):
+            return False
+        return standing(job, has_pods=self._has_pods) == "waiting"
+
+    # --- what changes ---------------------------------------------------------------------
+
+    def _config_maps_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
+        if any(delta.key == LIMITS for delta in deltas):
+            self._limits_changed = True
+            self._wake.set()
+
+    def _classes_changed(self, deltas: Sequence[Delta[PriorityClass]]) -> None:
+        cache = self._classes.cache
+        self._priorities = Priorities.of(filter(None, map(cache.get, cache.keys())))
+        self._judge_all()
+
+    def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        for delta in deltas:
+            if delta.old is not None and (
+                delta.new is None or delta.new.metadata.uid != delta.old.metadata.uid
+            ):
+                self._forget(delta.old.metadata.uid)
+            if delta.new is not None:
+                suspended = delta.old is not None and delta.old.spec.suspend
+                self._judge(delta.new, resumed=suspended and not delta.new.spec.suspend)
+
+    def _judge_all(self) -> None:
+        cache = self._jobs.cache
+        for job in filter(None, map(cache.get, list(cache.keys()))):
+            self._judge(job)
+
+    def _judge(self, job: Job, *, resumed: bool = False) -> None:
+        """Put a Job where it belongs by its newest version. One that was `resumed` starts anew,
+        though its status may not say yet that it was suspended."""
+        uid = job.metadata.uid
+        if not self._limits and uid not in self._keys and not is_queued(job):
+            return
+        if uid in self._in_flight or job.metadata.revision < self._written.get(uid, 0):
+            return
+        scopes = self._limits.scopes_of(job)
+        where = standing(job, has_pods=self._has_pods) if self._is_ours(job) else "absent"
+        if where != "absent" and not job.spec.suspend:
+            where = self._let_go_or_not(job, where, resumed)
+        match where:
+            case "absent":
+                if uid in self._keys:
+                    self._forget(uid)
+                return
+            case "running":
+                self._to_suspend.discard(uid)
+                self._line.put_running(uid, scopes)
+            case "waiting":
+                entered = entered_at(job)
+                if self._line.waits(uid):
+                    entered = min(entered, self._line.rank_of(uid).entered)
+                self._line.put_waiting(uid, rank(self._priorities.of_job(job), entered), scopes)
+                if not job.spec.suspend:
+                    self._to_suspend.add(uid)
+                self._wake.set()
+        self._keys[uid] = job.key
+
+    def _let_go_or_not(self, job: Job, where: Standing, resumed: bool) -> Standing:
+        """Of a Job that is not suspended: it runs if it was let go, though it may have yet to
+        begin, and one that waits does so until then."""
+        uid = job.metadata.uid
+        if self._line.runs(uid):
+            return "running"
+        if self._line.waits(uid):
+            return "waiting"
+        if not self._limits.scopes_of(job):
+            return "absent"
+        return "waiting" if resumed else where
+
+    def _forget(self, uid: str) -> None:
+        if self._keys.pop(uid, None) is not None:
+            self._line.drop(uid)
+            self._to_suspend.discard(uid)
+            self._wake.set()
+        self._written.pop(uid, None)
+
+    def _has_pods(self, job: Job) -> bool:
+        return any(
+            not pod.metadata.deleting and not pod.terminal
+            for pod in self._pods.cache.find("controller", job.metadata.uid)
+        )
+
+    # --- the work -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            following = False
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                if not following:
+                    # Servers without limits are spared the watch.
+                    following = True
+                    group.create_task(self._classes.run(), name="informer-priorityclasses")
+                    await self._classes.synced()
+                try:
+                    await self._turn()
+                except (ApiError, OSError) as error:
+                    log.warning("queue: %s", error)
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    self._wake.set()
+
+    async def _turn(self) -> None:
+        if self._limits_changed:
+            await self._read_limits()
+        released = self._line.start()
+        self._to_suspend.difference_update(released)
+        writes = [self._release(uid) for uid in released]
+        writes += [self._suspend(uid) for uid in sorted(self._to_suspend, key=self._line.rank_of)]
+        await self._write([write for write in writes if write is not None])
+        for key in list(self._held):
+            job = self._jobs.cache.get(key)
+            if job is None or not self._is_undecided(job):
+                self._held.discard(key)
+                self._let_go(key)
+
+    async def _read_limits(self) -> None:
+        """Limits that cannot be read are reported, and those before them stay in force."""
+        self._limits_changed = False
+        try:
+            limits = await fetch_limits(self._client)
+        except BadLimits as error:
+            log.warning("configmap %s/%s: %s", LIMITS.namespace, LIMITS.name, error)
+            return
+        except (ApiError, OSError):
+            self._limits_changed = True
+            raise
+        if limits != self._limits:
+            before, self._limits = self._line, limits
+            self._line = Line(limits)
+            for uid, key in self._keys.items():
+                job = self._jobs.cache.get(key)
+                if job is not None and before.runs(uid):
+                    self._line.put_running(uid, limits.scopes_of(job))
+            self._judge_all()
+
+    def _release(self, uid: str) -> tuple[str, Patch] | None:
+        job = self._cached(uid)
+        if job is None or not job.spec.suspend:
+            return None
+        return uid, Patch(job.key, release_patch(job), "merge")
+
+    def _suspend(self, uid: str) -> tuple[str, Patch] | None:
+        job = self._cached(uid)
+        if job is None or job.spec.suspend:
+            return None
+        entered = self._line.rank_of(uid).entered
+        return uid, Patch(job.key, hold_patch(job, entered), "merge")
+
+    def _cached(self, uid: str) -> Job | None:
+        job = self._jobs.cache.get(self._keys[uid])
+        return job if job is not None and job.metadata.uid == uid else None
+
+    async def _write(self, writes: Sequence[tuple[str, Patch]]) -> None:
+        self._in_flight.update(uid for uid, _ in writes)
+        failed: ApiError | None = None
+        try:
+            for first in range(0, len(writes), _BATCH):
+                failed = await self._write_batch(writes[first : first + _BATCH]) or failed
+        finally:
+            self._in_flight.clear()
+            self._judge_again(uid for uid, _ in writes)
+        if failed is not None:
+            raise failed
+
+    async def _write_batch(self, writes: Sequence[tuple[str, Patch]]) -> ApiError | None:
+        failed: ApiError | None = None
+        results = await self._client.write_many([patch for _, patch in writes])
+        for (uid, _), result in zip(writes, results, strict=True):
+            if isinstance(result, Written):
+                self._written[uid] = result.revision
+                if uid in self._to_suspend:
+                    self._to_suspend.discard(uid)
+                    self._report(uid)
+            else:
+                # Whether it may still start is decided anew, with the others.
+                self._line.drop(uid)
+                if not isinstance(result, NotFound):
+                    failed = result
+        return failed
+
+    def _judge_again(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            job = self._cached(uid) if uid in self._keys else None
+            if job is not None:
+                self._judge(job)
+
+    def _report(self, uid: str) -> None:
+        job = self._cached(uid)
+        scope = self._line.full_scope(uid) if self._line.waits(uid) else ""
+        if job is not None and scope:
+            text = f"waits: {scope_text(scope)} may run {self._limits.by_scope[scope]} at once"
+            self._recorder.record(about("batch/v1", "Job", job.metadata), "Normal", "Queued", text)

@@ -1,0 +1,116 @@
+"""Who runs, who waits, and who of those may start now.
+
+Jobs that are subject to the same limits wait in one lane. Only the first of each lane can be the
+next to start, so a decision looks at as many Jobs as there are lanes, however many wait.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple, TypeAlias
+
+from onejob.planning.queue.limits import Limits
+
+Scopes: TypeAlias = tuple[str, ...]
+
+
+class Rank(NamedTuple):
+    """Smaller is earlier."""
+
+    #: Negated, so that the highest is first.
+    lowered_by_priority: int
+    #: When it entered the queue, as a revision of the store.
+    entered: int
+
+    @property
+    def priority(self) -> int:
+        return -self.lowered_by_priority
+
+
+def rank(priority: int, entered: int) -> Rank:
+    return Rank(-priority, entered)
+
+
+class _Waiting(NamedTuple):
+    rank: Rank
+    scopes: Scopes
+
+
+class Line:
+    """Jobs by their UID. Made anew when the limits change: the scopes of a Job are those with a
+    limit."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits.by_scope
+        self._running: dict[str, Scopes] = {}
+        self._taken: Counter[str] = Counter()
+        self._waiting: dict[str, _Waiting] = {}
+        #: Heaps. Entries of Jobs that have left, or have another rank by now, stay in their heap
+        #: until they come to its top.
+        self._lanes: dict[Scopes, list[tuple[Rank, str]]] = {}
+
+    def runs(self, uid: str) -> bool:
+        return uid in self._running
+
+    def waits(self, uid: str) -> bool:
+        return uid in self._waiting
+
+    def rank_of(self, uid: str) -> Rank:
+        """Of one that waits."""
+        return self._waiting[uid].rank
+
+    def put_running(self, uid: str, scopes: Scopes) -> None:
+        """It runs, whether there is room for it or not."""
+        if self._running.get(uid) == scopes:
+            return
+        self.drop(uid)
+        self._running[uid] = scopes
+        self._taken.update(scopes)
+
+    def put_waiting(self, uid: str, rank: Rank, scopes: Scopes) -> None:
+        if self._waiting.get(uid) == (rank, scopes):
+            return
+        self.drop(uid)
+        self._waiting[uid] = _Waiting(rank, scopes)
+        heappush(self._lanes.setdefault(scopes, []), (rank, uid))
+
+    def drop(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+        self._taken.subtract(self._running.pop(uid, ()))
+
+    def start(self) -> Sequence[str]:
+        """Let all start that may, in order; they count as running from now on."""
+        started: list[str] = []
+        while (uid := self._next()) is not None:
+            self.put_running(uid, self._waiting[uid].scopes)
+            started.append(uid)
+        return started
+
+    def full_scope(self, uid: str) -> str:
+        """One of the limits that keep a Job waiting; empty if none does."""
+        for scope in self._waiting[uid].scopes:
+            if self._taken[scope] >= self._limits[scope]:
+                return scope
+        return ""
+
+    def taken(self, scope: str) -> int:
+        """How many Jobs of it run."""
+        return self._taken[scope]
+
+    def _next(self) -> str | None:
+        heads = [
+            head
+            for scopes in list(self._lanes)
+            if all(self._taken[scope] < self._limits[scope] for scope in scopes)
+            and (head := self._head(scopes)) is not None
+        ]
+        return min(heads)[1] if heads else None
+
+    def _head(self, scopes: Scopes) -> tuple[Rank, str] | None:
+        lane = self._lanes[scopes]
+        while lane:
+            if self._waiting.get(lane[0][1]) == (lane[0][0], scopes):
+                return lane[0]
+            heappop(lane)
+        del self._lanes[scopes]
+        return None

@@ -1,0 +1,102 @@
+"""The queue with real processes, which write down when they start and end."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from onejob.client.base import Create
+from onejob.node.options import NodeOptions
+from onejob.objects.meta import JOBS
+from onejob.planning.queue.limits import parse_limits
+from onejob.server import ControlPlane, Settings
+from tests.queue.support import Releases, a_priority_class, create, until_finished
+
+
+def a_process_job(name: str, script: str, priority: str = "") -> Create:
+    container = {"name": "main", "image": "x", "command": ["/bin/sh", "-c", script]}
+    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
+    if priority:
+        spec["priorityClassName"] = priority
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"template": {"spec": spec}},
+    }
+    return Create(JOBS, "default", msgspec.json.encode(document))
+
+
+def test_200_jobs_of_real_processes_are_let_go_in_exact_order(tmp_path: Path) -> None:
+    """Which of two that were let go together is first to run is up to the operating system: so
+    the order in which they are let go is compared, and the processes show how many ran at once."""
+    rng = Random(3)
+    log, go = tmp_path / "log", tmp_path / "go"
+    log.touch()
+    priorities = {"low": -5, "high": 100, "urgent": 1000}
+    chosen = [rng.choice(list(priorities)) for _ in range(200)]
+    names = [f"job-{number:03}" for number in range(200)]
+
+    async def main() -> list[str]:
+        plane = await ControlPlane.start(
+            Settings(
+                tmp_path / "state",
+                NodeOptions(pods_end_with_us=True, capacity={"cpu": "1000", "pods": "1000"}),
+                queue_limits=parse_limits(["*=5"]),
+            )
+        )
+        try:
+            releases = Releases(plane)
+            await create(plane, *(a_priority_class(*one) for one in priorities.items()))
+            first = f"until [ -e {go} ]; do sleep 0.05; done"
+            await create(plane, *(a_process_job(f"first-{number}", first) for number in range(5)))
+            script = f"echo + >> {log}; echo - >> {log}"
+            await create(
+                plane,
+                *(
+                    a_process_job(name, script, priority)
+                    for name, priority in zip(names, chosen, strict=True)
+                ),
+            )
+            await asyncio.wait_for(releases.suspended(200), 60)
+            go.touch()
+            await asyncio.wait_for(until_finished(plane), 120)
+            return releases.order
+        finally:
+            await plane.stop()
+
+    order = asyncio.run(main())
+    expected = sorted(range(200), key=lambda number: (-priorities[chosen[number]], number))
+    assert order == [names[number] for number in expected]
+    running = most = 0
+    for mark in log.read_text().split():
+        running += 1 if mark == "+" else -1
+        most = max(most, running)
+    assert log.read_text().count("+") == 200
+    assert most <= 5
+
+
+def test_one_at_a_time_processes_run_in_the_order_of_their_creation(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def main() -> None:
+        plane = await ControlPlane.start(
+            Settings(
+                tmp_path / "state",
+                NodeOptions(pods_end_with_us=True),
+                queue_limits=parse_limits(["*=1"]),
+            )
+        )
+        try:
+            await create(
+                plane,
+                *(a_process_job(f"j{number}", f"echo {number} >> {log}") for number in range(12)),
+            )
+            await asyncio.wait_for(until_finished(plane), 60)
+        finally:
+            await plane.stop()
+
+    asyncio.run(main())
+    assert log.read_text().split() == [str(number) for number in range(12)]
