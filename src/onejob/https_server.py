@@ -12,12 +12,10 @@ from onejob.api.access.authorization import RbacAuthorizer
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
-from onejob.api.access.service_accounts.accounts import ServiceAccounts
-from onejob.api.access.service_accounts.signing_keys import KEYS_FILE
 from onejob.api.access.tls_files import TlsFiles
 from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
 from onejob.api.http.app import ApiApp
-from onejob.api.http.serving import ApiServer
+from onejob.api.http.serving import ApiServer, local_url
 from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.controllers.mirror.pod_sources import PodLogs, Ports, Sessions
 from onejob.node.agent.agent import NodeAgent
@@ -57,9 +55,15 @@ class HttpsServer:
         tls_files = tls_files or TlsFiles()
         tls = tls_files.server_context(certificates)
         authority = tls_files.trusted_by_clients(certificates)
-        settings = replace(settings, with_roles=True)
-        plane = await ControlPlane.start(settings, world, root_ca=authority.decode())
+        settings = replace(settings, with_access=True)
+        plane = await ControlPlane.start(
+            settings,
+            world,
+            root_ca=authority.decode(),
+            api_url=local_url(host, port) if port else "",
+        )
         assert plane.access is not None
+        assert plane.accounts is not None
         try:
             await plane.access.synced()
             authorizer = RbacAuthorizer(plane.access.policy)
@@ -67,12 +71,6 @@ class HttpsServer:
             plane.service.guards.update(dict.fromkeys(EscalationCheck.resources, check))
             token_file = settings.data_dir / TOKEN_FILE
             token = admin_token(token_file)
-            accounts = ServiceAccounts(
-                certificates.authority.with_name(KEYS_FILE),
-                plane.store,
-                world.clock,
-                lambda: listener.url,
-            )
             app = ApiApp(
                 plane.service,
                 authenticator=AnyOf(
@@ -80,7 +78,7 @@ class HttpsServer:
                         CertificateAuthenticator(),
                         AdminTokenAuthenticator(token_file),
                         UserTokenAuthenticator(settings.data_dir / USERS_FILE, world.clock),
-                        accounts.authenticator,
+                        plane.accounts.authenticator,
                     ]
                 ),
                 authorizer=authorizer,
@@ -88,11 +86,12 @@ class HttpsServer:
                 release=plane.service.schema.release,
                 rng=SystemRandom(),
                 metrics=plane.metrics,
-                accounts=accounts,
+                accounts=plane.accounts,
                 **_pod_sources(plane),
             )
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
             await listener.start()
+            plane.api_url = listener.url
         except BaseException:
             await plane.stop()
             raise

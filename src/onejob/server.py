@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from onejob.api.damage import is_readable
 from onejob.api.service import Service
@@ -69,6 +69,9 @@ from onejob.store.writer import Committer
 from onejob.trusted_paths import make_trusted_folder, require_own_files
 from onejob.wire.requests import WriteOptions
 
+if TYPE_CHECKING:
+    from onejob.api.access.service_accounts.accounts import ServiceAccounts
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -90,8 +93,9 @@ class Settings:
     controllers: Set[str] = ALL
     #: Whether Pods run here. Without a node, others bind Pods and report on them.
     with_node: bool = True
-    #: Whether roles are kept, for a server that several users reach.
-    with_roles: bool = False
+    #: Whether there are roles and tokens of service accounts, for a server that several users and
+    #: Pods reach.
+    with_access: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ class ControlPlane:
 
     def __init__(self, settings: Settings, world: World, store: LogStore, root_ca: str) -> None:
         self.settings = settings
+        #: How Pods on this machine reach the API server; "" while it does not listen.
+        self.api_url = ""
         self.clock = world.clock
         self.store = store
         self.metrics = Metrics()
@@ -146,13 +152,23 @@ class ControlPlane:
         self._recorder_tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         #: Who may do what; None without roles.
-        self.access = AccessPolicy(self.client) if settings.with_roles else None
+        self.access = AccessPolicy(self.client) if settings.with_access else None
+        self.accounts = self._make_accounts() if settings.with_access else None
         self._add_controllers(root_ca)
         self._add_mirror(world.rng)
         if self.access is not None:
             self._add_access(self.access)
         self._export_store()
         self._node = self._make_node(world) if settings.with_node else None
+
+    def _make_accounts(self) -> "ServiceAccounts":
+        from onejob.api.access.service_accounts.accounts import ServiceAccounts
+        from onejob.api.access.service_accounts.signing_keys import KEYS_FILE
+        from onejob.api.admission.pod_accounts import PodAccounts
+
+        self.service.admission.accounts = PodAccounts(self.store)
+        keys = self.settings.data_dir / "pki" / KEYS_FILE
+        return ServiceAccounts(keys, self.store, self.clock, lambda: self.api_url)
 
     @property
     def node(self) -> NodeAgent:
@@ -168,7 +184,12 @@ class ControlPlane:
         capacity = {**kind.capacity(), **read_amounts(options.capacity)}
         services = self.informers.services.cache
         context = NodeContext(
-            node_name, "127.0.0.1", capacity, lambda name: tuple(services.find("namespace", name))
+            node_name,
+            "127.0.0.1",
+            capacity,
+            lambda name: tuple(services.find("namespace", name)),
+            issues_tokens=self.accounts is not None,
+            api_server=lambda: self.api_url,
         )
         make = partial(kind.make, options, settings.data_dir, world.clock)
         node = NodeAgent(
@@ -180,6 +201,7 @@ class ControlPlane:
             rng=world.rng,
             capacity=capacity,
             sources=[self.informers.metadata(name) for name in (CONFIG_MAPS, SECRETS)],
+            issue_token=None if self.accounts is None else self.accounts.issue_for_pod,
         )
         self._clock_watch.on_jump(node.clock_jumped)
         self.client.on_pod_staged(node.expect)
@@ -286,11 +308,17 @@ class ControlPlane:
 
     @classmethod
     async def start(
-        cls, settings: Settings, world: World | None = None, *, root_ca: str = ""
+        cls,
+        settings: Settings,
+        world: World | None = None,
+        *,
+        root_ca: str = "",
+        api_url: str = "",
     ) -> Self:
-        """Everything is running when this returns.
+        """Everything is running when this returns. `api_url` is how Pods will reach the server, if
+        that is known before it listens.
 
-        Raises CannotOpen, NotTrusted or RuntimeUnavailable with one clear line.
+        Raises CannotOpen, NotTrusted, BadKeys or RuntimeUnavailable with one clear line.
         """
         world = world or World()
         prepare_data_dir(settings.data_dir)
@@ -300,10 +328,15 @@ class ControlPlane:
             committer=world.committer,
             is_readable=is_readable,
         )
-        plane = cls(settings, world, store, root_ca)
+        try:
+            plane = cls(settings, world, store, root_ca)
+        except BaseException:
+            await store.close()
+            raise
+        plane.api_url = api_url
         plane.service.install_definitions()
         await bootstrap(plane.client)
-        if settings.with_roles:
+        if settings.with_access:
             await bootstrap_roles(plane.client)
         if settings.queue_limits is not None:
             await write_limits(plane.client, settings.queue_limits)

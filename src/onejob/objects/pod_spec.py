@@ -408,6 +408,17 @@ class NodePod(View, frozen=True):
         return Key("pods", self.metadata.namespace, self.metadata.name)
 
     @property
+    def tokens(self) -> tuple[ServiceAccountToken, ...]:
+        """The tokens of its service account that its volumes hold."""
+        return tuple(
+            source.service_account_token
+            for volume in self.spec.volumes
+            if volume.projected is not None
+            for source in volume.projected.sources
+            if source.service_account_token is not None
+        )
+
+    @property
     def uid(self) -> str:
         return self.metadata.uid
 

@@ -5,7 +5,7 @@ is read once per version of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -30,6 +30,9 @@ from onejob.store.base import Change, Store
 from onejob.wire.errors import Forbidden, Invalid
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import Target
+
+if TYPE_CHECKING:
+    from onejob.api.admission.pod_accounts import PodAccounts
 
 #: A Namespace without these bytes says nothing that is read here.
 _MARK: Final = PREFIX.encode()
@@ -59,6 +62,8 @@ class Admission:
         self._rules: dict[str, NamespaceRules] = {}
         self._priorities = Priorities(store)
         self._limit_ranges = LimitRanges(store)
+        #: Of a server that issues tokens.
+        self.accounts: PodAccounts | None = None
         self.quotas = Quotas(store, resources)
         store.follow(self._staged, self._rolled_back)
 
@@ -77,6 +82,7 @@ class Admission:
             or self._priorities.concern(pod)
             or self.quotas.has_quota(namespace)
             or self.changes_pods(namespace)
+            or (self.accounts is not None and self.accounts.concern(namespace, pod))
         )
 
     def changes_pods(self, namespace: str) -> bool:
@@ -92,11 +98,14 @@ class Admission:
                 doc["metadata"].setdefault("annotations", {})[limit_range.ANNOTATION] = said
 
     def review_create(self, kind: Kind, namespace: str, doc: Document) -> list[str]:
-        """A new object with its defaults, found valid. A Pod gets its priority. Returns warnings,
-        raises Forbidden or Invalid."""
+        """A new object with its defaults, found valid. A Pod gets its priority and the
+        volume with its token. Returns warnings, raises Forbidden or Invalid."""
         resource = kind.resource
         if resource == PODS:
-            if refusal := self._priorities.admit(doc):
+            refusal = self._priorities.admit(doc)
+            if not refusal and self.accounts is not None:
+                refusal = self.accounts.admit(namespace, doc)
+            if refusal:
                 raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
         elif resource == PRIORITY_CLASSES:
             self._review_class(kind, doc, is_new=True)

@@ -86,8 +86,7 @@ class ApiServer:
     @property
     def url(self) -> str:
         """How clients on this machine reach the server."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self._host, self._host)
-        return f"https://[{host}]:{self.port}" if ":" in host else f"https://{host}:{self.port}"
+        return local_url(self._host, self.port)
 
     async def start(self) -> None:
         """Listen. Raises CannotListen."""
@@ -406,6 +405,12 @@ def _most_connections() -> int:
     if soft == resource.RLIM_INFINITY:
         return _MAX_CONNECTIONS
     return max(_FEWEST_CONNECTIONS, min(_MAX_CONNECTIONS, soft - _SPARE_DESCRIPTORS))
+
+
+def local_url(host: str, port: int) -> str:
+    """How clients on this machine reach a server that listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -19,9 +19,10 @@ from onejob.node.agent.node_object import NodeObject
 from onejob.node.agent.pod_driver import PodDriver
 from onejob.node.agent.writer import Writer
 from onejob.node.logs.pod_logs import pod_logs, running_container
-from onejob.node.runtime import OpensSessions, ReportsConditions, Runtime
+from onejob.node.runtime import Fetch, OpensSessions, ReportsConditions, Runtime
 from onejob.node.sessions.exec_session import ExecSession
 from onejob.node.setup.environment import ConfigProblem
+from onejob.node.setup.tokens import IssueToken, fetch_with_tokens
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
@@ -50,11 +51,14 @@ class NodeAgent:
         capacity: Amounts,
         ip: str = "127.0.0.1",
         sources: Sequence[Informer[Any]] = (),
+        issue_token: IssueToken | None = None,
     ) -> None:
-        """`sources` show changes to ConfigMaps and Secrets."""
+        """`sources` show changes to ConfigMaps and Secrets; `issue_token` makes the tokens that
+        are projected into volumes."""
         self.node_name = node_name
         self.runtime = runtime
         self._client = client
+        self._issue_token = issue_token
         self._pods = pods
         self._writer = Writer(client)
         self._recorder = EventRecorder(client, "kubelet", clock, host=node_name)
@@ -83,7 +87,10 @@ class NodeAgent:
 
     async def start(self) -> None:
         """Take over what an earlier run of the agent left behind, then follow the API."""
-        inherited = await self.runtime.start(self._driver.runtime_events, self._client.get)
+        fetch: Fetch = self._client.get
+        if self._issue_token is not None:
+            fetch = fetch_with_tokens(fetch, self._issue_token)
+        inherited = await self.runtime.start(self._driver.runtime_events, fetch)
         await self._node.begin()
         running = (
             self._writer.run(),

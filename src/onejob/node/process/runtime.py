@@ -112,6 +112,8 @@ class ProcessRuntime:
             raise RuntimeUnavailable(str(error)) from error
         if self._wants_pid_namespaces:
             await self._report_pid_namespaces(found.pid_namespace_problem)
+        if self._settings.node.issues_tokens:
+            self._report_mount_namespaces()
         self._pressures.watch_disk()
         self._setup.inherit(found.folders)
         if self._options.host_read_only:
@@ -166,6 +168,15 @@ class ProcessRuntime:
             )
         if self._conditions is not None:
             self._conditions.set(NodeCondition("SharedProcesses", bool(problem), reason, message))
+
+    def _report_mount_namespaces(self) -> None:
+        absent = not self._isolates()
+        reason, message = "MountNamespaces", "Pods find the token of their service account"
+        if absent:
+            reason = "NoMountNamespaces"
+            message = "no mount namespaces: Pods do not find the token of their service account"
+        if self._conditions is not None:
+            self._conditions.set(NodeCondition("TokensUnavailable", absent, reason, message))
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         ref = AttemptRef(pod.uid, container.name, attempt)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from onejob.node.agent.settings import FetchedSettings
 from onejob.node.logs.reading import log_path
 from onejob.node.process.links import LinkRefused, Links
@@ -22,6 +24,7 @@ from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
 from onejob.node.setup.last_message import last_message, make_message_file
 from onejob.node.setup.volumes import VolumeProblem, container_mounts, refresh_volumes
 from onejob.objects.pod_spec import Container, NodePod
+from onejob.planning.pod.account_volume import ACCOUNT_FOLDER, VOLUME_PREFIX
 
 
 class ContainerSetup:
@@ -92,10 +95,12 @@ class ContainerSetup:
         self._with_folders.add(pod.uid)
         folder = self._pods / pod.uid
         notes: list[str] = []
+        isolates = self._isolates()
+        if not isolates:
+            container = _without_account(container, notes)
         mounts = container_mounts(
             pod, container, folder, settings, self._node, request["env"], notes
         )
-        isolates = self._isolates()
         if names_message_file:
             message = make_message_file(self._pods, ref)
             self._messages[ref] = container.termination_message_policy
@@ -209,6 +214,23 @@ class ContainerSetup:
                 self._links.take(pod.uid, mount.source, mount.target)
             except LinkRefused as refusal:
                 raise VolumeProblem(volume.name, str(refusal)) from refusal
+
+
+def _without_account(container: Container, notes: list[str]) -> Container:
+    """Where there are no mount namespaces, a link in the place of the token that nobody asked for
+    would show it to the whole host, and have all other Pods wait."""
+    kept = tuple(
+        mount
+        for mount in container.volume_mounts
+        if mount.mount_path != ACCOUNT_FOLDER or not mount.name.startswith(VOLUME_PREFIX)
+    )
+    if len(kept) == len(container.volume_mounts):
+        return container
+    notes.append(
+        f"no token of the service account is at {ACCOUNT_FOLDER}: this machine has no mount "
+        "namespaces"
+    )
+    return msgspec.structs.replace(container, volume_mounts=kept)
 
 
 def _wants_message_file(container: Container, request: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from onejob.node.setup.service_variables import service_variables
 from onejob.objects.meta import Key
@@ -19,6 +20,8 @@ from onejob.wire.quantity import BadQuantity, parse_quantity
 
 CONFIG_MAPS = "configmaps"
 SECRETS = "secrets"
+#: Not a resource by itself: a token of a service account, made when it is fetched.
+TOKENS = "serviceaccounts/token"
 
 
 class ConfigProblem(Exception):
@@ -47,6 +50,10 @@ class NodeContext:
     services: Callable[[str], Iterable[Service]] = lambda namespace: ()
     #: Whether a hostPath that does not exist may be created.
     makes_host_paths: bool = True
+    #: Whether Pods get tokens of their service accounts.
+    issues_tokens: bool = False
+    #: The URL by which Pods reach the API server; "" if there is none (yet).
+    api_server: Callable[[], str] = lambda: ""
 
 
 def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:
@@ -87,6 +94,8 @@ def environment(
     namespace = pod.metadata.namespace
     if pod.spec.enable_service_links:
         result |= service_variables(node.services(namespace), node.ip)
+    if pod.spec.volumes and pod.tokens:
+        result |= _api_server_variables(node.api_server())
     for source in container.env_from:
         if source.config_map_ref is not None:
             reference, key = source.config_map_ref, CONFIG_MAPS
@@ -109,6 +118,18 @@ def environment(
         if found is not None:
             put(variable.name, found)
     return result
+
+
+def _api_server_variables(url: str) -> dict[str, str]:
+    """Where clients in a Pod look for the API server. Raises ConfigProblem."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise ConfigProblem("the API server does not listen yet")
+    return {
+        "KUBERNETES_SERVICE_HOST": parts.hostname,
+        "KUBERNETES_SERVICE_PORT": str(parts.port or 443),
+        "KUBERNETES_SERVICE_PORT_HTTPS": str(parts.port or 443),
+    }
 
 
 #: What Linux takes of one argument or variable, and of all of them.

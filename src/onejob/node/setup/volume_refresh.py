@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onejob.informers.cache import Delta
 from onejob.node.runtime import RefreshesVolumes, Runtime
 from onejob.node.setup.environment import ConfigProblem
+from onejob.node.setup.tokens import refresh_after_seconds
 from onejob.node.setup.volumes import VolumeProblem, is_refreshed, settings_in_volumes
 from onejob.objects.pod_spec import NodePod
 
@@ -35,6 +36,8 @@ class VolumeRefresh:
         self._changed: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
+        #: Of Pods whose volumes hold tokens.
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def follow(self, pod: NodePod) -> None:
         """A Pod of this node, before its first container starts."""
@@ -42,6 +45,7 @@ class VolumeRefresh:
             self._pods[pod.uid] = pod
             for key in settings_in_volumes(pod):
                 self._users.setdefault(key, set()).add(pod.uid)
+            self._renew_tokens(pod)
 
     def forget(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -54,6 +58,8 @@ class VolumeRefresh:
                 self._users.pop(key, None)
         self._changed.discard(uid)
         self._again.discard(uid)
+        if (timer := self._timers.pop(uid, None)) is not None:
+            timer.cancel()
         if (task := self._tasks.pop(uid, None)) is not None:
             task.cancel()
 
@@ -86,6 +92,17 @@ class VolumeRefresh:
         elif uid in self._pods:
             task = self._tasks[uid] = asyncio.create_task(self._refresh(uid))
             task.add_done_callback(lambda _: self._done(uid, task))
+
+    def _renew_tokens(self, pod: NodePod) -> None:
+        """In time before they expire, and again after that."""
+        seconds = refresh_after_seconds(pod)
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[pod.uid] = loop.call_later(seconds, self._tokens_due, pod)
+
+    def _tokens_due(self, pod: NodePod) -> None:
+        self.refresh(pod.uid)
+        self._renew_tokens(pod)
 
     def close(self) -> None:
         for uid in list(self._pods):

@@ -21,6 +21,7 @@ from onejob.node.setup.environment import (
     resource_value,
 )
 from onejob.node.setup.removal import MEMORY_VOLUME
+from onejob.node.setup.tokens import TOKEN_FIELD, token_key
 from onejob.node.supervisor import linux
 from onejob.node.supervisor.paths import (
     beneath,
@@ -65,6 +66,8 @@ def settings_in_volumes(pod: NodePod) -> Iterator[Key]:
                 yield Key(CONFIG_MAPS, namespace, source.config_map.name)
             if source.secret is not None:
                 yield Key(SECRETS, namespace, source.secret.name)
+            if source.service_account_token is not None:
+                yield token_key(pod, source.service_account_token)
 
 
 def container_mounts(
@@ -360,6 +363,11 @@ def _projected(
             )
         elif source.downward_api is not None:
             files |= _downward(pod, source.downward_api.items, node)
+        elif (token := source.service_account_token) is not None:
+            values = settings.values(token_key(pod, token))
+            if values is None:
+                raise ConfigProblem(f'serviceaccount "{pod.spec.service_account_name}" not found')
+            files[token.path] = (values[TOKEN_FIELD], None)
         else:
             raise ConfigProblem("this node does not project this kind of source")
     return files

@@ -1,0 +1,62 @@
+"""Tokens of service accounts for the volumes of Pods."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from onejob.node.runtime import Fetch
+from onejob.node.setup.environment import TOKENS
+from onejob.objects.meta import Key
+from onejob.objects.pod_spec import NodePod, ServiceAccountToken
+
+#: Where the token is in what is fetched for its key.
+TOKEN_FIELD: Final = "token"
+#: As the kubelet: another token when four fifths of the life of one are over, or a day.
+_SHARE: Final = 0.8
+_LONGEST_SECONDS: Final = 24 * 3600.0
+
+
+class TokenWanted(msgspec.Struct, frozen=True, array_like=True):
+    """What a token is to be; the name in its key."""
+
+    account: str
+    pod: str
+    uid: str
+    audience: str
+    seconds: int
+
+
+#: Makes a token in a namespace. Raises ApiError.
+IssueToken = Callable[[str, TokenWanted], str]
+
+
+def token_key(pod: NodePod, token: ServiceAccountToken) -> Key:
+    wanted = TokenWanted(
+        pod.spec.service_account_name,
+        pod.metadata.name,
+        pod.metadata.uid,
+        token.audience,
+        token.expiration_seconds,
+    )
+    return Key(TOKENS, pod.metadata.namespace, msgspec.json.encode(wanted).decode())
+
+
+def refresh_after_seconds(pod: NodePod) -> float | None:
+    """When the tokens in a Pod's volumes must be replaced; None if there are none."""
+    lives = [token.expiration_seconds for token in pod.tokens]
+    return min(min(lives) * _SHARE, _LONGEST_SECONDS) if lives else None
+
+
+def fetch_with_tokens(fetch: Fetch, issue: IssueToken) -> Fetch:
+    """Tokens are fetched as ConfigMaps and Secrets are."""
+
+    def fetch_any(key: Key) -> Awaitable[bytes]:
+        return _issued(key, issue) if key.resource == TOKENS else fetch(key)
+
+    return fetch_any
+
+
+async def _issued(key: Key, issue: IssueToken) -> bytes:
+    wanted = msgspec.json.decode(key.name, type=TokenWanted)
+    return msgspec.json.encode({"data": {TOKEN_FIELD: issue(key.namespace, wanted)}})

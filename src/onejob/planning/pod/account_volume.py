@@ -1,0 +1,74 @@
+"""The volume by which a Pod knows who it is: the token of its service account, the certificate of
+the API server and its namespace, where client libraries look for them."""
+
+import hashlib
+from typing import Any, Final
+
+ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+VOLUME_PREFIX: Final = "kube-api-access-"
+DEFAULT_ACCOUNT: Final = "default"
+#: As Kubernetes' own; the odd seconds tell such tokens from those that somebody asked for.
+_TOKEN_SECONDS: Final = 3607
+_CONTAINERS: Final = ("initContainers", "containers")
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+Spec = dict[str, Any]
+
+
+def mounts_token(account: str, pod_says: bool | None, account_says: bool | None) -> bool:
+    """Whether a Pod gets the volume. What the Pod says counts, then what its account says. Of the
+    rest only Pods with an account of their own get it: `default` may do nothing unless somebody
+    gives it rights, and a mount namespace for each container would cost all Pods a lot."""
+    if pod_says is not None:
+        return pod_says
+    if account_says is not None:
+        return account_says
+    return account != DEFAULT_ACCOUNT
+
+
+def with_account_volume(spec: Spec, seed: bytes) -> Spec:
+    """The spec with the volume, mounted in all containers that have nothing at that place. `seed`
+    decides the name: Pods of one template share it, and with it their spec."""
+    name = _name(spec, seed)
+    changed: Spec = {}
+    for field in _CONTAINERS:
+        containers = spec.get(field) or []
+        mounted = [_mounted(container, name) for container in containers]
+        if mounted != containers:
+            changed[field] = mounted
+    if not changed:
+        return spec
+    return {**spec, **changed, "volumes": [*(spec.get("volumes") or ()), _volume(name)]}
+
+
+def _mounted(container: Spec, name: str) -> Spec:
+    mounts = container.get("volumeMounts") or []
+    if any(mount.get("mountPath", "").rstrip("/") == ACCOUNT_FOLDER for mount in mounts):
+        return container
+    mount = {"name": name, "readOnly": True, "mountPath": ACCOUNT_FOLDER}
+    return {**container, "volumeMounts": [*mounts, mount]}
+
+
+def _name(spec: Spec, seed: bytes) -> str:
+    taken = {volume.get("name") for volume in spec.get("volumes") or ()}
+    while True:
+        seed = hashlib.sha256(seed).digest()
+        name = VOLUME_PREFIX + "".join(_LETTERS[byte % len(_LETTERS)] for byte in seed[:5])
+        if name not in taken:
+            return name
+
+
+def _volume(name: str) -> Spec:
+    namespace = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    authority = {"key": "ca.crt", "path": "ca.crt"}
+    return {
+        "name": name,
+        "projected": {
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": _TOKEN_SECONDS, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [authority]}},
+                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": namespace}]}},
+            ],
+            "defaultMode": 0o644,
+        },
+    }

@@ -1,0 +1,181 @@
+"""Pods find the token of their service account where client libraries look for it."""
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from onejob.client.base import Create, Selection
+from onejob.node.images import Images
+from onejob.node.options import NodeOptions
+from onejob.node.process.runtime import ProcessRuntime
+from onejob.node.process.settings import ProcessSettings
+from onejob.node.runtime import Runtime
+from onejob.node.setup.environment import NodeContext
+from onejob.node.setup.volume_refresh import VolumeRefresh
+from onejob.objects.meta import PODS, Key
+from onejob.objects.pod_spec import NodePod
+from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
+from onejob.server import ControlPlane, Settings, World
+from onejob.virtual_time import run_virtual
+from tests.node.support import Document, Node, needs_namespaces, shell, with_spec
+
+ROOT_CA = "a certificate"
+
+
+@asynccontextmanager
+async def a_plane(
+    folder: Path, *, isolation: bool | None = None, api_url: str = "https://127.0.0.1:1"
+) -> AsyncIterator[tuple[ControlPlane, Node]]:
+    """A server that issues tokens; its Pods are processes."""
+    (folder / "pki").mkdir(mode=0o700)
+    options = NodeOptions(pid_namespace="off", pods_end_with_us=True)
+
+    def runtime(context: NodeContext) -> Runtime:
+        settings = ProcessSettings(
+            context, {"PATH": os.environ["PATH"]}, options, Images(), isolation=isolation
+        )
+        return ProcessRuntime(folder, world.clock, settings)
+
+    world = World(runtime=runtime)
+    settings = Settings(folder, options, with_access=True)
+    plane = await ControlPlane.start(settings, world, root_ca=ROOT_CA, api_url=api_url)
+    try:
+        await until_there(plane, Key("configmaps", "default", "kube-root-ca.crt"))
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker"}}
+        body = msgspec.json.encode(account)
+        await plane.client.write(Create("serviceaccounts", "default", body))
+        yield plane, Node(plane.client, plane.node)
+    finally:
+        await plane.stop()
+
+
+async def until_there(plane: ControlPlane, key: Key) -> None:
+    async with asyncio.timeout(20):
+        while plane.store.get(key) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def worker(script: str) -> Document:
+    return with_spec(shell(script), serviceAccountName="worker")
+
+
+def claims(token: str) -> dict[str, Any]:
+    part = token.split(".")[1]
+    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return found
+
+
+@needs_namespaces
+def test_a_pod_finds_token_certificate_namespace_and_server(tmp_path: Path) -> None:
+    script = (
+        f"cd {ACCOUNT_FOLDER}; cat token; echo; cat ca.crt; echo; cat namespace; echo; "
+        "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT"
+    )
+
+    async def main() -> None:
+        async with a_plane(tmp_path) as (plane, node):
+            ended = await node.run(worker(script))
+            token, certificate, namespace, server = (await node.output("p")).splitlines()
+            assert (certificate, namespace, server) == (ROOT_CA, "default", "127.0.0.1:1")
+            bound = claims(token)["kubernetes.io"]
+            assert bound["serviceaccount"]["name"] == "worker"
+            assert bound["pod"] == {"name": "p", "uid": ended["metadata"]["uid"]}
+            assert bound["node"]["name"] == plane.node.node_name
+
+    asyncio.run(main())
+    assert not Path(ACCOUNT_FOLDER).exists()
+
+
+@needs_namespaces
+def test_a_pod_without_a_token_has_neither_folder_nor_mounts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_plane(tmp_path) as (_, node):
+            await node.run(shell(f"ls {ACCOUNT_FOLDER} 2>&1 || echo none"))
+            assert (await node.output("p")).endswith("none\n")
+
+    asyncio.run(main())
+
+
+def test_without_mount_namespaces_an_event_and_a_condition_say_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_plane(tmp_path, isolation=False) as (plane, node):
+            ended = await node.run(worker(f"ls -d {ACCOUNT_FOLDER} 2>/dev/null; true"))
+            assert ended["status"]["phase"] == "Succeeded", "it does not wait"
+            assert await node.output("p") == ""
+            assert any("no mount namespaces" in text for _, text in await node.until_told("p"))
+            listing = await plane.client.list(Selection("nodes"))
+            (found,) = [msgspec.json.decode(document) for document in listing.documents]
+            conditions = {item["type"]: item["status"] for item in found["status"]["conditions"]}
+            assert conditions["TokensUnavailable"] == "True"
+
+    asyncio.run(main())
+    assert not os.path.lexists(ACCOUNT_FOLDER)
+
+
+@needs_namespaces
+def test_a_refresh_writes_another_token(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_plane(tmp_path) as (plane, node):
+            script = f"cd {ACCOUNT_FOLDER}; cat token; echo; a=$(cat token); "
+            script += 'while [ "$(cat token)" = "$a" ]; do sleep 0.05; done; cat token; echo'
+            made = await node.create(worker(script))
+            await node.until("p", lambda pod: pod["status"].get("phase") == "Running")
+            await node.until_output("p", ".")
+            pod = msgspec.json.decode(
+                await plane.client.get(Key(PODS, "default", "p")), type=NodePod
+            )
+            assert isinstance(plane.node.runtime, ProcessRuntime)
+            await plane.node.runtime.refresh_volumes(pod)
+            await node.finished("p")
+            first, second = (await node.output("p")).splitlines()
+            assert first != second
+            assert claims(second)["kubernetes.io"]["pod"]["uid"] == made["metadata"]["uid"]
+
+    asyncio.run(main())
+
+
+def test_a_pod_waits_until_the_server_listens(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_plane(tmp_path, api_url="") as (plane, node):
+            await node.create(worker("true"))
+            waits = await node.until("p", lambda pod: pod["status"].get("containerStatuses"))
+            (status,) = waits["status"]["containerStatuses"]
+            assert status["state"]["waiting"]["message"] == "the API server does not listen yet"
+            plane.api_url = "https://127.0.0.1:1"
+
+    asyncio.run(main())
+
+
+class CountsRefreshes:
+    """A runtime as far as volumes are refreshed."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    async def refresh_volumes(self, pod: NodePod) -> None:
+        self.at.append(asyncio.get_running_loop().time())
+
+
+def test_tokens_are_renewed_when_four_fifths_of_their_life_are_over() -> None:
+    source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
+    volume = {"name": "v", "projected": {"sources": [source]}}
+    pod = msgspec.convert({"metadata": {"uid": "u"}, "spec": {"volumes": [volume]}}, NodePod)
+    runtime = CountsRefreshes()
+
+    async def main() -> None:
+        refresh = VolumeRefresh(runtime, lambda pod, reason, message: None)  # type: ignore[arg-type]
+        refresh.follow(pod)
+        await asyncio.sleep(1500)
+        assert runtime.at == [480, 960, 1440]
+        refresh.forget("u")
+        await asyncio.sleep(1500)
+        assert len(runtime.at) == 3
+
+    run_virtual(main())
