@@ -5,7 +5,7 @@ FROM ${PYTHON} AS build
 WORKDIR /source
 COPY pyproject.toml build_schema.py README.md LICENSE NOTICE ./
 COPY src src
-RUN python -m venv /onejob && /onejob/bin/pip install --no-cache-dir '.[cluster]'
+RUN python -m venv /onejob && /onejob/bin/pip install --no-cache-dir .
 
 FROM ${PYTHON}
 COPY --from=build /onejob /onejob

@@ -37,7 +37,7 @@ def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
     names, own = imported(onejob, "run", "--", "true")
     assert not names & {
         *("uvicorn", "httptools", "websockets", "cryptography", "prometheus_client"),
-        *("rich", "aiohttp", "http", "uvloop"),
+        *("rich", "http", "uvloop"),
     }
     assert "onejob.api.http.app" not in own
     assert "onejob.cli.display.live" not in own
@@ -52,5 +52,5 @@ def test_help_imports_no_command(onejob: CommandLine, words: tuple[str, ...]) ->
 
 def test_asking_a_server_needs_no_server_code(served: CommandLine) -> None:
     names, own = imported(served, "get", "jobs")
-    assert not names & {"apsw", "uvicorn", "cryptography", "aiohttp", "rich", "yaml"}
+    assert not names & {"apsw", "uvicorn", "cryptography", "httptools", "rich", "yaml"}
     assert "onejob.api.service" not in own

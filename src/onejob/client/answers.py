@@ -24,6 +24,10 @@ class Untrusted(Unreachable):
     """The server's certificate is not what the connection asks for; nothing was sent."""
 
 
+def unreachable(error: Exception, server: str = "the API server") -> Unreachable:
+    return Unreachable(f"no answer from {server}: {str(error) or type(error).__name__}")
+
+
 class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""

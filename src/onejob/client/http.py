@@ -1,16 +1,14 @@
 """The client for everybody else: the same verbs over HTTPS, to onejob or to Kubernetes.
 
-The only module that imports aiohttp. What a request may not do, and when it may be sent, is
-decided by its `Pace` and its `WritePermit`; here each is asked right before a request is sent.
+What a request may not do, and when it may be sent, is decided by its `Pace` and its `WritePermit`;
+here each is asked right before a request is sent.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from random import Random
-from typing import Final, Protocol
-
-import aiohttp
-from yarl import URL
+from ssl import SSLCertVerificationError
+from typing import TYPE_CHECKING, Final, Protocol
 
 from onejob import __version__
 from onejob.client.answers import (
@@ -22,6 +20,7 @@ from onejob.client.answers import (
     read_list,
     read_object,
     revision_of,
+    unreachable,
     watch_event,
     whole_item,
     written,
@@ -49,17 +48,22 @@ from onejob.client.requests import (
     write_request,
 )
 from onejob.client.tls import tls_context
+from onejob.client.transport.dialing import Headers, Route
+from onejob.client.transport.pool import Response, Transport
 from onejob.objects.meta import Key
 from onejob.wire.errors import (
     AlreadyExists,
     ApiError,
     InsufficientStorage,
     NotFound,
+    Unauthorized,
     already_exists,
 )
 
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
 _REQUEST_SECONDS: Final = 60.0
-_CONNECT_SECONDS: Final = 10.0
 #: Servers are asked to end watches now and then, so that none outlives a lost connection.
 _WATCH_SECONDS: Final = (300, 600)
 _TOO_BUSY_TRIES: Final = 5
@@ -67,8 +71,8 @@ _TOO_BUSY_TRIES: Final = 5
 _CREATE_TRIES: Final = 7
 #: How many chosen names may be taken before that is somebody's fault.
 _NAME_TRIES: Final = 8
-#: Certificates that are renewed leave sessions behind; this many are kept.
-_MAX_SESSIONS: Final = 3
+#: Certificates that are renewed leave connections behind; those of this many are kept.
+_MAX_TRANSPORTS: Final = 3
 
 
 class WritePermit(Protocol):
@@ -106,7 +110,7 @@ class HttpClient:
         self._no_writes = asyncio.Event()
         self._no_writes.set()
         #: By the certificate that their connections present; the newest last.
-        self._sessions: dict[tuple[bytes, bytes], aiohttp.ClientSession] = {}
+        self._transports: dict[tuple[bytes, bytes], Transport] = {}
         #: How many requests were sent, for figures.
         self.requests = 0
 
@@ -200,35 +204,17 @@ class HttpClient:
         finally:
             response.close()
 
-    async def web_socket(
-        self, target: str, protocols: Sequence[str]
-    ) -> aiohttp.ClientWebSocketResponse:
+    async def web_socket(self, target: str, protocols: Sequence[str]) -> "ClientConnection":
         """An open session with a Pod; the caller closes it. Raises what a refusal says."""
-        connection = self._connection
-        credential = await connection.credentials.current()
-        session = await self._session_for(credential)
-        headers = {"Authorization": credential.authorization} if credential.authorization else {}
-        try:
-            return await session.ws_connect(
-                URL(connection.server + target, encoded=True),
-                protocols=protocols,
-                headers=headers,
-                max_msg_size=0,
-                heartbeat=30.0,
-                proxy=connection.proxy or None,
-                server_hostname=connection.tls_server_name or None,
-            )
-        except aiohttp.WSServerHandshakeError as refusal:
-            # What was wrong is in a body that is not shown: the same question in the plain way.
-            await self._answer(HttpRequest("GET", target))
-            raise _unreachable(refusal, connection.server) from refusal
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(error, connection.server) from error
+        from onejob.client.web_sockets import open_web_socket
+
+        credential = await self._connection.credentials.current()
+        return await open_web_socket(self._connection, credential, target, protocols)
 
     async def close(self) -> None:
-        sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            await session.close()
+        transports, self._transports = self._transports, {}
+        for transport in transports.values():
+            await transport.close()
 
     # --- writes ---------------------------------------------------------------------------
 
@@ -321,7 +307,7 @@ class HttpClient:
             if status < 300:
                 return body
             # A server that says when to come back has not done anything yet.
-            retry_after = headers.get("Retry-After", "")
+            retry_after = headers.get("retry-after", "")
             patient = status in (429, 503) and retry_after.isdigit()
             if not patient or attempt == _TOO_BUSY_TRIES - 1:
                 break
@@ -369,9 +355,7 @@ class HttpClient:
         else:
             self._trouble.succeeded()
 
-    async def _send(
-        self, request: HttpRequest, seconds: Callable[[], float | None]
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, request: HttpRequest, seconds: Callable[[], float | None]) -> Response:
         """The answer's head. A refused credential is renewed, once. Getting a credential may take
         long, so how long the request itself may take is asked for after that."""
         credentials = self._connection.credentials
@@ -386,62 +370,48 @@ class HttpClient:
         return await self._send_as(other, request, seconds())
 
     async def _send_as(
-        self, credential: Credential, request: HttpRequest, total_seconds: float | None
-    ) -> aiohttp.ClientResponse:
-        session = await self._session_for(credential)
-        headers = {"Accept": "application/json"}
+        self, credential: Credential, request: HttpRequest, seconds: float | None
+    ) -> Response:
+        transport = await self._transport_for(credential)
+        headers: Headers = (("Accept", "application/json"),)
         if credential.authorization:
-            headers["Authorization"] = credential.authorization
+            headers += (("Authorization", credential.authorization),)
         if request.content_type:
-            headers["Content-Type"] = request.content_type
-        connection = self._connection
+            headers += (("Content-Type", request.content_type),)
         self.requests += 1
         try:
-            return await session.request(
-                request.method,
-                URL(connection.server + request.target, encoded=True),
-                data=request.body or None,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total_seconds, sock_connect=_CONNECT_SECONDS),
-                proxy=connection.proxy or None,
-                server_hostname=connection.tls_server_name or None,
-                allow_redirects=False,
+            return await transport.request(
+                request.method, request.target, headers, request.body, seconds
             )
-        except aiohttp.ClientConnectorCertificateError as error:
+        except SSLCertVerificationError as error:
             raise Untrusted(
-                f"the certificate of {connection.server} is not trusted: "
-                f"{_certificate_problem(error)}"
+                f"the certificate of {self._connection.server} is not trusted: "
+                f"{error.verify_message or error}"
             ) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(error, connection.server) from error
+        except ValueError as error:
+            raise Unauthorized(f"the credential cannot be used: {error}") from error
+        except OSError as error:
+            raise unreachable(error, self._connection.server) from error
 
-    async def _session_for(self, credential: Credential) -> aiohttp.ClientSession:
+    async def _transport_for(self, credential: Credential) -> Transport:
         """The connections that present this credential's certificate, if it has one."""
         identity = (credential.certificate, credential.key)
-        session = self._sessions.get(identity)
-        if session is None:
-            session = self._sessions[identity] = self._new_session(credential)
-        if len(self._sessions) > _MAX_SESSIONS:
+        transport = self._transports.get(identity)
+        if transport is None:
+            transport = self._transports[identity] = self._new_transport(credential)
+        if len(self._transports) > _MAX_TRANSPORTS:
             # Requests may be under way with the certificate before, not with one long replaced.
-            await self._sessions.pop(next(iter(self._sessions))).close()
-        return session
+            await self._transports.pop(next(iter(self._transports))).close()
+        return transport
 
-    def _new_session(self, credential: Credential) -> aiohttp.ClientSession:
-        encodings = "gzip" if self._connection.compress else "identity"
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=tls_context(self._connection, credential), keepalive_timeout=60
-            ),
-            headers={"User-Agent": f"onejob/{__version__}", "Accept-Encoding": encodings},
-            # A watch may be sent objects larger than aiohttp's default for one read.
-            read_bufsize=2**20,
-            cookie_jar=aiohttp.DummyCookieJar(),
+    def _new_transport(self, credential: Credential) -> Transport:
+        connection = self._connection
+        tls = tls_context(connection, credential) if connection.server[:6] == "https:" else None
+        encodings = "gzip" if connection.compress else "identity"
+        return Transport(
+            Route(connection.server, tls, connection.tls_server_name, connection.proxy),
+            (("User-Agent", f"onejob/{__version__}"), ("Accept-Encoding", encodings)),
         )
-
-
-def _certificate_problem(error: aiohttp.ClientConnectorCertificateError) -> str:
-    cause = error.certificate_error
-    return getattr(cause, "verify_message", "") or str(cause)
 
 
 def _loop_time() -> float:
@@ -453,20 +423,16 @@ def _is_refusal(error: ApiError) -> bool:
     return error.code < 500 or isinstance(error, InsufficientStorage)
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read(response: Response) -> bytes:
     try:
         return await response.read()
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise _unreachable(error) from error
+    except OSError as error:
+        raise unreachable(error) from error
 
 
-async def _next_chunk(response: aiohttp.ClientResponse) -> bytes:
+async def _next_chunk(response: Response) -> bytes:
     """More of a stream; empty at its end. A lost connection is an end too: watch again."""
     try:
-        return await response.content.readany()
-    except (aiohttp.ClientError, TimeoutError, OSError):
+        return await response.next_piece()
+    except OSError:
         return b""
-
-
-def _unreachable(error: Exception, server: str = "the API server") -> Unreachable:
-    return Unreachable(f"no answer from {server}: {str(error) or type(error).__name__}")

@@ -113,7 +113,6 @@ def command(
     It does what kube-controller-manager does for other Jobs, by the same rules, and leaves those
     alone. Pods are run by the cluster's own nodes.
     """
-    _require_http_client()
     from onejob.client.kubeconfig import BadKubeconfig, find_connection
     from onejob.clock import SystemClock
     from onejob.cluster.manager import Settings
@@ -142,15 +141,6 @@ def command(
     )
     _log_to_stderr(verbose)
     return _run(settings, connection, listen)
-
-
-def _require_http_client() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("aiohttp") is None:
-        raise CommandError(
-            "this needs an HTTP client that is not installed", "pip install 'onejob[cluster]'"
-        )
 
 
 def _run(settings: "Settings", connection: "Connection", listen: tuple[str, int] | None) -> int:

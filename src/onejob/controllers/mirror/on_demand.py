@@ -27,8 +27,8 @@ class MirrorOnDemand:
         connect: Callable[["Connection"], Client],
         stand_ins: bool = True,
     ) -> None:
-        """`connect` makes the client for a target; it raises BadKubeconfig where it cannot.
-        `stand_ins`: whether Pods are kept here that stand in for the remote ones."""
+        """`connect` makes the client for a target. `stand_ins`: whether Pods are kept here that
+        stand in for the remote ones."""
         self._client = client
         self._informers = informers
         self._clock = clock
@@ -76,18 +76,11 @@ class MirrorOnDemand:
 
 
 def http_connection(rng: Random) -> Callable[["Connection"], Client]:
-    """How a server reaches its targets. The HTTP client is an extra, and slow to import."""
+    """How a server reaches its targets. The HTTP client is imported for the first of them."""
 
     def connect(connection: "Connection") -> Client:
-        try:
-            from onejob.client.http import HttpClient
-        except ImportError as error:
-            from onejob.client.kubeconfig import BadKubeconfig
+        from onejob.client.http import HttpClient
 
-            raise BadKubeconfig(
-                "this server has no HTTP client for remote clusters: "
-                "install it with pip install 'onejob[cluster]' and start it again"
-            ) from error
         return HttpClient(connection, rng=rng)
 
     return connect

@@ -22,6 +22,8 @@ from onejob.wire.errors import ApiError, InternalError, NotFound
 from onejob.wire.requests import LogOptions
 
 if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
     from onejob.client.http import HttpClient
 
 Document = dict[str, Any]
@@ -37,11 +39,12 @@ async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpCl
     target = names.target_of_node(pod["spec"]["nodeName"])
     try:
         connection, _ = await read_target(client, metadata["namespace"], target)
-        from onejob.client.http import HttpClient
-    except (BadKubeconfig, ImportError) as error:
+    except BadKubeconfig as error:
         raise NotFound(f"pod {metadata['name']} is at target {target}: {error}") from error
     namespace = metadata.get("annotations", {}).get(names.REMOTE_NAMESPACE, metadata["namespace"])
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(metadata['name'], safe='')}"
+    from onejob.client.http import HttpClient
+
     http = HttpClient(connection, rng=Random())
     try:
         yield http, path
@@ -99,23 +102,23 @@ async def remote_session(
             await socket.close()
 
 
-async def _type(socket: Any, streams: ExecStreams) -> None:
+async def _type(socket: "ClientConnection", streams: ExecStreams) -> None:
     while data := await streams.read_stdin():
-        await socket.send_bytes(bytes([_STDIN]) + data)
-    if socket.protocol == _PROTOCOLS[0]:
-        await socket.send_bytes(bytes([_CLOSE, _STDIN]))
+        await socket.send(bytes([_STDIN]) + data)
+    if socket.subprotocol == _PROTOCOLS[0]:
+        await socket.send(bytes([_CLOSE, _STDIN]))
 
 
-async def _resize(socket: Any, streams: ExecStreams) -> None:
+async def _resize(socket: "ClientConnection", streams: ExecStreams) -> None:
     while True:
         size = await streams.next_size()
         body = msgspec.json.encode({"Width": size.width, "Height": size.height})
-        await socket.send_bytes(bytes([_RESIZE]) + body)
+        await socket.send(bytes([_RESIZE]) + body)
 
 
-async def _show(socket: Any, streams: ExecStreams) -> int:
-    async for message in socket:
-        data = message.data if isinstance(message.data, bytes) else message.data.encode()
+async def _show(socket: "ClientConnection", streams: ExecStreams) -> int:
+    async for message in _messages(socket):
+        data = message if isinstance(message, bytes) else message.encode()
         channel, content = data[0] if data else -1, data[1:]
         if channel == _STDOUT and content:
             await streams.write_stdout(content)
@@ -124,6 +127,17 @@ async def _show(socket: Any, streams: ExecStreams) -> int:
         elif channel == _STATUS and content:
             return _exit_code(content)
     raise InternalError("the connection to the remote cluster ended")
+
+
+async def _messages(socket: "ClientConnection") -> AsyncGenerator[bytes | str, None]:
+    """Until the connection ends, in whichever way."""
+    from websockets.exceptions import ConnectionClosed
+
+    try:
+        async for message in socket:
+            yield message
+    except ConnectionClosed:
+        return
 
 
 def _exit_code(content: bytes) -> int:

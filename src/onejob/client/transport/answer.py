@@ -1,0 +1,172 @@
+"""One answer, as it comes in."""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import httptools
+
+#: Heads of answers are short; whoever sends this much is no API server.
+_MAX_HEAD_BYTES: Final = 256 * 1024
+#: An answer that is read as a whole may take this much memory.
+_MAX_BODY_BYTES: Final = 2**30
+#: A stream that nobody reads is held up once this much waits.
+_MAX_WAITING_BYTES: Final = 2**20
+
+
+class BrokenAnswer(ConnectionError):
+    """The connection ended, or carried something that is not an answer."""
+
+
+class Answer:
+    """Status and headers once `head` has returned; then the body, whole or piece by piece.
+
+    The methods from `feed` on are for the connection that receives it.
+    """
+
+    def __init__(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        self.status = 0
+        #: By their names in lower case; of several of one name the last.
+        self.headers: dict[str, str] = {}
+        self.complete = False
+        #: Whether the connection can carry another exchange, once this one is complete.
+        self.reusable = False
+        self._pause = pause
+        self._resume = resume
+        self._paused = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_bytes = 0
+        self._head_complete = False
+        self._pieces: list[bytes] = []
+        self._waiting_bytes = 0
+        self._read_whole = False
+        self._inflater: zlib._Decompress | None = None
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def head(self) -> None:
+        """Wait for status and headers. Raises OSError, TimeoutError among them."""
+        while not self._head_complete:
+            await self._more()
+
+    async def read(self) -> bytes:
+        """The whole body. Raises OSError."""
+        self._read_whole = True
+        self._go_on()
+        while not self.complete:
+            await self._more()
+        return self._take()
+
+    async def next_piece(self) -> bytes:
+        """More of the body; empty at its end. Raises OSError."""
+        while not self._pieces:
+            if self.complete:
+                return b""
+            await self._more()
+        return self._take()
+
+    # --- for the connection ---------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Raises BrokenAnswer."""
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if isinstance(error.__context__, BrokenAnswer):
+                raise error.__context__ from None
+            raise BrokenAnswer(f"what came is no HTTP answer: {error}") from error
+        if not self._head_complete:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MAX_HEAD_BYTES:
+                raise BrokenAnswer("the head of the answer is too long")
+
+    def ended(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        if self.complete:
+            return
+        until_the_end = not (
+            "content-length" in self.headers or "transfer-encoding" in self.headers
+        )
+        if error is None and self._head_complete and until_the_end:
+            self._finish()
+        else:
+            self.fail(error or BrokenAnswer("the connection was closed before the answer's end"))
+
+    def fail(self, error: Exception) -> None:
+        if not self.complete and self._error is None:
+            self._error = error
+            self._wake()
+
+    # --- for the parser -------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise BrokenAnswer("more came than one answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            # Said on the way; the answer is still to come.
+            self.headers.clear()
+            return
+        self.status = status
+        if self.headers.get("content-encoding", "").lower() == "gzip":
+            self._inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        self._head_complete = True
+        self._wake()
+
+    def on_body(self, data: bytes) -> None:
+        if self._inflater is not None:
+            try:
+                data = self._inflater.decompress(data)
+            except zlib.error as error:
+                raise BrokenAnswer(f"the answer cannot be decompressed: {error}") from error
+        if not data:
+            return
+        self._pieces.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes > _MAX_BODY_BYTES:
+            raise BrokenAnswer("the answer is too long")
+        if self._waiting_bytes > _MAX_WAITING_BYTES and not (self._read_whole or self._paused):
+            self._paused = True
+            self._pause()
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self._head_complete:
+            self.reusable = self._parser.should_keep_alive()
+            self._finish()
+
+    # --- inside ---------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        self.complete = True
+        self._wake()
+
+    def _take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        self._waiting_bytes = 0
+        self._go_on()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _go_on(self) -> None:
+        if self._paused:
+            self._paused = False
+            if not self.complete:
+                self._resume()
+
+    async def _more(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+        if self._error is not None and not self._pieces:
+            raise self._error
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
