@@ -93,6 +93,8 @@ class Settings:
     controllers: Set[str] = ALL
     #: Whether Pods run here. Without a node, others bind Pods and report on them.
     with_node: bool = True
+    #: The folders of the host that Pods may have as volumes; None for all.
+    host_paths: tuple[str, ...] | None = None
     #: Whether there are roles and tokens of service accounts, for a server that several users and
     #: Pods reach.
     with_access: bool = False
@@ -135,6 +137,7 @@ class ControlPlane:
             tracking=settings.tracking_finalizer,
             means=Means(engine=traits.uses_images, root=os.geteuid() == 0),
         )
+        self.service.admission.host_paths = settings.host_paths
         #: The trusted in-process client.
         self.client = world.client(self.service)
         #: A client whose documents are checked strictly: for manifests that people wrote.
@@ -190,6 +193,7 @@ class ControlPlane:
             lambda name: tuple(services.find("namespace", name)),
             issues_tokens=self.accounts is not None,
             api_server=lambda: self.api_url,
+            host_paths=settings.host_paths,
         )
         make = partial(kind.make, options, settings.data_dir, world.clock)
         node = NodeAgent(

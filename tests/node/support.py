@@ -91,12 +91,17 @@ async def an_api(
 
 
 def process_runtime(
-    path: Path, *, images: Images | None = None, isolation: bool | None = None, **settings: Any
+    path: Path,
+    *,
+    images: Images | None = None,
+    isolation: bool | None = None,
+    host_paths: tuple[str, ...] | None = None,
+    **settings: Any,
 ) -> ProcessRuntime:
     """`settings` are fields of NodeOptions."""
     base_env = {"PATH": os.environ["PATH"], "HOME": "/nowhere"}
     chosen = ProcessSettings(
-        NodeContext(NODE, "127.0.0.1", ROOM),
+        NodeContext(NODE, "127.0.0.1", ROOM, host_paths=host_paths),
         base_env,
         NodeOptions(**{"pid_namespace": "off", **settings}),
         images or Images(),

@@ -217,6 +217,23 @@ def test_a_sub_path_may_not_leave_its_volume(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_host_path_may_not_lead_out_of_the_folders_that_are_allowed(tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    (allowed / "link").symlink_to("/etc")
+
+    async def main() -> None:
+        async with a_process_node(tmp_path, host_paths=(str(allowed),)) as node:
+            pod = a_pod("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
+            volume = {"name": "v", "hostPath": {"path": str(allowed / "link")}}
+            await node.create(with_spec(pod, volumes=[volume]))
+            reason, text = (await node.until_told("p"))[0]
+            assert reason == "FailedMount"
+            assert text.endswith("leads to /etc: --allow-host-path does not allow it")
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("part", "message"),
     [

@@ -100,6 +100,7 @@ class Service:
         self.admission = Admission(
             store,
             lambda: {kind.storage for kind in self.kinds.kinds if kind.namespaced},
+            can_change_user=means.engine or means.root,
         )
         created_specs = CreatedSpecs(strategies, self.schema, means)
         self.writes = Writes(

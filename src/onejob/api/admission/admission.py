@@ -21,21 +21,25 @@ from onejob.api.admission.pod_security import (
 from onejob.api.admission.priority import PRIORITY_CLASSES, Priorities
 from onejob.api.admission.quotas import Quotas
 from onejob.api.admission.templates import HAVE_TEMPLATES, template_of
+from onejob.api.sections import copied, held, plain
 from onejob.api.strategy import Document
 from onejob.objects.meta import NAMESPACES, PODS, Key
+from onejob.planning.pod import confinement
+from onejob.planning.pod.confinement import Confinement
 from onejob.planning.pod_security.labels import PREFIX, Policy
 from onejob.planning.quota import limit_range
 from onejob.planning.quota.resource_quota import CLAIMS
 from onejob.store.base import Change, Store
 from onejob.wire.errors import Forbidden, Invalid
+from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import Target
 
 if TYPE_CHECKING:
     from onejob.api.admission.pod_accounts import PodAccounts
 
-#: A Namespace without these bytes says nothing that is read here.
-_MARK: Final = PREFIX.encode()
+#: A Namespace without any of these bytes says nothing that is read here.
+_MARKS: Final = (PREFIX.encode(), confinement.PREFIX.encode())
 
 
 class FollowedStore(Store, Protocol):
@@ -53,12 +57,23 @@ class NamespaceRules(msgspec.Struct, frozen=True):
 
     revision: int
     pod_security: Policy
+    confinement: Confinement
 
 
 class Admission:
-    def __init__(self, store: FollowedStore, resources: Callable[[], Iterable[str]]) -> None:
-        """`resources` are all that are served in namespaces."""
+    def __init__(
+        self,
+        store: FollowedStore,
+        resources: Callable[[], Iterable[str]],
+        *,
+        can_change_user: bool = True,
+    ) -> None:
+        """`resources` are all that are served in namespaces; `can_change_user` says whether Pods
+        can run as anybody but the server's user."""
         self._store = store
+        self._can_change_user = can_change_user
+        #: The folders of the host that Pods of any namespace may have; None for all.
+        self.host_paths: tuple[str, ...] | None = None
         self._rules: dict[str, NamespaceRules] = {}
         self._priorities = Priorities(store)
         self._limit_ranges = LimitRanges(store)
@@ -81,18 +96,25 @@ class Admission:
             self._rules_of(namespace) is not None
             or self._priorities.concern(pod)
             or self.quotas.has_quota(namespace)
-            or self.changes_pods(namespace)
             or (self.accounts is not None and self.accounts.concern(namespace, pod))
+            or bool(self._limit_ranges.of(namespace))
+            or (self.host_paths is not None and b'"hostPath"' in pod)
         )
 
     def changes_pods(self, namespace: str) -> bool:
         """Whether a Pod that is created there may become another one."""
-        return bool(self._limit_ranges.of(namespace))
+        if self._limit_ranges.of(namespace):
+            return True
+        rules = self._rules_of(namespace)
+        return rules is not None and bool(rules.confinement)
 
     def mutate(self, kind: Kind, namespace: str, doc: Document) -> None:
         """Give a new object, which has its defaults, what its namespace adds."""
         if kind.resource != PODS:
             return
+        rules = self._rules_of(namespace)
+        if rules is not None:
+            confinement.set_defaults(rules.confinement, doc["spec"])
         for limits in self._limit_ranges.of(namespace):
             if said := limit_range.set_defaults(limits, doc["spec"]):
                 doc["metadata"].setdefault("annotations", {})[limit_range.ANNOTATION] = said
@@ -110,7 +132,7 @@ class Admission:
         elif resource == PRIORITY_CLASSES:
             self._review_class(kind, doc, is_new=True)
         if resource == NAMESPACES:
-            if errors := label_errors(doc, None):
+            if errors := [*label_errors(doc, None), *annotation_errors(doc, None)]:
                 raise Invalid(kind.kind, kind.group, doc["metadata"].get("name", ""), errors)
             return []
         if resource in (PODS, CLAIMS):
@@ -118,13 +140,14 @@ class Admission:
         if resource != PODS and resource not in HAVE_TEMPLATES:
             return []
         rules = self._rules_of(namespace)
-        return [] if rules is None else _review_pods(rules, kind, doc)
+        warnings = self._confine(rules, kind, doc)
+        return warnings if rules is None else [*warnings, *_review_pods(rules, kind, doc)]
 
     def review_update(self, target: Target, new: Document, old: Document) -> list[str]:
         kind = target.kind
         resource = kind.resource
         if resource == NAMESPACES:
-            if errors := label_errors(new, old):
+            if errors := [*label_errors(new, old), *annotation_errors(new, old)]:
                 raise Invalid(kind.kind, kind.group, target.name, errors)
             return list(namespace_warnings(self._store, new, old))
         if resource == PRIORITY_CLASSES:
@@ -135,6 +158,26 @@ class Admission:
         if rules is None or (resource == PODS and not runs_something_else(new, old)):
             return []
         return _review_pods(rules, kind, new)
+
+    def _confine(self, rules: NamespaceRules | None, kind: Kind, doc: Document) -> list[str]:
+        """Refuse a Pod, or warn of a template for Pods that would be refused."""
+        said = Confinement() if rules is None else rules.confinement
+        said = msgspec.structs.replace(
+            said, host_paths=confinement.both(said.host_paths, self.host_paths)
+        )
+        if not said:
+            return []
+        if kind.resource == PODS:
+            spec = plain(held(doc, "spec")) or {}
+            refusal = confinement.pod_refusal(said, spec, can_change_user=self._can_change_user)
+            if refusal:
+                raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
+            return []
+        template = template_of(kind.resource, doc)
+        spec = copied((template or {}).get("spec") or {})
+        confinement.set_defaults(said, spec)
+        refusal = confinement.pod_refusal(said, spec, can_change_user=self._can_change_user)
+        return [f"its Pods will be refused: {refusal}"] if refusal else []
 
     def _review_class(self, kind: Kind, doc: Document, *, is_new: bool) -> None:
         if refusal := self._priorities.second_default(doc, is_new=is_new):
@@ -155,12 +198,17 @@ class Admission:
 
     def _rules_of(self, namespace: str) -> NamespaceRules | None:
         stored = self._store.newest(Key(NAMESPACES, "", namespace))
-        if stored is None or _MARK not in stored.value:
+        if stored is None or not any(mark in stored.value for mark in _MARKS):
             return None
         rules = self._rules.get(namespace)
         if rules is None or rules.revision != stored.revision:
             document = msgspec.json.decode(stored.value)
-            rules = NamespaceRules(stored.revision, policy_of(document))
+            annotations = document["metadata"].get("annotations") or {}
+            rules = NamespaceRules(
+                stored.revision,
+                policy_of(document),
+                confinement.read_confinement(annotations)[0],
+            )
             self._rules[namespace] = rules
         return rules
 
@@ -175,6 +223,15 @@ def _review_pods(rules: NamespaceRules, kind: Kind, doc: Document) -> list[str]:
         template = template_of(kind.resource, doc)
         found = "" if template is None else pod_warning(policy, template)
     return [found] if found else []
+
+
+def annotation_errors(new: Document, old: Document | None) -> list[FieldError]:
+    """Annotations about users and folders that cannot be read; those that were wrong may stay."""
+    errors = confinement.read_confinement(new["metadata"].get("annotations") or {})[1]
+    if not errors or old is None:
+        return errors
+    before = confinement.read_confinement(old["metadata"].get("annotations") or {})[1]
+    return [] if errors == before else errors
 
 
 def refused(resource: str, name: str, why: str) -> Forbidden:

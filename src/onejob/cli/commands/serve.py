@@ -69,6 +69,14 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     metavar="FILE",
     help="Who has a client certificate of this authority is the user, in the groups, it names.",
 )
+@click.option(
+    "--allow-host-path",
+    "host_paths",
+    multiple=True,
+    metavar="PATH",
+    help="A folder that Pods may have as a hostPath volume, with all in it; may be given several "
+    "times. [default: all]",
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 @node_options
 @controller_options
@@ -83,6 +91,7 @@ def command(
     tls_cert_file: str | None,
     tls_private_key_file: str | None,
     client_ca_file: str | None,
+    host_paths: tuple[str, ...],
     verbose: int,
     node: "NodeOptions",
     gates: "FeatureGates",
@@ -120,8 +129,20 @@ def command(
         local_zone=local_zone(),
         controllers=chosen,
         with_node=not no_node,
+        host_paths=_host_paths(host_paths),
     )
     return _run(settings, host, port, place, tls_files)
+
+
+def _host_paths(given: tuple[str, ...]) -> tuple[str, ...] | None:
+    from onejob.planning.pod.confinement import read_host_paths
+
+    if not given:
+        return None
+    try:
+        return tuple(path for text in given for path in read_host_paths(text))
+    except ValueError as error:
+        raise CommandError(f"--allow-host-path: {error} is not an absolute path") from None
 
 
 def _tls_files(certificate: str | None, key: str | None, authority: str | None) -> "TlsFiles":

@@ -54,6 +54,8 @@ class NodeContext:
     issues_tokens: bool = False
     #: The URL by which Pods reach the API server; "" if there is none (yet).
     api_server: Callable[[], str] = lambda: ""
+    #: The folders that hostPath volumes may be in; None for all.
+    host_paths: tuple[str, ...] | None = None
 
 
 def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:

@@ -43,6 +43,7 @@ from onejob.objects.pod_spec import (
     Volume,
     VolumeMount,
 )
+from onejob.planning.pod.confinement import is_within
 from onejob.wire.quantity import BadQuantity, parse_quantity
 
 
@@ -191,7 +192,7 @@ def _provide(
     notes: list[str],
 ) -> Path:
     if volume.host_path is not None:
-        return _host_path(volume.host_path, make=node.makes_host_paths)
+        return _host_path(volume.host_path, node)
     path = folder / "volumes" / volume.name
     if volume.empty_dir is not None:
         if volume.empty_dir.medium == "Memory":
@@ -382,10 +383,11 @@ _CHECKS = {
 }
 
 
-def _host_path(volume: HostPathVolume, *, make: bool) -> Path:
+def _host_path(volume: HostPathVolume, node: NodeContext) -> Path:
     path = Path(volume.path)
     kind = volume.type
-    if not make:
+    _require_allowed(path, node.host_paths)
+    if not node.makes_host_paths:
         if not path.exists():
             raise ConfigProblem(f"{path} does not exist, and --host-fs ro has nothing created")
     elif kind in ("", "DirectoryOrCreate") and not path.exists():
@@ -401,6 +403,15 @@ def _host_path(volume: HostPathVolume, *, make: bool) -> Path:
     if check is not None and not (path.exists() and check(path.stat().st_mode)):
         raise ConfigProblem(f"hostPath type check failed: {path} is not a {noun}")
     return path
+
+
+def _require_allowed(path: Path, folders: tuple[str, ...] | None) -> None:
+    """The path was found allowed when the Pod was created; where links lead is known only here."""
+    if folders is None:
+        return
+    real = os.path.realpath(path)
+    if not is_within(real, [os.path.realpath(folder) for folder in folders]):
+        raise ConfigProblem(f"hostPath {path} leads to {real}: --allow-host-path does not allow it")
 
 
 def _text(error: OSError) -> str:

@@ -1,0 +1,246 @@
+"""Annotations of a Namespace that say as whom its Pods may run, and which folders of the host they
+may have. Pure."""
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from onejob.wire.field_errors import FieldError, invalid
+
+PREFIX: Final = "onejob.dev/"
+RUN_AS_USER: Final = PREFIX + "run-as-user"
+RUN_AS_GROUP: Final = PREFIX + "run-as-group"
+ALLOWED_USERS: Final = PREFIX + "allowed-users"
+ALLOWED_GROUPS: Final = PREFIX + "allowed-groups"
+ALLOWED_HOST_PATHS: Final = PREFIX + "allowed-host-paths"
+ANNOTATIONS: Final = (
+    RUN_AS_USER, RUN_AS_GROUP, ALLOWED_USERS, ALLOWED_GROUPS, ALLOWED_HOST_PATHS
+)  # fmt: skip
+
+_LARGEST_ID: Final = 2**32 - 2
+_RANGE: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+_CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
+
+
+class BadIds(ValueError):
+    """The text is no list of numbers and ranges."""
+
+
+class Ids(msgspec.Struct, frozen=True):
+    """Numbers of users or groups: first and last of each range."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    def __contains__(self, number: int) -> bool:
+        return any(first <= number <= last for first, last in self.ranges)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            str(first) if first == last else f"{first}-{last}" for first, last in self.ranges
+        )
+
+
+class Confinement(msgspec.Struct, frozen=True):
+    """None allows everything."""
+
+    user: int | None = None
+    group: int | None = None
+    users: Ids | None = None
+    groups: Ids | None = None
+    host_paths: tuple[str, ...] | None = None
+
+    @property
+    def names_users(self) -> bool:
+        return self.user is not None or self.users is not None
+
+    def __bool__(self) -> bool:
+        return self != _FREE
+
+
+_FREE: Final = Confinement()
+
+
+def read_ids(text: str) -> Ids:
+    """`1001,2000-2999`. Raises BadIds."""
+    ranges = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        first = int(match[1]) if match else -1
+        last = int(match[2] or match[1]) if match else -1
+        if not 0 <= first <= last <= _LARGEST_ID:
+            raise BadIds(text)
+        ranges.append((first, last))
+    return Ids(tuple(ranges))
+
+
+def read_host_paths(text: str) -> tuple[str, ...]:
+    """Absolute paths, separated by commas; none at all allows no hostPath. Raises ValueError."""
+    paths = [part.strip() for part in text.split(",") if part.strip()]
+    for path in paths:
+        if not path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(path)
+    return tuple(_normal(path) for path in paths)
+
+
+def read_confinement(
+    annotations: Mapping[str, str],
+) -> tuple[Confinement, list[FieldError]]:
+    """What cannot be read allows nothing."""
+    errors: list[FieldError] = []
+    user, users = _read_pair(annotations, RUN_AS_USER, ALLOWED_USERS, errors)
+    group, groups = _read_pair(annotations, RUN_AS_GROUP, ALLOWED_GROUPS, errors)
+    if users is not None and groups is None:
+        # Each user has a group of the same number. Any other group may give more rights.
+        groups = users
+    if group is None and groups is not None and user is not None and user in groups:
+        group = user
+    paths: tuple[str, ...] | None = None
+    if ALLOWED_HOST_PATHS in annotations:
+        try:
+            paths = read_host_paths(annotations[ALLOWED_HOST_PATHS])
+        except ValueError:
+            paths = ()
+            text = "must be absolute paths without '..', separated by commas"
+            errors.append(_error(annotations, ALLOWED_HOST_PATHS, text))
+    return Confinement(user, group, users, groups, paths), errors
+
+
+def _read_pair(
+    annotations: Mapping[str, str], default: str, allowed: str, errors: list[FieldError]
+) -> tuple[int | None, Ids | None]:
+    """A default, and what is allowed: without the latter, the default alone."""
+    ids: Ids | None = None
+    if allowed in annotations:
+        try:
+            ids = read_ids(annotations[allowed])
+        except BadIds:
+            ids = Ids(())
+            text = "must be numbers and ranges, separated by commas, such as 1001,2000-2999"
+            errors.append(_error(annotations, allowed, text))
+    number: int | None = None
+    if default in annotations:
+        try:
+            ((number, last),) = read_ids(annotations[default]).ranges
+        except ValueError:
+            number, last = None, None
+        if number is None or last != number:
+            number, ids = None, Ids(())
+            errors.append(_error(annotations, default, "must be a number"))
+        elif ids is None:
+            ids = Ids(((number, number),))
+        elif number not in ids:
+            errors.append(_error(annotations, default, f"must be one of {allowed}"))
+    return number, ids
+
+
+def _error(annotations: Mapping[str, str], name: str, text: str) -> FieldError:
+    return invalid(f"metadata.annotations[{name}]", annotations[name], text)
+
+
+def set_defaults(confinement: Confinement, spec: dict[str, Any]) -> None:
+    """Give a new Pod the user and group of its namespace, where it names none."""
+    for field, number in (("runAsUser", confinement.user), ("runAsGroup", confinement.group)):
+        context = spec.get("securityContext") or {}
+        if number is not None and field not in context:
+            spec["securityContext"] = {**context, field: number}
+
+
+def pod_refusal(
+    confinement: Confinement, spec: Mapping[str, Any], *, can_change_user: bool = True
+) -> str:
+    """Why a Pod, with its defaults, may not be created; "" if it may. `can_change_user`: whether
+    there is a way to run it as anybody but the server's own user."""
+    said = list(_refused_ids(confinement, spec))
+    if confinement.names_users and not can_change_user:
+        said.append(
+            "the namespace says as which user its Pods run, but the server does not run as root "
+            "and can run them only as its own user"
+        )
+    return "; ".join([*said, *_refused_paths(confinement, spec)])
+
+
+def _refused_ids(confinement: Confinement, spec: Mapping[str, Any]) -> Iterator[str]:
+    shared = spec.get("securityContext") or {}
+    users, groups = confinement.users, confinement.groups
+    if users is not None:
+        yield from _bad_user("pod", shared, users)
+        if "runAsUser" not in shared:
+            silent = [name for name, own in _contexts(spec) if "runAsUser" not in own]
+            if silent:
+                yield f"container {silent[0]} must set runAsUser: {_allowed(users, ALLOWED_USERS)}"
+    if groups is not None:
+        yield from _bad_groups(shared, groups)
+    for name, own in _contexts(spec):
+        if users is not None:
+            yield from _bad_user(f"container {name}", own, users)
+        if groups is not None and own.get("runAsGroup") is not None:
+            yield from _bad_ids(f"container {name}", "runAsGroup", [own["runAsGroup"]], groups)
+
+
+def _bad_user(who: str, context: Mapping[str, Any], users: Ids) -> Iterator[str]:
+    user = context.get("runAsUser")
+    if user is not None and user not in users:
+        yield f"{who} may not set runAsUser={user}: {_allowed(users, ALLOWED_USERS)}"
+
+
+def _bad_groups(shared: Mapping[str, Any], groups: Ids) -> Iterator[str]:
+    for field in ("runAsGroup", "fsGroup"):
+        if shared.get(field) is not None:
+            yield from _bad_ids("pod", field, [shared[field]], groups)
+    yield from _bad_ids("pod", "supplementalGroups", shared.get("supplementalGroups") or (), groups)
+
+
+def _bad_ids(who: str, field: str, numbers: Sequence[int], groups: Ids) -> Iterator[str]:
+    bad = [number for number in numbers if number not in groups]
+    if bad:
+        shown = ",".join(map(str, bad))
+        yield f"{who} may not set {field}={shown}: {_allowed(groups, ALLOWED_GROUPS)}"
+
+
+def _allowed(ids: Ids, annotation: str) -> str:
+    return f"the namespace allows {str(ids) or 'none'} ({annotation})"
+
+
+def _contexts(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for field in _CONTAINERS:
+        for container in spec.get(field) or ():
+            yield container["name"], container.get("securityContext") or {}
+
+
+def _refused_paths(confinement: Confinement, spec: Mapping[str, Any]) -> Iterator[str]:
+    allowed = confinement.host_paths
+    if allowed is None:
+        return
+    for volume in spec.get("volumes") or ():
+        source = volume.get("hostPath")
+        if source is not None and not is_within(source.get("path", ""), allowed):
+            yield (
+                f"volume {volume['name']} may not use hostPath {source.get('path', '')}: allowed "
+                f"are {', '.join(allowed) or 'none'}"
+            )
+
+
+def is_within(path: str, folders: Sequence[str]) -> bool:
+    normal = _normal(path)
+    return any(
+        normal == folder or normal.startswith(folder if folder == "/" else folder + "/")
+        for folder in folders
+    )
+
+
+def _normal(path: str) -> str:
+    # POSIX keeps two slashes at the front.
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def both(
+    namespace: tuple[str, ...] | None, server: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """The folders that both allow; a namespace can only allow less than the server."""
+    if namespace is None or server is None:
+        return server if namespace is None else namespace
+    narrower = [path for path in namespace if is_within(path, server)]
+    return (*narrower, *(path for path in server if is_within(path, namespace)))

@@ -1,0 +1,156 @@
+"""What the annotations of a Namespace say about users and folders."""
+
+from typing import Any
+
+import pytest
+
+from onejob.planning.pod.confinement import (
+    Confinement,
+    Ids,
+    both,
+    is_within,
+    pod_refusal,
+    read_confinement,
+    set_defaults,
+)
+
+_P = "onejob.dev/"
+_SOME = Ids(((1000, 1999), (5000, 5000)))
+
+
+def _read(**annotations: str) -> Confinement:
+    named = {_P + name.replace("_", "-"): value for name, value in annotations.items()}
+    found, errors = read_confinement(named)
+    assert not errors
+    return found
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, Confinement()),
+        (
+            {"run_as_user": "1001"},
+            Confinement(1001, 1001, Ids(((1001, 1001),)), Ids(((1001, 1001),))),
+        ),
+        (
+            {"run_as_user": "1001", "allowed_users": "1000-1999, 5000"},
+            Confinement(1001, 1001, _SOME, _SOME),
+        ),
+        (
+            {"run_as_user": "1001", "run_as_group": "100"},
+            Confinement(1001, 100, Ids(((1001, 1001),)), Ids(((100, 100),))),
+        ),
+        ({"allowed_host_paths": "/srv/, /home//b"}, Confinement(host_paths=("/srv", "/home/b"))),
+        ({"allowed_host_paths": ""}, Confinement(host_paths=())),
+    ],
+)  # fmt: skip
+def test_annotations_are_read(annotations: dict[str, str], expected: Confinement) -> None:
+    assert _read(**annotations) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("run-as-user", "alice"),
+        ("run-as-user", "1-2"),
+        ("run-as-user", "-1"),
+        ("run-as-user", "4294967295"),
+        ("allowed-users", ""),
+        ("allowed-users", "5-3"),
+        ("allowed-groups", "1,,2"),
+        ("allowed-host-paths", "srv"),
+        ("allowed-host-paths", "/srv/../etc"),
+    ],
+)
+def test_what_cannot_be_read_is_said_and_allows_nothing(name: str, value: str) -> None:
+    found, (error,) = read_confinement({_P + name: value})
+    assert error.field == f"metadata.annotations[{_P}{name}]"
+    context = {"runAsUser": 1, "runAsGroup": 1}
+    volume = {"name": "v", "hostPath": {"path": "/srv"}}
+    pod = {"containers": [], "securityContext": context, "volumes": [volume]}
+    assert pod_refusal(found, pod)
+
+
+def _pod(shared: Any = None, *own: Any, **spec: Any) -> dict[str, Any]:
+    containers = [
+        {"name": f"c{n}", "securityContext": context} for n, context in enumerate(own or ({},))
+    ]
+    return {"securityContext": shared or {}, "containers": containers, **spec}
+
+
+_ALICE = _read(run_as_user="1001", allowed_host_paths="/home/alice")
+_USERS = "the namespace allows 1001 (onejob.dev/allowed-users)"
+_GROUPS = "the namespace allows 1001 (onejob.dev/allowed-groups)"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (_pod(), ""),
+        (_pod({"runAsUser": 1001, "fsGroup": 1001}), ""),
+        (_pod({"runAsUser": 0}), f"pod may not set runAsUser=0: {_USERS}"),
+        (_pod({}, {"runAsUser": 0}), f"container c0 may not set runAsUser=0: {_USERS}"),
+        (_pod({"runAsGroup": 0}), f"pod may not set runAsGroup=0: {_GROUPS}"),
+        (_pod({}, {"runAsGroup": 4}), f"container c0 may not set runAsGroup=4: {_GROUPS}"),
+        (_pod({"fsGroup": 0}), f"pod may not set fsGroup=0: {_GROUPS}"),
+        (
+            _pod({"supplementalGroups": [1001, 4, 27]}),
+            f"pod may not set supplementalGroups=4,27: {_GROUPS}",
+        ),
+        (
+            _pod(initContainers=[{"name": "i", "securityContext": {"runAsUser": 7}}]),
+            f"container i may not set runAsUser=7: {_USERS}",
+        ),
+        (_pod(volumes=[{"name": "v", "hostPath": {"path": "/home/alice/x"}}]), ""),
+        (
+            _pod(volumes=[{"name": "v", "hostPath": {"path": "/home/alicent"}}]),
+            "volume v may not use hostPath /home/alicent: allowed are /home/alice",
+        ),
+        (_pod(volumes=[{"name": "v", "emptyDir": {}}]), ""),
+    ],
+)
+def test_pods_are_confined(spec: dict[str, Any], said: str) -> None:
+    set_defaults(_ALICE, spec)
+    assert pod_refusal(_ALICE, spec) == said
+    assert spec["securityContext"].keys() >= {"runAsUser", "runAsGroup"}
+
+
+def test_without_a_default_each_container_must_name_its_user() -> None:
+    allowed = _read(allowed_users="5-6")
+    silent = _pod({}, {"runAsUser": 5}, {})
+    assert pod_refusal(allowed, silent).startswith("container c1 must set runAsUser")
+    assert pod_refusal(allowed, _pod({}, {"runAsUser": 5}, {"runAsUser": 6})) == ""
+
+
+def test_a_server_that_cannot_change_users_refuses_what_it_cannot_keep() -> None:
+    spec = _pod()
+    set_defaults(_ALICE, spec)
+    assert "does not run as root" in pod_refusal(_ALICE, spec, can_change_user=False)
+    only_folders = _read(allowed_host_paths="/srv")
+    assert pod_refusal(only_folders, _pod(), can_change_user=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("/srv/data", True),
+        ("/srv/data/", True),
+        ("//srv//data/a", True),
+        ("/srv/data/../x", False),
+        ("/srv/database", False),
+        ("/srv", False),
+        ("/", False),
+    ],
+)
+def test_a_path_is_inside_a_folder_or_not(path: str, inside: bool) -> None:
+    assert is_within(path, ["/srv/data"]) is inside
+    assert is_within(path, ["/"])
+
+
+def test_a_namespace_can_only_allow_less_than_the_server() -> None:
+    assert both(None, ("/srv",)) == ("/srv",)
+    assert both(("/etc", "/srv/a"), ("/srv",)) == ("/srv/a",)
+    assert both(("/",), ("/srv",)) == ("/srv",)
+    assert both(("/etc",), None) == ("/etc",)
+    assert both((), None) == ()
