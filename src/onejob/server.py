@@ -208,7 +208,7 @@ class ControlPlane:
             issue_token=None if self.accounts is None else self.accounts.issue_for_pod,
         )
         self._clock_watch.on_jump(node.clock_jumped)
-        self.client.on_pod_staged(node.expect)
+        node.place_created_pods(self.client)
         return node
 
     def _add_controllers(self, root_ca: str) -> None:

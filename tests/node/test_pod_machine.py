@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
+    AwaitCreation,
     Bind,
     BindingRefused,
     BindingWritten,
+    CreatedHere,
     FreeRoom,
     HookDone,
     PlacedHere,
@@ -25,14 +27,15 @@ from onejob.node.agent.pod_events import (
     PodSeen,
     Probed,
     Reconcile,
+    RequestStatusWrite,
     SetTimer,
     StartContainer,
     StatusRefused,
+    StatusTaken,
     StatusWritten,
     StopContainer,
     TakenOver,
     TakeRoom,
-    WriteStatus,
 )
 from onejob.node.agent.pod_machine import PodMachine
 from onejob.node.agent.pod_state import (
@@ -56,6 +59,7 @@ from onejob.node.runtime import (
 )
 from onejob.objects.pod import read_pod
 from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.objects.pod_status import PodReport
 from onejob.planning.pod.lifecycle import Exit
 from onejob.planning.pod.status import NodeFacts
 from tests.node.support import Document, a_pod
@@ -66,9 +70,7 @@ HERE = "here"
 ROOM = {"pods": 1}
 CREATED, BOUND, CHANGED, WRITTEN = 5, 10, 11, 12
 MACHINE = PodMachine(HERE, NodeFacts("process"), RuntimeTraits())
-EVERY_STATUS = PodMachine(
-    HERE, NodeFacts("simulated"), RuntimeTraits(runs_programs=False, every_status=True)
-)
+WITHOUT_PROGRAMS = PodMachine(HERE, NodeFacts("simulated"), RuntimeTraits(runs_programs=False))
 
 
 def the_pod(
@@ -126,8 +128,8 @@ def play(
 PLACED = PlacedHere(node_pod(the_pod()), ROOM)
 TO_BINDING = (PLACED,)
 TO_STARTING = (*TO_BINDING, BindingWritten(BOUND))
-TO_RUNNING = (*TO_STARTING, started(), Reconcile(), StatusWritten(BOUND + 1))
-TO_FINISHING = (*TO_STARTING, started(), ended(), Reconcile())
+TO_RUNNING = (*TO_STARTING, started(), Reconcile(), StatusTaken(), StatusWritten(BOUND + 1))
+TO_FINISHING = (*TO_STARTING, started(), ended(), Reconcile(), StatusTaken())
 TO_ENDED = (*TO_FINISHING, StatusWritten(WRITTEN))
 
 STATES: Mapping[Phase, PodState] = {
@@ -152,6 +154,7 @@ EVENTS: Mapping[str, PodEvent] = {
     "deleted": PodDeleted(from_here=True),
     "deleted unbound": PodDeleted(from_here=False),
     "placed": PLACED,
+    "created": CreatedHere(node_pod(the_pod(node=HERE)), ROOM, CREATED),
     "binding written": BindingWritten(BOUND),
     "binding refused": BindingRefused(retry=False),
     "binding refused for now": BindingRefused(retry=True),
@@ -164,6 +167,7 @@ EVENTS: Mapping[str, PodEvent] = {
     "hook done": HookDone("c", 0, NOON, ok=True),
     "probed": Probed("c", 0, ready=False),
     "reconcile": Reconcile(),
+    "status taken": StatusTaken(),
     "status written": StatusWritten(WRITTEN),
     "status refused": StatusRefused("the disk is full"),
     "status of nobody": StatusRefused("not found", gone=True),
@@ -248,6 +252,14 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
     "placed": {
         "unknown": "binding Bind",
         "waiting": "binding Bind",
+        "binding": IGNORED,
+        "running": IGNORED,
+        "finishing": IGNORED,
+        "ended": IGNORED,
+    },
+    "created": {
+        "unknown": "binding AwaitCreation",
+        "waiting": IGNORED,
         "binding": IGNORED,
         "running": IGNORED,
         "finishing": IGNORED,
@@ -349,6 +361,12 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
         "finishing": "finishing",
         "ended": IGNORED,
     },
+    "status taken": {
+        "unknown": IGNORED,
+        "waiting": IGNORED,
+        "binding": IGNORED,
+        "ended": IGNORED,
+    },
     "status written": {
         "unknown": IGNORED,
         "waiting": IGNORED,
@@ -371,10 +389,10 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
         "ended": IGNORED,
     },
 }
-#: Nothing is being written in this state: nobody can answer.
+#: Nothing is being written in this state, so nobody can answer; nor was that requested.
 IMPOSSIBLE = {
     (event, "running") for event in ("status written", "status refused", "status of nobody")
-}
+} | {("status taken", phase) for phase in ("running", "finishing")}
 
 
 def test_the_table_has_every_event_in_every_state() -> None:
@@ -411,63 +429,75 @@ def of_kind(effects: Sequence[PodEffect], kind: type) -> list[Any]:
     return [effect for effect in effects if type(effect) is kind]
 
 
-def test_a_container_that_started_and_ended_at_once_is_reported_once() -> None:
-    _, effects = play(*TO_FINISHING)
-    (write,) = of_kind(effects, WriteStatus)
-    assert write.status.phase == "Succeeded"
+def to_write(state: PodState) -> PodReport:
+    """The status that is written when the writer comes to it."""
+    assert isinstance(state, Active)
+    assert state.write_requested
+    assert state.unwritten is not None
+    return state.unwritten
 
 
-@pytest.mark.parametrize(
-    ("machine", "turn"), [(MACHINE, (Reconcile(),)), (EVERY_STATUS, ())], ids=["real", "simulated"]
-)
-def test_a_status_need_not_wait_for_the_one_before(
-    machine: PodMachine, turn: tuple[PodEvent, ...]
+@pytest.mark.parametrize("between", [(), (Reconcile(),)], ids=["at once", "a moment later"])
+def test_a_container_that_ended_before_its_start_was_written_is_reported_once(
+    between: tuple[PodEvent, ...],
 ) -> None:
-    running, effects = play(*TO_STARTING, started(), *turn, machine=machine)
-    assert [write.status.phase for write in of_kind(effects, WriteStatus)] == ["Running"]
-    state, effects = play(ended(), *turn, state=running, machine=machine)
-    assert [write.status.phase for write in of_kind(effects, WriteStatus)] == ["Succeeded"]
-    state, _ = play(StatusWritten(11), state=state, machine=machine)
+    state, effects = play(*TO_STARTING, started(), *between)
+    requests = of_kind(effects, RequestStatusWrite)
+    state, effects = play(ended(), Reconcile(), state=state)
+    requests += of_kind(effects, RequestStatusWrite)
+    assert len(requests) == 1
+    assert to_write(state).phase == "Succeeded"
+    ended_container = to_write(state).container_statuses[0].state.terminated
+    assert ended_container is not None
+    assert ended_container.started_at == NOON
+
+
+def test_a_status_that_is_being_written_is_followed_by_the_next() -> None:
+    state, _ = play(*TO_STARTING, started(), Reconcile())
+    assert to_write(state).phase == "Running"
+    state, effects = play(StatusTaken(), ended(), Reconcile(), state=state)
+    assert not of_kind(effects, RequestStatusWrite)
+    state, effects = play(StatusWritten(11), state=state)
+    assert names(effects) == ["RequestStatusWrite"]
     assert state.phase == "finishing"
-    state, _ = play(StatusWritten(12), state=state, machine=machine)
+    assert to_write(state).phase == "Succeeded"
+    state, _ = play(StatusTaken(), StatusWritten(12), state=state)
     assert state.phase == "ended"
 
 
-def restarting(machine: PodMachine) -> tuple[Active, list[str]]:
-    """A Pod that restarts again and again while its first status is being written."""
+def test_restarts_that_are_overtaken_before_they_could_be_written_are_counted() -> None:
     policy = PlacedHere(node_pod(the_pod(restartPolicy="Always")), ROOM)
-    state, _ = play(policy, BindingWritten(BOUND), started(), Reconcile(), machine=machine)
-    phases: list[str] = []
+    state, _ = play(policy, BindingWritten(BOUND), started(), Reconcile(), StatusTaken())
     for attempt in range(3):
         for event in (ended(1, attempt), Reconcile(), started(attempt + 1), Reconcile()):
             node = NodeNow(NOON + timedelta(hours=attempt))
-            state, effects = machine.step(state, event, node)
-            phases += [write.status.phase for write in of_kind(effects, WriteStatus)]
-    assert isinstance(state, Active)
-    return state, phases
+            state, effects = MACHINE.step(state, event, node)
+            assert not of_kind(effects, RequestStatusWrite)
+    state, effects = play(StatusWritten(11), state=state)
+    assert names(effects) == ["RequestStatusWrite"]
+    container = to_write(state).container_statuses[0]
+    assert container.restart_count == 3
+    assert container.last_state.terminated is not None
 
 
-def test_what_is_overtaken_before_it_could_be_written_is_left_out() -> None:
-    state, _ = restarting(MACHINE)
-    assert len(state.in_flight) == 2
-    assert len(state.unwritten) == 1
-
-
-def test_a_runtime_that_shows_every_status_has_them_all_written() -> None:
-    state, _ = restarting(EVERY_STATUS)
-    assert len(state.in_flight) == 2
-    assert len(state.unwritten) > 1
-
-
-def test_a_refused_status_is_dropped_if_a_later_one_is_on_its_way() -> None:
-    state, _ = play(*TO_STARTING, started(), Reconcile(), ended(), Reconcile())
+def test_a_refused_status_is_dropped_if_there_is_a_later_one() -> None:
+    state, _ = play(*TO_STARTING, started(), Reconcile(), StatusTaken(), ended(), Reconcile())
     state, effects = play(StatusRefused("the disk is full"), state=state)
-    assert names(effects) == ["LogProblem"]
-    state, effects = play(StatusRefused("the disk is full"), state=state)
-    assert of_kind(effects, SetTimer)
+    assert names(effects) == ["LogProblem", "SetTimer"]
     state, effects = play(Reconcile(), state=state)
-    assert [write.status.phase for write in of_kind(effects, WriteStatus)] == ["Succeeded"]
-    assert play(StatusWritten(WRITTEN), state=state)[0].phase == "ended"
+    assert names(effects) == ["RequestStatusWrite"]
+    assert to_write(state).phase == "Succeeded"
+    assert play(StatusTaken(), StatusWritten(WRITTEN), state=state)[0].phase == "ended"
+
+
+def test_a_pod_that_was_created_here_starts_once_that_is_durable() -> None:
+    state, effects = play(EVENTS["created"])
+    assert effects == [AwaitCreation(CREATED)]
+    _, effects = play(seen(the_pod(node=HERE)), BindingWritten(CREATED), state=state)
+    assert names(effects) == ["FollowVolumes", "StartContainer"]
+    state, effects = play(BindingRefused(retry=False), state=state)
+    assert state is UNKNOWN
+    assert effects == [FreeRoom(ROOM)]
 
 
 @pytest.mark.parametrize("retry", [True, False])
@@ -499,8 +529,7 @@ def test_a_pod_that_was_bound_while_the_node_leaves_never_starts() -> None:
     leaving = NodeNow(NOON, leaving=True)
     state, effects = play(*TO_STARTING, node=leaving)
     assert state.phase == "finishing"
-    (write,) = of_kind(effects, WriteStatus)
-    assert (write.status.phase, write.status.reason) == ("Failed", "Terminated")
+    assert (to_write(state).phase, to_write(state).reason) == ("Failed", "Terminated")
     assert not of_kind(effects, StartContainer)
 
 
@@ -546,8 +575,8 @@ def test_a_container_runs_once_its_hook_is_done(ok: bool, expected: list[str]) -
 
 
 def test_a_runtime_without_programs_runs_no_hooks() -> None:
-    _, effects = play(HOOKED, BindingWritten(BOUND), started(), machine=EVERY_STATUS)
-    assert names(effects) == ["ContainerRuns", "WriteStatus"]
+    _, effects = play(HOOKED, BindingWritten(BOUND), started(), machine=WITHOUT_PROGRAMS)
+    assert names(effects) == ["ContainerRuns", "ReconcileSoon"]
 
 
 @pytest.mark.parametrize("rebooted", [True, False])
@@ -558,12 +587,12 @@ def test_a_pod_that_ran_and_of_which_nothing_is_left_is_lost(rebooted: bool) -> 
             {"name": "c", "state": {"running": {"startedAt": "2026-01-01T11:00:00Z"}}}
         ]}  # fmt: skip
     events = (seen(pod), TakenOver((), rebooted), Reconcile())
-    _, effects = play(*events)
-    (write,) = of_kind(effects, WriteStatus)
-    assert write.status.phase == "Failed"
-    assert [c.type for c in write.status.conditions if c.type == "DisruptionTarget"]
+    state, _ = play(*events)
+    status = to_write(state)
+    assert status.phase == "Failed"
+    assert [c.type for c in status.conditions if c.type == "DisruptionTarget"]
     # A runtime without programs begins anew.
-    _, effects = play(*events, machine=EVERY_STATUS)
+    _, effects = play(*events, machine=WITHOUT_PROGRAMS)
     assert of_kind(effects, StartContainer)
 
 
@@ -586,7 +615,7 @@ def test_a_deletion_overtaken_by_our_last_status_is_still_carried_out(
 
 
 def test_a_deletion_that_arrives_after_the_answer_to_a_later_write_ends_the_pod() -> None:
-    state, _ = play(*TO_STARTING, started(), Reconcile(), StatusWritten(WRITTEN))
+    state, _ = play(*TO_STARTING, started(), Reconcile(), StatusTaken(), StatusWritten(WRITTEN))
     deletion = seen(the_pod(CHANGED, node=HERE, grace=30))
     state, effects = play(deletion, Reconcile(), state=state)
     assert [stop.grace_seconds for stop in of_kind(effects, StopContainer)] == [30]
@@ -597,8 +626,7 @@ def test_a_deletion_that_arrives_after_the_answer_to_a_later_write_ends_the_pod(
 
 def test_nothing_is_started_once_a_deletion_is_seen_though_a_status_is_on_its_way() -> None:
     blocked = StartBlocked(AttemptRef("u", "c", 0), "ContainerCreating", "no volume")
-    state, effects = play(*TO_STARTING, blocked, Reconcile())
-    assert of_kind(effects, WriteStatus)
+    state, _ = play(*TO_STARTING, blocked, Reconcile(), StatusTaken())
     later = NodeNow(NOON + timedelta(minutes=5))
     _, effects = play(Reconcile(), state=state, node=later)
     assert of_kind(effects, StartContainer)
@@ -612,10 +640,9 @@ def test_of_a_reboot_also_the_containers_without_a_record_are_lost() -> None:
     second = {"name": "second", "image": "x"}
     pod = the_pod(BOUND, node=HERE, restartPolicy="Never")
     pod["spec"]["containers"].append(second)
-    _, effects = play(seen(pod), TakenOver((ended(),), rebooted=True), Reconcile())
+    state, effects = play(seen(pod), TakenOver((ended(),), rebooted=True), Reconcile())
     assert not of_kind(effects, StartContainer)
-    (write,) = of_kind(effects, WriteStatus)
-    assert write.status.phase == "Failed"
+    assert to_write(state).phase == "Failed"
     # Without a reboot it was never begun.
     _, effects = play(seen(pod), TakenOver((ended(),), rebooted=False), Reconcile())
     assert [start.container.name for start in of_kind(effects, StartContainer)] == ["second"]
@@ -635,11 +662,10 @@ _EXIT = {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T12:00:00Z"}}
 def test_a_restart_that_only_the_status_knows_is_lost_and_not_begun_again() -> None:
     """The record of the attempt before reached the disk, that of the newest did not."""
     pod = restarted_pod({"running": {"startedAt": "2026-01-01T11:00:00Z"}}, _EXIT)
-    _, effects = play(seen(pod), TakenOver((ended(1),), rebooted=True), Reconcile())
+    state, effects = play(seen(pod), TakenOver((ended(1),), rebooted=True), Reconcile())
     assert not of_kind(effects, StartContainer)
-    (write,) = of_kind(effects, WriteStatus)
-    assert write.status.phase == "Failed"
-    assert write.status.container_statuses[0].restart_count == 1
+    assert to_write(state).phase == "Failed"
+    assert to_write(state).container_statuses[0].restart_count == 1
 
 
 def test_restarts_go_on_after_the_one_whose_end_only_the_status_knows() -> None:
@@ -667,13 +693,12 @@ def test_a_container_that_is_not_restarted_keeps_its_number_over_a_reboot(
     policy: str, code: int
 ) -> None:
     pod = the_pod(BOUND, node=HERE, restartPolicy=policy)
-    _, effects = play(seen(pod), TakenOver((ended(code),), rebooted=True), Reconcile())
-    (write,) = of_kind(effects, WriteStatus)
-    assert write.status.container_statuses[0].restart_count == 0
+    state, _ = play(seen(pod), TakenOver((ended(code),), rebooted=True), Reconcile())
+    assert to_write(state).container_statuses[0].restart_count == 0
 
 
 def test_the_own_write_is_not_read_again() -> None:
-    state, _ = play(*TO_STARTING, started(), Reconcile())
+    state, _ = play(*TO_STARTING, started(), Reconcile(), StatusTaken())
     state, effects = play(seen(the_pod(CHANGED, node=HERE)), state=state)
     assert effects == []
     state, effects = play(StatusWritten(CHANGED), state=state)
@@ -684,7 +709,7 @@ def test_the_own_write_is_not_read_again() -> None:
 def test_a_refused_status_waits_longer_each_time(times: int, seconds: int) -> None:
     state = STATES["finishing"]
     for _ in range(times):
-        state, _ = play(StatusRefused("no"), Reconcile(), state=state)
+        state, _ = play(StatusRefused("no"), Reconcile(), StatusTaken(), state=state)
     _, effects = play(StatusRefused("no"), state=state)
     assert of_kind(effects, SetTimer) == [SetTimer(NOON + timedelta(seconds=seconds))]
 
@@ -707,7 +732,8 @@ class World:
         self.state: PodState = UNKNOWN
         self.revision = WRITTEN
         self.room = 0
-        self.writing = 0
+        self.requested = False
+        self.writing = False
         self.binding = False
         self.final = False
         self.attempts: set[int] = set()
@@ -722,7 +748,10 @@ class World:
         # Room is held exactly while the Pod is ours.
         assert self.room == (following.phase in ("binding", "running", "finishing"))
         if isinstance(following, Active):
-            assert len(following.in_flight) == self.writing <= 2
+            assert (following.in_flight is not None) == self.writing
+            assert following.write_requested == self.requested
+            # What is not on record is being written, or will be upon a request or a timer.
+            assert not (self.requested and self.writing)
         else:
             # A write of a Pod that is gone may still be answered.
             assert not isinstance(following, Binding) or self.binding
@@ -734,36 +763,45 @@ class World:
             case FreeRoom():
                 self.room -= 1
                 assert self.room >= 0
-            case Bind():
+            case Bind() | AwaitCreation():
                 self.binding = True
             case StartContainer(attempt=attempt):
                 assert not self.final, "started after its end was reported"
                 assert attempt not in self.attempts, "an attempt was made twice"
                 self.attempts.add(attempt)
-            case WriteStatus(status=status):
-                self.writing += 1
-                assert not self.final, "a status followed the last one"
-                self.final = status.phase in ("Succeeded", "Failed")
+            case RequestStatusWrite():
+                assert not self.requested, "requested twice"
+                self.requested = True
             case _:
                 pass
+
+    def take_write(self, node: NodeNow) -> None:
+        if not self.requested or not isinstance(self.state, Active):
+            return
+        assert not self.final, "a status followed the last one"
+        self.final = to_write(self.state).phase in ("Succeeded", "Failed")
+        self.requested, self.writing = False, True
+        self.send(StatusTaken(), node)
 
     def answer_write(self, ok: bool, node: NodeNow) -> None:
         if not self.writing or not isinstance(self.state, Active):
             return
-        self.writing -= 1
+        self.writing = False
         self.revision += 1
-        refused = self.state.in_flight[0]
         if ok:
             self.send(StatusWritten(self.revision), node)
         else:
-            if not self.writing and refused.phase in ("Succeeded", "Failed"):
-                self.final = False
+            self.final = False
             self.send(StatusRefused("no"), node)
 
     def answer_binding(self, ok: bool, retry: bool, node: NodeNow) -> None:
         if isinstance(self.state, Binding):
             self.binding = False
             self.send(BindingWritten(self.revision) if ok else BindingRefused(retry), node)
+
+
+def created_here(policy: str) -> CreatedHere:
+    return CreatedHere(node_pod(the_pod(node=HERE, restartPolicy=policy)), ROOM, CREATED)
 
 
 @settings(max_examples=300, deadline=None)
@@ -773,7 +811,9 @@ class World:
             st.sampled_from(
                 [
                     "placed",
+                    "created",
                     "bind",
+                    "take",
                     "write",
                     "start",
                     "end",
@@ -789,7 +829,7 @@ class World:
         ),
         max_size=30,
     ),
-    st.sampled_from([MACHINE, EVERY_STATUS]),
+    st.sampled_from([MACHINE, WITHOUT_PROGRAMS]),
     st.sampled_from(["Never", "OnFailure", "Always"]),
 )
 def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
@@ -806,8 +846,14 @@ def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
                 if world.state.phase in ("unknown", "waiting") and not world.attempts:
                     world.room += 1
                     world.send(placed, node)
+            case "created":
+                if world.state.phase == "unknown" and not world.attempts:
+                    world.room += 1
+                    world.send(created_here(policy), node)
             case "bind":
                 world.answer_binding(flag, not flag, node)
+            case "take":
+                world.take_write(node)
             case "write":
                 world.answer_write(flag, node)
             case "start":

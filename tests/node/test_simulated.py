@@ -41,11 +41,14 @@ def pretending(name: str = "p", policy: str = "Never", **annotations: str) -> Do
     return pod
 
 
-def test_every_state_is_written_even_if_the_pod_takes_no_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("duration", "running"), [("0", 0), ("5", 1)])
+def test_that_a_pod_runs_is_written_only_if_it_takes_time(
+    tmp_path: Path, duration: str, running: int
+) -> None:
     async def play(node: Node) -> None:
         states: list[tuple[str, str]] = []
         since = (await node.client.list(Selection(PODS))).revision
-        await node.create(pretending())
+        await node.create(pretending(duration=duration))
         async for batch in node.client.watch(Selection(PODS), after=since):
             for event in batch:
                 pod = msgspec.json.decode(event.document)
@@ -55,7 +58,7 @@ def test_every_state_is_written_even_if_the_pod_takes_no_time(tmp_path: Path) ->
         assert states == [
             ("", "Pending"),
             ("here", "Pending"),
-            ("here", "Running"),
+            *[("here", "Running")] * running,
             ("here", "Succeeded"),
         ]
 

@@ -5,7 +5,7 @@ import queue
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,14 @@ from onejob.benchmarks.usage import cpu_seconds, peak_rss_mb
 _FINALIZER = "batch.kubernetes.io/job-tracking"
 
 
-def bare_pod_lives(*, completions: int, parallelism: int) -> Measurement:
+def bare_pod_lives(*, completions: int, parallelism: int, writes: int = 4) -> Measurement:
     """Four JSON documents written per Pod (created, running, succeeded, freed), each seen by two
-    typed watchers, with one synced SQLite commit for all that wait."""
+    typed watchers, with one synced SQLite commit for all that wait. With three `writes`, Pods do
+    not run."""
     with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
-        return run_like_a_server(_bare_pod_lives(Path(folder), completions, parallelism))
+        return run_like_a_server(
+            _bare_pod_lives(Path(folder), completions, parallelism, _NEXT_PHASES[writes])
+        )
 
 
 def five_commits(*, turns: int) -> Measurement:
@@ -80,8 +83,18 @@ _decode = msgspec.json.Decoder().decode
 _read = msgspec.json.Decoder(_View).decode
 
 
+#: What follows which phase, by the number of writes of a Pod.
+_NEXT_PHASES: Mapping[int, Mapping[str, str]] = {
+    4: {"Pending": "Running", "Running": "Succeeded"},
+    3: {"Pending": "Succeeded"},
+}
+
+
 class _BareLoop:
-    def __init__(self, path: Path, completions: int, parallelism: int) -> None:
+    def __init__(
+        self, path: Path, completions: int, parallelism: int, next_phases: Mapping[str, str]
+    ) -> None:
+        self._next_phases = next_phases
         self._loop = asyncio.get_running_loop()
         self._connection = synced_log(path)
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -160,16 +173,18 @@ class _BareLoop:
                 self.done.set_result(None)
 
     def _node_sees(self, name: str, pod: _View) -> None:
-        phase = {"Pending": "Running", "Running": "Succeeded"}.get(pod.status.phase)
+        phase = self._next_phases.get(pod.status.phase)
         if phase is not None:
             document = _decode(self._values[name])
             document["status"] = {**document["status"], "phase": phase}
             self._write(name, document)
 
 
-async def _bare_pod_lives(folder: Path, completions: int, parallelism: int) -> Measurement:
+async def _bare_pod_lives(
+    folder: Path, completions: int, parallelism: int, next_phases: Mapping[str, str]
+) -> Measurement:
     cpu, start = cpu_seconds(), time.perf_counter()
-    bare = _BareLoop(folder / "log.db", completions, parallelism)
+    bare = _BareLoop(folder / "log.db", completions, parallelism, next_phases)
     await bare.done
     seconds = time.perf_counter() - start
     cost = Cost(completions, cpu_seconds() - cpu, peak_rss_mb())

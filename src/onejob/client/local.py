@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -10,6 +10,7 @@ from onejob.api.damage import storage_read_error
 from onejob.api.sections import sectioned
 from onejob.api.service import Service
 from onejob.api.turns import INLINE_BYTES
+from onejob.api.writing.placing import ChooseNode
 from onejob.api.writing.pod_subresources import bind_pod, evict
 from onejob.api.writing.quick_writes import QuickWrites
 from onejob.client.base import (
@@ -44,6 +45,21 @@ _TRUSTED = WriteOptions(trusted=True)
 _WRITES_PER_TURN = 100
 
 
+class Place(Protocol):
+    """Room on a node for one Pod that is about to be created."""
+
+    @property
+    def node(self) -> str: ...
+
+    def take(self, document: bytes, revision: int) -> None:
+        """The Pod is staged with this node, and exists once that revision is durable."""
+
+
+class Placer(Protocol):
+    def find_place(self, spec: bytes) -> Place | None:
+        """Room for a Pod with this spec, if it need not wait for any."""
+
+
 class LocalClient:
     """Implements `onejob.client.base.Client` on a `Service`.
 
@@ -57,7 +73,7 @@ class LocalClient:
         self._kinds = service.kinds.by_resource
         self._writes = service.writes
         self._quick = QuickWrites(service.writes)
-        self._expect_pod: Callable[[bytes], None] | None = None
+        self._placer: Placer | None = None
         self._stages: dict[type[Op], Callable[[Any], Outcome]] = {
             Create: self._stage_create,
             Patch: self._stage_patch,
@@ -67,10 +83,10 @@ class LocalClient:
             Evict: self._stage_evict,
         }
 
-    def on_pod_staged(self, expect: Callable[[bytes], None]) -> None:
-        """Tell `expect` of each Pod that is lined up to be created here, before it exists: what it
-        stages for the Pod is never on disk without it."""
-        self._expect_pod = expect
+    def place_created_pods(self, placer: Placer) -> None:
+        """Ask `placer` for a node for each Pod that is created through this client, so that both
+        take one write."""
+        self._placer = placer
 
     async def get(self, key: Key) -> bytes:
         try:
@@ -140,21 +156,40 @@ class LocalClient:
 
     def _stage_create(self, op: Create) -> Outcome:
         if op.resource == PODS:
-            outcome = self._create_pod(op.namespace, op.document)
-            if self._expect_pod is not None:
-                self._expect_pod(outcome.document)
-            return outcome
+            return self._create_pod(op.namespace, op.document)
         kind = self._kinds[op.resource]
         return self._writes.create(kind, op.namespace, self._body(op.document), self._options)
 
     def _create_pod(self, namespace: str, document: bytes) -> Outcome:
-        outcome = self._quick.create_pod(namespace, document, self._options)
+        placer = self._placer
+        if placer is None:
+            return self._create_pod_at(namespace, document, None, lambda: False)
+        place: Place | None = None
+
+        def choose_node(spec: bytes) -> str:
+            nonlocal place
+            place = placer.find_place(spec)
+            return "" if place is None else place.node
+
+        outcome = self._create_pod_at(namespace, document, choose_node, lambda: place is not None)
+        if place is not None:
+            place.take(outcome.document, outcome.revision)
+        return outcome
+
+    def _create_pod_at(
+        self,
+        namespace: str,
+        document: bytes,
+        choose_node: ChooseNode | None,
+        placed: Callable[[], bool],
+    ) -> Outcome:
+        outcome = self._quick.create_pod(namespace, document, self._options, choose_node)
         if outcome is not None:
             return outcome
-        body = self._body(document)
-        outcome = self._writes.create(self._kinds[PODS], namespace, body, self._options)
+        body, kind = self._body(document), self._kinds[PODS]
+        outcome = self._writes.create(kind, namespace, body, self._options, choose_node=choose_node)
         if self._options.trusted and not self._writes.admission.confines_pods(namespace, document):
-            self._quick.learn_spec(document, outcome.document)
+            self._quick.learn_spec(document, outcome.document, placed=placed())
         return outcome
 
     def _stage_patch(self, op: Patch) -> Outcome:

@@ -99,9 +99,6 @@ class RuntimeTraits:
 
     #: Programs really run: they write output, have lifecycle hooks, and can be lost.
     runs_programs: bool = True
-    #: Each status of a Pod is written, also one that the next has overtaken: what a Pod goes
-    #: through is all that this runtime has to show.
-    every_status: bool = False
     #: Containers come from images, and whoever made them of these sees to their rights.
     uses_images: bool = False
     #: Containers are processes of this host: they see its files, and are children of ours.

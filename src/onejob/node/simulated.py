@@ -39,7 +39,7 @@ _SIGTERM = 15
 
 class SimulatedRuntime:
     name = "simulated"
-    traits = RuntimeTraits(runs_programs=False, every_status=True, uses_images=True)
+    traits = RuntimeTraits(runs_programs=False, uses_images=True)
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -441,8 +441,22 @@ class NodePod(View, frozen=True):
         return None
 
 
+class _WithoutSpec(View, frozen=True):
+    metadata: Meta = Meta()
+    status: NodePodStatus = NodePodStatus()
+
+
 _decoder = msgspec.json.Decoder(NodePod)
+_without_spec_decoder = msgspec.json.Decoder(_WithoutSpec)
+
+read_node_pod_spec = msgspec.json.Decoder(NodePodSpec).decode
 
 
 def read_node_pod(document: bytes) -> NodePod:
     return _decoder.decode(document)
+
+
+def read_created_pod(document: bytes, spec: NodePodSpec) -> NodePod:
+    """A Pod whose spec is known: all Pods of a Job have the same."""
+    rest = _without_spec_decoder.decode(document)
+    return NodePod(rest.metadata, spec, rest.status)

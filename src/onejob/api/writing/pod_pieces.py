@@ -4,7 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onejob.api.writing.pieces import Pieces, cut
-from onejob.api.writing.pod_subresources import scheduled_condition
+from onejob.api.writing.placing import scheduled_condition
 
 _encode = msgspec.json.encode
 

@@ -1,7 +1,6 @@
 """What can be done to a Pod besides reading and writing it: bind it to a node, evict it."""
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -10,6 +9,7 @@ from onejob.api.sections import sectioned, shallow
 from onejob.api.strategy import Document
 from onejob.api.writing.deletion import check_preconditions
 from onejob.api.writing.metadata import timestamp, uid_mismatch
+from onejob.api.writing.placing import assign, status_with
 from onejob.api.writing.writes import Writes
 from onejob.objects.meta import PODS, Key
 from onejob.wire.errors import BadRequest, Conflict, not_found
@@ -59,21 +59,12 @@ def bind_pod(writes: Writes, key: Key, node: str, uid: str, options: WriteOption
     if spec.get("schedulingGates"):
         raise _refused(name, f"pod {name} has non-empty .spec.schedulingGates")
     pod = shallow(old)
-    pod["spec"] = shallow(spec)
-    pod["spec"]["nodeName"] = node
-    scheduled = scheduled_condition(metadata.get("generation", 0), timestamp(writes.clock.now()))
-    pod["status"] = _status_with(old, scheduled)
+    assign(pod, node, writes.clock.now())
     if options.dry_run:
         return Outcome(201, msgspec.json.encode(pod), stored.revision)
     # Nobody waits for this: what happens next to the Pod is the node's to report.
     staged = writes.stage(key, stored.revision, pod, quiet=True)
     return Outcome(201, staged.value, staged.revision)
-
-
-def scheduled_condition(generation: int, now: str) -> dict[str, Any]:
-    """The condition of a Pod that got its node when it was of this generation."""
-    observed = {"observedGeneration": generation} if generation else {}
-    return {"type": "PodScheduled", **observed, "status": "True", "lastTransitionTime": now}
 
 
 def evict(
@@ -102,7 +93,7 @@ def evict(
             "message": "Eviction API: evicting",
         }
         marked = shallow(pod)
-        marked["status"] = _status_with(pod, evicting)
+        marked["status"] = status_with(pod, evicting)
         writes.stage(stored.key, stored.revision, marked)
     outcome = writes.delete(Target(_POD, namespace, name), deletion)
     return _accepted(outcome.revision)
@@ -114,24 +105,6 @@ def _require_shape(writes: Writes, body: Document, api_version: str, kind: str) 
     if given != (api_version, kind):
         raise BadRequest(f"expected a {kind} of {api_version}, got a {given[1]} of {given[0]}")
     writes.schema.normalise(body, writes.schema.kind(api_version, kind))
-
-
-def _status_with(pod: Document, condition: dict[str, Any]) -> Document:
-    status = shallow(pod.get("status", {}))
-    status["conditions"] = _with_condition(status.get("conditions", []), condition)
-    return status
-
-
-def _with_condition(
-    conditions: list[dict[str, Any]], wanted: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """The conditions with one of them set; an unchanged one keeps its time."""
-    for position, condition in enumerate(conditions):
-        if condition["type"] == wanted["type"]:
-            if condition.get("status") == wanted["status"]:
-                return conditions
-            return [*conditions[:position], wanted, *conditions[position + 1 :]]
-    return [*conditions, wanted]
 
 
 def _refused(name: str, why: str) -> Conflict:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.writing.metadata import generated_name, new_uid, timestamp
+from onejob.api.writing.placing import ChooseNode
 from onejob.api.writing.pod_pieces import (
     PodPieces,
     cut_pod,
@@ -121,7 +122,13 @@ class QuickWrites:
         """Of how many Pods the pieces are kept; for tests and figures."""
         return len(self._pods)
 
-    def create_pod(self, namespace: str, document: bytes, options: WriteOptions) -> Outcome | None:
+    def create_pod(
+        self,
+        namespace: str,
+        document: bytes,
+        options: WriteOptions,
+        choose_node: ChooseNode | None = None,
+    ) -> Outcome | None:
         """Create a Pod whose spec was created before, as all Pods of one Job are."""
         if not options.trusted or options.dry_run:
             return None
@@ -136,13 +143,14 @@ class QuickWrites:
         key = Key(PODS, namespace, name)
         if self._store.newest(key) is not None:
             return None
+        now = timestamp(writes.clock.now())
         before_revision = (
             b'{"apiVersion":"v1","kind":"Pod","metadata":{%b,"uid":"%b","creationTimestamp":"%b",'
             b'"name":%b,%b"resourceVersion":"'
         ) % (
             blank.metadata,
             uid.encode(),
-            timestamp(writes.clock.now()).encode(),
+            now.encode(),
             _encode(name),
             b'"generation":%d,' % known.generation if known.generation else b"",
         )
@@ -158,12 +166,17 @@ class QuickWrites:
             phase=known.phase,
             generation=known.generation,
         )
+        if choose_node is not None and (node := choose_node(pieces.spec)):
+            pieces = pieces.bound(node, now) or pieces
         return self._stage(key, 0, pieces, 201)
 
-    def learn_spec(self, document: bytes, created: bytes) -> None:
-        """Remember what the general path made of a Pod's spec: the next one like it is quick."""
+    def learn_spec(self, document: bytes, created: bytes, *, placed: bool = False) -> None:
+        """Remember what the general path made of a Pod's spec: the next one like it is quick.
+        Where it was `placed` is not for the next one."""
         rest, _ = _split_hostname(bytes(_read_created(document).spec))
         result = _read_object(created)
+        if placed:
+            del result["spec"]["nodeName"], result["status"]["conditions"]
         spec, status = result["spec"], _encode(result.get("status", {}))
         spec.pop("hostname", None)
         members = _encode(spec)

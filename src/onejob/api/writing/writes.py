@@ -57,6 +57,7 @@ from onejob.api.writing.metadata import (
 )
 from onejob.api.writing.patching import json_patch, merge_patch
 from onejob.api.writing.pieces import at_revision
+from onejob.api.writing.placing import ChooseNode, place_created
 from onejob.api.writing.strategic_merge import strategic_merge
 from onejob.clock import Clock
 from onejob.objects.meta import NAMESPACES, PODS, Key
@@ -115,7 +116,9 @@ class Writes:
         body: Document,
         options: WriteOptions,
         problems: Sequence[str] = (),
+        choose_node: ChooseNode | None = None,
     ) -> Outcome:
+        """`choose_node` is given for Pods that may get their node as they are created."""
         check_type(kind, body)
         judged = None
         if kind.storage != PODS or not self.admission.changes_pods(namespace):
@@ -149,6 +152,8 @@ class Writes:
         if options.dry_run:
             value = _bounded(_encode(doc), largest)
             return Outcome(201, value, self.store.revision, tuple(warnings))
+        if choose_node is not None:
+            place_created(doc, choose_node, now)
         stored = self.stage(key, 0, doc, largest)
         return Outcome(201, stored.value, stored.revision, tuple(warnings))
 

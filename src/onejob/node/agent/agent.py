@@ -7,12 +7,13 @@ surrounds them: the start and the end of the node, and what people ask of runnin
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
 from onejob.client.base import Client
 from onejob.client.events import EventRecorder
+from onejob.client.local import LocalClient
 from onejob.clock import Clock
 from onejob.informers.informer import Informer
 from onejob.node.agent.node_object import NodeObject
@@ -84,6 +85,19 @@ class NodeAgent:
         for informer in sources:
             informer.on_change(self._driver.volumes.sources_changed)
         self._tasks: list[asyncio.Task[None]] = []
+        self._parts: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self._writer.run,
+            self._recorder.run,
+            self._scheduler_recorder.run,
+            self._node.run,
+        ]
+
+    def place_created_pods(self, client: LocalClient) -> None:
+        """Give Pods that are created through this client their node in the same write, if there is
+        room at once. Before `start`."""
+        creations = self._driver.creations
+        client.place_created_pods(creations)
+        self._parts.append(lambda: creations.run(client.durable))
 
     async def start(self) -> None:
         """Take over what an earlier run of the agent left behind, then follow the API."""
@@ -92,13 +106,7 @@ class NodeAgent:
             fetch = fetch_with_tokens(fetch, self._issue_token)
         inherited = await self.runtime.start(self._driver.runtime_events, fetch)
         await self._node.begin()
-        running = (
-            self._writer.run(),
-            self._recorder.run(),
-            self._scheduler_recorder.run(),
-            self._node.run(),
-        )
-        self._tasks = [asyncio.create_task(part) for part in running]
+        self._tasks = [asyncio.create_task(run()) for run in self._parts]
         await self._pods.synced()
         self._driver.begin(inherited)
 
@@ -153,10 +161,6 @@ class NodeAgent:
     def warn(self, pod: NodePod, reason: str, message: str) -> None:
         """Record an event about a Pod."""
         self._driver.warn(pod, reason, message)
-
-    def expect(self, document: bytes) -> None:
-        """A Pod that is about to exist, if all goes well: it may be bound at once."""
-        self._driver.expect(document)
 
     def clock_jumped(self) -> None:
         """What Pods wait for may be over, or further away; the Node's times are wrong."""

@@ -9,7 +9,7 @@ from onejob.clock import Clock
 from onejob.node.agent.capacity import demand_of
 from onejob.node.agent.unplaced import UnplacedPods, Why
 from onejob.node.agent.writer import Writer
-from onejob.objects.pod_spec import NodePod
+from onejob.objects.pod_spec import NodePod, NodePodSpec
 from onejob.planning.pod.placement import (
     Amounts,
     Candidate,
@@ -22,7 +22,7 @@ from onejob.planning.pod.placement import (
 )
 from onejob.wire.quantity import BadQuantity
 
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 #: Others' Pods are theirs to schedule.
 _OUR_SCHEDULER = "default-scheduler"
 
@@ -56,7 +56,7 @@ class Binder:
 
     def add(self, pod: NodePod) -> None:
         """A Pod without a node, new or changed."""
-        if not _may_be_placed(pod):
+        if pod.metadata.deleting or not is_ours_to_place(pod.spec):
             self.drop(pod.uid)
             return
         try:
@@ -68,25 +68,13 @@ class Binder:
         self._enqueue(pod, candidate)
         self.consider_soon()
 
-    @property
-    def crowded(self) -> bool:
-        """Whether whoever comes now has to wait for others."""
-        return self._closed or bool(self._room)
-
-    def expect(self, pod: NodePod) -> None:
-        """A Pod that is about to exist. Taken at once if there is room for it, its binding is on
-        disk as soon as itself; otherwise it has its turn once it is there. Priorities matter only
-        among those who wait."""
-        if not _may_be_placed(pod):
-            return
-        try:
-            candidate = _candidate(pod)
-        except BadQuantity:
-            # Nothing can be reported of it before the Pod is there.
-            return
+    def has_room_now(self, candidate: Candidate) -> bool:
+        """Whether this one, which does not exist yet, may have a node without waiting for one. If
+        not it has its turn once it is there. Priorities matter only among those who wait."""
+        if self._closed or self._room:
+            return False
         node = self._node()
-        if not misfit(candidate, node) and fits(candidate, room_left(node, self._used)):
-            self._take(pod, candidate.demand)
+        return not misfit(candidate, node) and fits(candidate, room_left(node, self._used))
 
     def drop(self, uid: str) -> None:
         self._room.drop(uid)
@@ -148,14 +136,11 @@ class Binder:
         self._place(pod, demand)
 
 
-def _may_be_placed(pod: NodePod) -> bool:
-    spec = pod.spec
-    return not (
-        spec.scheduling_gates or spec.scheduler_name != _OUR_SCHEDULER or pod.metadata.deleting
-    )
+def is_ours_to_place(spec: NodePodSpec) -> bool:
+    return not spec.scheduling_gates and spec.scheduler_name == _OUR_SCHEDULER
 
 
 def _candidate(pod: NodePod) -> Candidate:
     """Raises BadQuantity."""
-    created_at = pod.metadata.creation_timestamp or _LONG_AGO
+    created_at = pod.metadata.creation_timestamp or LONG_AGO
     return Candidate(pod.uid, pod.spec, demand_of(pod.spec), created_at)

@@ -17,8 +17,10 @@ from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.node.agent.binder import Binder
+from onejob.node.agent.creations import Creations
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
+    AwaitCreation,
     Bind,
     BindingRefused,
     BindingWritten,
@@ -42,15 +44,16 @@ from onejob.node.agent.pod_events import (
     RecordWarning,
     RefreshVolumes,
     ReleasePod,
+    RequestStatusWrite,
     RunPostStart,
     SetTimer,
     StartContainer,
     StatusRefused,
+    StatusTaken,
     StatusWritten,
     StopContainer,
     TakenOver,
     TakeRoom,
-    WriteStatus,
 )
 from onejob.node.agent.pod_machine import PodMachine
 from onejob.node.agent.pod_state import UNKNOWN, Active, Done, NodeNow, PodState, Unknown
@@ -60,7 +63,7 @@ from onejob.node.probing.probes import Prober
 from onejob.node.runtime import AttemptRef, Inheritance, Runtime, RuntimeEvent
 from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.pod import Pod
-from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.objects.pod_spec import NodePod
 from onejob.planning.pod.placement import Amounts, NodeView
 from onejob.planning.pod.status import NodeFacts
 from onejob.wire.errors import ApiError, Conflict, NotFound
@@ -72,6 +75,7 @@ _PODS_PER_TURN = 200
 #: The node has taken them on, and that they have ended is not on record yet.
 _BUSY = frozenset({"binding", "running", "finishing"})
 _RECONCILE = Reconcile()
+_STATUS_TAKEN = StatusTaken()
 
 _encode = msgspec.json.Encoder().encode
 
@@ -108,6 +112,7 @@ class PodDriver:
         self._states: dict[str, PodState] = {}
         self._busy = 0
         self.binder = Binder(node, writer, scheduler_recorder, clock, self._place)
+        self.creations = Creations(node_name, self.binder, self._dispatch)
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)
@@ -125,7 +130,8 @@ class PodDriver:
         self._at_once = False
         self._carry_out: Mapping[type, Callable[[str, Any], None]] = {
             Bind: self._bind,
-            WriteStatus: self._write_status,
+            AwaitCreation: lambda uid, e: self.creations.await_creation(uid, e.revision),
+            RequestStatusWrite: self._request_status_write,
             DeletePod: self._delete,
             RecordWarning: lambda uid, e: self.warn(e.pod, e.reason, e.message),
             Enqueue: lambda uid, e: self.binder.add(e.pod),
@@ -168,6 +174,7 @@ class PodDriver:
                 self._runtime.release(uid)
             else:
                 self._runtime.discard(uid)
+        self.creations.open()
 
     @property
     def busy(self) -> int:
@@ -219,18 +226,6 @@ class PodDriver:
         self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)
 
     # --- events
-
-    def expect(self, document: bytes) -> None:
-        """A Pod that is about to exist, if all goes well."""
-        if self._startup is not None or self.binder.crowded:
-            return
-        try:
-            pod = read_node_pod(document)
-        except ValueError:
-            # Nothing can be reported of it before it is there.
-            return
-        if not pod.spec.node_name:
-            self.binder.expect(pod)
 
     def pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
         node = self._node_now()
@@ -393,7 +388,20 @@ class PodDriver:
         binding = client_base.Bind(pod.key, self._node_name, uid)
         self._writer.submit(binding, answered, pod.metadata)
 
-    def _write_status(self, uid: str, effect: WriteStatus) -> None:
+    def _request_status_write(self, uid: str, effect: RequestStatusWrite) -> None:
+        state = self._states[uid]
+        assert isinstance(state, Active), "only Pods that run here have a status to write"
+
+        def take() -> Patch | None:
+            state = self._states.get(uid)
+            if not isinstance(state, Active) or state.unwritten is None:
+                # The Pod is gone.
+                return None
+            self._dispatch(uid, _STATUS_TAKEN)
+            status = _encode(state.unwritten)
+            body = b'{"metadata":{"uid":"%b"},"status":%b}' % (uid.encode(), status)
+            return Patch(state.pod.key, body, subresource="status")
+
         def answered(result: Result) -> None:
             if not isinstance(result, ApiError):
                 self._dispatch(uid, StatusWritten(result.revision))
@@ -401,9 +409,7 @@ class PodDriver:
                 gone = isinstance(result, NotFound | Conflict)
                 self._dispatch(uid, StatusRefused(str(result), gone))
 
-        pod = effect.pod
-        body = b'{"metadata":{"uid":"%b"},"status":%b}' % (uid.encode(), _encode(effect.status))
-        self._writer.submit(Patch(pod.key, body, subresource="status"), answered, pod.metadata)
+        self._writer.submit_newest(take, answered, state.pod.metadata)
 
     def _delete(self, uid: str, effect: DeletePod) -> None:
         self._writer.submit(Delete(effect.key, grace_seconds=0, uid=uid), _log, effect.metadata)

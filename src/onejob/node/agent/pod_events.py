@@ -13,7 +13,6 @@ from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.runtime import RuntimeEvent
 from onejob.objects.meta import Key, Meta
 from onejob.objects.pod_spec import Container, NodePod
-from onejob.objects.pod_status import PodReport
 from onejob.planning.pod.placement import Amounts
 
 # --- events: from the API
@@ -41,14 +40,18 @@ class BindingRefused(Struct, frozen=True):
     retry: bool
 
 
+class StatusTaken(Struct, frozen=True):
+    """The newest status is being written, as was requested."""
+
+
 class StatusWritten(Struct, frozen=True):
-    """The oldest status that is being written is on record."""
+    """The status that was being written is on record."""
 
     revision: int
 
 
 class StatusRefused(Struct, frozen=True):
-    """The oldest status that is being written was not taken."""
+    """The status that was being written was not accepted."""
 
     message: str
     #: There is no such Pod any more; otherwise it may be taken later.
@@ -63,6 +66,15 @@ class PlacedHere(Struct, frozen=True):
 
     pod: NodePod
     demand: Amounts
+
+
+class CreatedHere(Struct, frozen=True):
+    """It is about to be created with this node, and the room that it needs is taken."""
+
+    pod: NodePod
+    demand: Amounts
+    #: Of the write that creates it.
+    revision: int
 
 
 class TakenOver(Struct, frozen=True):
@@ -104,6 +116,8 @@ PodEvent: TypeAlias = (
     | StatusWritten
     | StatusRefused
     | PlacedHere
+    | CreatedHere
+    | StatusTaken
     | TakenOver
     | HookDone
     | Probed
@@ -119,9 +133,14 @@ class Bind(Struct, frozen=True):
     pod: NodePod
 
 
-class WriteStatus(Struct, frozen=True):
-    pod: NodePod
-    status: PodReport
+class AwaitCreation(Struct, frozen=True):
+    """Answer as for a binding once the write that creates the Pod is durable, or is not."""
+
+    revision: int
+
+
+class RequestStatusWrite(Struct, frozen=True):
+    """Write the newest status there is when the time for that has come."""
 
 
 class DeletePod(Struct, frozen=True):
@@ -236,7 +255,8 @@ class LogProblem(Struct, frozen=True):
 
 PodEffect: TypeAlias = (
     Bind
-    | WriteStatus
+    | AwaitCreation
+    | RequestStatusWrite
     | DeletePod
     | RecordWarning
     | Enqueue

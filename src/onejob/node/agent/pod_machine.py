@@ -8,7 +8,8 @@ is decided by `planning.pod`; this module joins their history with what is read 
        └────────────────────────────────────┘
 
 Facts change the state and ask for `Reconcile`, which comes once all that has happened by then is
-known: a container that started and ended since is reported on once.
+known. A status that changes again before its write is staged is not written: as with a kubelet,
+only the newest one is.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,9 +23,11 @@ from onejob.node.agent.capacity import demand_of
 from onejob.node.agent.container_rules import ContainerRules
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
+    AwaitCreation,
     Bind,
     BindingRefused,
     BindingWritten,
+    CreatedHere,
     DeletePod,
     Dequeue,
     DiscardPod,
@@ -46,14 +49,15 @@ from onejob.node.agent.pod_events import (
     RecordWarning,
     RefreshVolumes,
     ReleasePod,
+    RequestStatusWrite,
     SetTimer,
     StartContainer,
     StatusRefused,
+    StatusTaken,
     StatusWritten,
     StopContainer,
     TakenOver,
     TakeRoom,
-    WriteStatus,
 )
 from onejob.node.agent.pod_state import (
     UNKNOWN,
@@ -90,9 +94,6 @@ from onejob.wire.quantity import BadQuantity
 
 #: How long a status that the API refused waits to be tried again.
 LONGEST_RETRY = timedelta(minutes=5)
-#: Statuses of one Pod that may be on their way at a time. They are tried in order, so the next need
-#: not wait for the commit of the one before.
-MOST_IN_FLIGHT = 2
 #: Later than all that the watch can show of a Pod that is gone, save that it is.
 _NO_MORE_REVISIONS = maxsize
 
@@ -102,6 +103,7 @@ Step: TypeAlias = tuple[PodState, Effects]
 _Rule: TypeAlias = Callable[[Any, Any, NodeNow], Step]
 
 _RECONCILE_SOON = ReconcileSoon()
+_REQUEST_STATUS_WRITE = RequestStatusWrite()
 
 
 class PodMachine:
@@ -110,7 +112,6 @@ class PodMachine:
     def __init__(self, node_name: str, facts: NodeFacts, traits: RuntimeTraits) -> None:
         self._node_name = node_name
         self._facts = facts
-        self._traits = traits
         self._containers = ContainerRules(runs_programs=traits.runs_programs)
         self._table = self._rules()
 
@@ -124,6 +125,7 @@ class PodMachine:
         working: dict[type, _Rule] = {
             PodSeen: self._observe,
             PodDeleted: self._vanish,
+            StatusTaken: self._status_taken,
             StatusWritten: self._status_written,
             StatusRefused: self._status_refused,
         }
@@ -135,6 +137,7 @@ class PodMachine:
                 PodSeen: self._discover,
                 PodDeleted: self._forget,
                 PlacedHere: self._bind,
+                CreatedHere: self._created_here,
             },
             "waiting": {
                 PodSeen: self._discover,
@@ -203,6 +206,9 @@ class PodMachine:
 
     def _bind(self, state: Unknown | Waiting, event: PlacedHere, node: NodeNow) -> Step:
         return Binding(event.pod, event.demand), [Bind(event.pod)]
+
+    def _created_here(self, state: Unknown, event: CreatedHere, node: NodeNow) -> Step:
+        return Binding(event.pod, event.demand), [AwaitCreation(event.revision)]
 
     def _observe_while_binding(self, state: Binding, event: PodSeen, node: NodeNow) -> Step:
         return replace(state, observed=event.observed), []
@@ -280,9 +286,6 @@ class PodMachine:
         state = copy_active(state)
         effects: Effects = []
         self._containers.note(state, event, effects, node)
-        if self._traits.every_status:
-            # A Pod that takes no time still is seen to run.
-            return self._compare(state, effects, node), effects
         effects.append(_RECONCILE_SOON)
         return state, effects
 
@@ -331,11 +334,10 @@ class PodMachine:
         # An attempt that was just asked for is answered in a moment; its status is written then.
         if not _awaits_start(state):
             self._report(state, plan, now)
-        if state.unwritten:
-            self._write(state, effects)
+        _request_write(state, effects)
         if plan.over and not plan.busy:
             state.phase = "finishing"
-            if not state.in_flight:
+            if not state.in_flight and not state.unwritten:
                 return self._end(state, effects)
         return state
 
@@ -366,27 +368,23 @@ class PodMachine:
             **state.conditions,
             **{condition.type: condition for condition in status.conditions},
         }
-        if self._traits.every_status:
-            state.unwritten = (*state.unwritten, status)
-        else:
-            state.unwritten = (status,)
-
-    def _write(self, state: Active, effects: Effects) -> None:
-        while state.unwritten and len(state.in_flight) < MOST_IN_FLIGHT:
-            status, *later = state.unwritten
-            state.unwritten = tuple(later)
-            state.in_flight = (*state.in_flight, status)
-            effects.append(WriteStatus(state.pod, status))
+        state.unwritten = status
 
     def _write_again(self, state: Active, event: Reconcile, node: NodeNow) -> Step:
         state = copy_active(state)
         effects: Effects = []
-        self._write(state, effects)
+        _request_write(state, effects)
         return state, effects
+
+    def _status_taken(self, state: Active, event: StatusTaken, node: NodeNow) -> Step:
+        state = copy_active(state)
+        state.in_flight, state.unwritten = state.unwritten, None
+        state.write_requested = False
+        return state, []
 
     def _status_written(self, state: Active, event: StatusWritten, node: NodeNow) -> Step:
         state = copy_active(state)
-        state.in_flight = state.in_flight[1:]
+        state.in_flight = None
         state.refusals = 0
         state.known_revision = max(state.known_revision, event.revision)
         effects: Effects = []
@@ -394,7 +392,7 @@ class PodMachine:
 
     def _status_refused(self, state: Active, event: StatusRefused, node: NodeNow) -> Step:
         state = copy_active(state)
-        refused, state.in_flight = state.in_flight[0], state.in_flight[1:]
+        refused, state.in_flight = state.in_flight, None
         if event.gone:
             # Deleted, or replaced by a namesake; the watch will say so.
             state.known_revision = _NO_MORE_REVISIONS
@@ -403,23 +401,18 @@ class PodMachine:
             return self._answered(state, effects), effects
         message = f"{state.pod.key}: the API refused its status, trying again: {event.message}"
         effects = [LogProblem(message)]
-        if state.in_flight:
-            # The next one says more, and would be overtaken by this one.
-            return state, effects
-        # Until it is on record, nobody may forget what has run.
-        if not state.unwritten or self._traits.every_status:
-            state.unwritten = (refused, *state.unwritten)
+        if state.unwritten is None:
+            # Until it is on record, nobody may forget what has run.
+            state.unwritten = refused
         effects.append(SetTimer(node.now + retry_delay(state.refusals, LONGEST_RETRY)))
         state.refusals += 1
         self._read_unread(state, effects)
         return state, effects
 
     def _answered(self, state: Active, effects: Effects) -> PodState:
-        if not state.in_flight:
-            self._read_unread(state, effects)
-        if state.unwritten:
-            self._write(state, effects)
-        if state.phase == "finishing" and not state.in_flight:
+        self._read_unread(state, effects)
+        _request_write(state, effects)
+        if state.phase == "finishing" and not state.unwritten:
             return self._end(state, effects)
         return state
 
@@ -437,6 +430,14 @@ class PodMachine:
         if event.observed.revision < state.revision:
             return state, []
         return self._discover(UNKNOWN, event, node)
+
+
+def _request_write(state: Active, effects: Effects) -> None:
+    """One request at a time, and none while a status is being written: the answer to that is
+    followed by the next."""
+    if state.unwritten and not state.in_flight and not state.write_requested:
+        state.write_requested = True
+        effects.append(_REQUEST_STATUS_WRITE)
 
 
 def _read(observed: ObservedPod, effects: Effects) -> NodePod | None:

@@ -69,8 +69,11 @@ class Active(Struct):
     #: Shown by the watch while a status was being written: perhaps only the echo of that.
     unread: ObservedPod | None = None
     reported: PodReport | None = None
-    unwritten: tuple[PodReport, ...] = ()
-    in_flight: tuple[PodReport, ...] = ()
+    #: The newest status, if it is neither on record nor being written.
+    unwritten: PodReport | None = None
+    #: The writer was asked to take `unwritten`.
+    write_requested: bool = False
+    in_flight: PodReport | None = None
     #: How often in a row the API refused a status that it should have taken.
     refusals: int = 0
     #: How often in a row an attempt was not possible because the node was short of something.

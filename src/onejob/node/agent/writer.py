@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 #: What the agent does to Pods: it creates none.
 Change: TypeAlias = Bind | Patch | Delete
 Answer = Callable[[Result], None]
-_Asked: TypeAlias = tuple[Change, Answer]
+#: What to write when the time has come; None if there is nothing to write any more.
+Newest = Callable[[], Change | None]
+_Asked: TypeAlias = tuple[Newest, Answer]
 
 _MOST_AT_ONCE = 200
 #: How many writes of one owner are taken before the next has its turn.
@@ -41,20 +43,25 @@ class Writer:
 
     def submit(self, op: Change, answer: Answer, of: Meta) -> None:
         """`of` is the Pod that is written."""
-        self._submit(of.owner_references[0].uid if of.owner_references else of.uid, op, answer)
+        self.submit_newest(lambda: op, answer, of)
 
-    def _submit(self, owner: str, op: Change, answer: Answer) -> None:
+    def submit_newest(self, newest: Newest, answer: Answer, of: Meta) -> None:
+        """What is to be written is asked for when the write is staged: as long as it waits for
+        others, it may be replaced. There is no answer if there was nothing to write."""
+        self._submit(of.owner_references[0].uid if of.owner_references else of.uid, newest, answer)
+
+    def _submit(self, owner: str, newest: Newest, answer: Answer) -> None:
         waiting = self._waiting.get(owner)
         if waiting is None:
             waiting = self._waiting[owner] = deque()
-        waiting.append((op, answer))
+        waiting.append((newest, answer))
         self._idle.clear()
         self._wake.set()
 
     def _submit_later(self, op: Delete, answer: Answer) -> None:
         log.warning("%s: cannot be deleted, trying again", op.key)
         loop = asyncio.get_running_loop()
-        loop.call_later(_LONGEST_RETRY, self._submit, op.uid, op, answer)
+        loop.call_later(_LONGEST_RETRY, self._submit, op.uid, lambda: op, answer)
 
     async def settled(self) -> None:
         """Wait until everything submitted, also by the answers, is written."""
@@ -80,13 +87,17 @@ class Writer:
                         await asyncio.sleep(0)
             self._idle.set()
 
-    def _take(self) -> list[_Asked]:
-        batch: list[_Asked] = []
+    def _take(self) -> list[tuple[Change, Answer]]:
+        batch: list[tuple[Change, Answer]] = []
         while self._waiting and len(batch) < _MOST_AT_ONCE:
             owner = next(iter(self._waiting))
             waiting = self._waiting.pop(owner)
             share = min(len(waiting), _OF_ONE_OWNER)
-            batch += [waiting.popleft() for _ in range(share)]
+            for _ in range(share):
+                newest, answer = waiting.popleft()
+                op = newest()
+                if op is not None:
+                    batch.append((op, answer))
             if waiting:
                 self._waiting[owner] = waiting
         return batch
