@@ -54,6 +54,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.agent.capacity import read_amounts
+from onejob.node.logs.keeping import KeptLogs
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import Runtime, RuntimeUnavailable
 from onejob.node.runtimes import RUNTIMES
@@ -162,6 +163,7 @@ class ControlPlane:
         if self.access is not None:
             self._add_access(self.access)
         self._export_store()
+        self._kept_logs: KeptLogs | None = None
         self._node = self._make_node(world) if settings.with_node else None
 
     def _make_accounts(self) -> "ServiceAccounts":
@@ -196,6 +198,10 @@ class ControlPlane:
             host_paths=settings.host_paths,
         )
         make = partial(kind.make, options, settings.data_dir, world.clock)
+        if options.kept_logs is not None and kind.traits.runs_programs:
+            self._kept_logs = KeptLogs(settings.data_dir, world.clock, options.kept_logs)
+            # Before the node agent hears of it, and removes what a Pod had.
+            self.informers.pods.on_change(self._kept_logs.pods_changed)
         node = NodeAgent(
             self.client,
             self.informers.pods,
@@ -357,6 +363,8 @@ class ControlPlane:
                 await plane.stop()
                 raise
             own += plane._node.tasks
+        if plane._kept_logs is not None:
+            plane._kept_logs.start()
         plane.informers.on_task(lambda task: task.add_done_callback(plane._part_ended))
         for task in own:
             task.add_done_callback(plane._part_ended)
@@ -390,6 +398,8 @@ class ControlPlane:
             await self._node.stop(end_pods=self.settings.node.pods_end_with_us)
         await _cancel([*self._controller_tasks, *self._recorder_tasks])
         await self.informers.stop()
+        if self._kept_logs is not None:
+            await self._kept_logs.close()
         await self.store.close()
 
 

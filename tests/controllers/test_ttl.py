@@ -307,3 +307,38 @@ def test_a_job_that_does_not_say_when_it_finished_waits_until_it_does(tmp_path: 
             assert not await house.exists(key)
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize(("condition", "seconds"), [("Complete", 10), ("Failed", 100)])
+def test_a_ttl_by_outcome_counts_before_the_general_one(
+    tmp_path: Path, condition: str, seconds: int
+) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            key = await house.a_job("job", ttlSecondsAfterFinished=50)
+            annotations = {
+                "onejob.dev/ttl-seconds-after-success": "10",
+                "onejob.dev/ttl-seconds-after-failure": "100",
+            }
+            await house.patch(key, {"metadata": {"annotations": annotations}})
+            await house.finish(key, condition)
+            await asyncio.sleep(seconds - 0.5)
+            assert await house.exists(key)
+            await asyncio.sleep(1)
+            assert not await house.exists(key)
+
+    run_virtual(main())
+
+
+def test_a_ttl_of_one_outcome_says_nothing_of_the_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            for name, text in (("kept", "10"), ("unreadable", "soon")):
+                key = await house.a_job(name)
+                annotations = {"onejob.dev/ttl-seconds-after-success": text}
+                await house.patch(key, {"metadata": {"annotations": annotations}})
+                await house.finish(key, "Failed" if name == "kept" else "Complete")
+                await asyncio.sleep(3600)
+                assert await house.exists(key)
+
+    run_virtual(main())

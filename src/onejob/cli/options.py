@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from onejob.cli.errors import CommandError
-from onejob.node.options import NodeOptions, PidNamespace, RuntimeName
+from onejob.node.options import LogRetention, NodeOptions, PidNamespace, RuntimeName
 
 if TYPE_CHECKING:
     from onejob.planning.queue.limits import Limits
@@ -93,6 +93,20 @@ _NODE_OPTIONS = (
         help="With --host-fs ro: a folder, file or device that is excepted.",
     ),
     click.option(
+        "--keep-logs",
+        default="168h",
+        show_default=True,
+        metavar="DURATION",
+        help="How long the logs of deleted Pods are kept, for onejob logs --deleted; 0: not.",
+    ),
+    click.option(
+        "--keep-logs-size",
+        default="1Gi",
+        show_default=True,
+        metavar="AMOUNT",
+        help="How much of them is kept; the oldest go first.",
+    ),
+    click.option(
         "--pid-namespace",
         type=click.Choice(get_args(PidNamespace)),
         default="auto",
@@ -118,6 +132,8 @@ def node_options(function: F) -> F:
         host_fs: str,
         writable: tuple[str, ...],
         pid_namespace: PidNamespace,
+        keep_logs: str,
+        keep_logs_size: str,
         **options: Any,
     ) -> Any:
         node = NodeOptions(
@@ -130,6 +146,7 @@ def node_options(function: F) -> F:
             host_read_only=host_fs == "ro",
             writable=parse_writable(writable, host_fs, pid_namespace),
             pid_namespace=pid_namespace,
+            kept_logs=parse_kept_logs(keep_logs, keep_logs_size),
         )
         return function(*arguments, node=node, **options)
 
@@ -202,6 +219,20 @@ def parse_writable(paths: Sequence[str], host_fs: str, pid_namespace: str) -> tu
         if not os.path.exists(path):
             raise CommandError(f"--writable {path}: there is no such file or folder")
     return tuple(os.path.realpath(path) for path in paths)
+
+
+def parse_kept_logs(age: str, size: str) -> LogRetention | None:
+    from onejob.cli.display.durations import duration
+    from onejob.wire.quantity import BadQuantity, parse_quantity
+
+    try:
+        seconds = duration(age)
+        size_bytes = parse_quantity(size).whole
+    except click.BadParameter as error:
+        raise CommandError(f"--keep-logs: {error.message}") from None
+    except BadQuantity:
+        raise CommandError(f"--keep-logs-size {size}: expected an amount such as 1Gi") from None
+    return LogRetention(seconds, size_bytes) if seconds > 0 and size_bytes > 0 else None
 
 
 def parse_pass_env(names: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,14 @@ PidNamespace: TypeAlias = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True)
+class LogRetention:
+    """How long, and how much, of the logs of deleted Pods is kept."""
+
+    seconds: float
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeOptions:
     runtime: RuntimeName = "process"
     #: "" means the machine's host name.
@@ -35,5 +43,7 @@ class NodeOptions:
     pid_namespace: PidNamespace = "auto"
     #: Where containers without workingDir start; None means a scratch directory per Pod.
     working_dir: Path | None = None
+    #: Of Pods that are deleted; None means that their logs go with them.
+    kept_logs: LogRetention | None = None
     #: Whether Pods end when this process does (`run`) or outlive it (`serve`).
     pods_end_with_us: bool = False

@@ -19,4 +19,7 @@ STARTED_BY_MARK = "onejob.dev/started-by"
 #: Stand-ins for the extension fields, for API servers that would prune those.
 BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"
 FAILED_PODS_LIMIT_ANNOTATION = "onejob.dev/failed-pods-limit"
+#: Instead of a Job's ttlSecondsAfterFinished, by how it finished.
+SUCCESS_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-success"
+FAILURE_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-failure"
 POD_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-finished"

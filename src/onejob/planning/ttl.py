@@ -1,4 +1,5 @@
-"""When a finished Job or Pod may go: `ttlSecondsAfterFinished` after its end.
+"""When a finished Job or Pod may go: `ttlSecondsAfterFinished` after its end, of a Job also by how
+it ended.
 
 Owners do not matter here, in either direction: they neither keep an expired object nor does a
 TTL keep an object whose owners are gone.
@@ -9,10 +10,15 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from onejob.objects.job import Job
+from onejob.objects.meta import Condition
 from onejob.objects.pod import Pod
 from onejob.planning.job.backoff import annotated_number
 from onejob.planning.job.pod_facts import finish_time
-from onejob.planning.names import POD_TTL_ANNOTATION
+from onejob.planning.names import (
+    FAILURE_TTL_ANNOTATION,
+    POD_TTL_ANNOTATION,
+    SUCCESS_TTL_ANNOTATION,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +57,32 @@ def expiry_of(finished: Job | Pod) -> Expiry:
 
 
 def job_expiry(job: Job) -> Expiry:
-    ttl_seconds = job.spec.ttl_seconds_after_finished
     condition = job.finished_condition
-    if ttl_seconds is None or condition is None or job.metadata.deleting:
+    if condition is None or job.metadata.deleting:
+        return NEVER
+    ttl_seconds = annotated_number(job.metadata, _annotation_by_outcome(condition))
+    if ttl_seconds is None:
+        ttl_seconds = job.spec.ttl_seconds_after_finished
+    if ttl_seconds is None:
         return NEVER
     if condition.last_transition_time is None:
         place = f"{job.metadata.namespace}/{job.metadata.name}"
         return UnknownEnd(f"unable to find the time when the Job {place} finished")
     return expires_after(condition.last_transition_time, ttl_seconds)
+
+
+def ttl_source(job: Job) -> str:
+    """Which field or annotation says how long a finished Job stays."""
+    condition = job.finished_condition
+    if condition is not None:
+        annotation = _annotation_by_outcome(condition)
+        if annotated_number(job.metadata, annotation) is not None:
+            return annotation
+    return "ttlSecondsAfterFinished"
+
+
+def _annotation_by_outcome(condition: Condition) -> str:
+    return SUCCESS_TTL_ANNOTATION if condition.type == "Complete" else FAILURE_TTL_ANNOTATION
 
 
 def pod_expiry(pod: Pod) -> Expiry:

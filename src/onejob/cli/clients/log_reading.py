@@ -1,6 +1,7 @@
 """Logs over the API: of one container after the other, or of several as they write."""
 
 import queue
+import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,11 @@ class LogQuery(msgspec.Struct, frozen=True):
     since_time: str = ""
     limit_bytes: int | None = None
     timestamps: bool = False
+    #: Only lines in which this regular expression is found; empty: all.
+    pattern: str = ""
+
+    def shows(self, line: str) -> bool:
+        return not self.pattern or re.search(self.pattern, line) is not None
 
     def parameters(self, container: str) -> dict[str, str]:
         since = self.since_seconds
@@ -76,11 +82,12 @@ def print_logs(
     """Returns 1 if some container has no logs to show and it was the only one."""
     several = len({reading.container for reading in readings}) > 1
     for number, reading in enumerate(readings):
-        head = _head(reading, number, several=several) if prefix else ""
+        head = head_of(reading, number, several=several) if prefix else ""
         try:
             pieces = api.stream(Ask("GET", reading.path, query.parameters(reading.container)))
-            for line in _lines(pieces):
-                stream.write(f"{head}{line}")
+            for line in whole_lines(pieces):
+                if query.shows(line):
+                    stream.write(f"{head}{line}")
                 if query.follow:
                     stream.flush()
         except BadRequest as error:
@@ -102,12 +109,13 @@ def follow_all(api: Api, readings: Sequence[Reading], query: LogQuery, *, prefix
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def follow(number: int, reading: Reading) -> None:
-        head = _head(reading, number, several=several) if prefix else ""
+        head = head_of(reading, number, several=several) if prefix else ""
         own = api.fresh()
         try:
             ask = Ask("GET", reading.path, query.parameters(reading.container))
-            for line in _lines(own.stream(ask)):
-                lines.put(head + line)
+            for line in whole_lines(own.stream(ask)):
+                if query.shows(line):
+                    lines.put(head + line)
         except (ApiError, CommandError) as error:
             lines.put(f"{head}({error})\n")
         finally:
@@ -127,7 +135,7 @@ def follow_all(api: Api, readings: Sequence[Reading], query: LogQuery, *, prefix
     return EXIT_OK
 
 
-def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
+def whole_lines(pieces: Iterator[bytes]) -> Iterator[str]:
     """Whole lines, and what may be left without an end."""
     rest = b""
     for piece in pieces:
@@ -138,6 +146,6 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
         yield rest.decode("utf-8", "replace") + "\n"
 
 
-def _head(reading: Reading, number: int, *, several: bool) -> str:
+def head_of(reading: Reading, number: int, *, several: bool) -> str:
     name = f"{reading.pod}/{reading.container}" if several else reading.pod
     return terminal_of().paint(f"[{name}]", _COLOURS[number % len(_COLOURS)]) + " "

@@ -18,7 +18,10 @@ Examples:
   onejob logs job/pi                 # all Pods of a Job, each line with its Pod
   onejob logs pi-x2k4p -c main       # one container of one Pod
   onejob logs -f job/pi              # and go on as they write
-  onejob logs --tail 20 -l app=etl   # by label"""
+  onejob logs --tail 20 -l app=etl   # by label
+  onejob logs --grep 'error|warn' --since 1h job/pi
+  onejob logs --deleted              # whose logs are kept though the Pod is gone
+  onejob logs --deleted job/pi       # of Pods that are gone, with their Job and namespace or not"""
 
 
 @click.command(epilog=_EPILOG, short_help="Print what containers wrote")
@@ -37,6 +40,13 @@ Examples:
 @click.option("--since-time", default="", metavar="TIME", help="Only what is newer (RFC 3339).")
 @click.option("--limit-bytes", type=int, metavar="N", help="At most so much of each container.")
 @click.option("--timestamps", is_flag=True, help="When each line was written.")
+@click.option("--grep", default="", metavar="REGEX", help="Only lines in which it is found.")
+@click.option(
+    "--deleted",
+    is_flag=True,
+    help="Of Pods that are gone; without a name: which there are. For the user who runs the "
+    "server, on its machine.",
+)
 @click.option("--prefix/--no-prefix", default=None, help="The Pod before each line, or not.")
 @runs_option
 @client_options
@@ -56,6 +66,9 @@ def command(
     """
     from onejob.cli.clients.log_reading import LogQuery, containers_of, follow_all, print_logs
 
+    _check_pattern(options["grep"])
+    if options["deleted"]:
+        return _deleted(where, what, selector, container, follow, prefix, options)
     api, pods = _pods(where, what, selector)
     if not pods:
         raise CommandError("there are no Pods, so there are no logs", exit_code=EXIT_FAILED)
@@ -67,17 +80,55 @@ def command(
     tail = options["tail"]
     query = LogQuery(
         follow=follow,
-        previous=options["previous"],
         tail_lines=10 if selector and tail < 0 and not follow else tail,
-        since_seconds=options["since"],
-        since_time=options["since_time"],
-        limit_bytes=options["limit_bytes"],
-        timestamps=options["timestamps"],
+        **_filters(options),
     )
     show_prefix = len(readings) > 1 if prefix is None else prefix
     if follow and len(readings) > 1:
         return follow_all(api, readings, query, prefix=show_prefix)
     return print_logs(api, readings, query, sys.stdout, prefix=show_prefix)
+
+
+def _filters(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "previous": options["previous"],
+        "since_seconds": options["since"],
+        "since_time": options["since_time"],
+        "limit_bytes": options["limit_bytes"],
+        "timestamps": options["timestamps"],
+        "pattern": options["grep"],
+    }
+
+
+def _check_pattern(text: str) -> None:
+    import re
+
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise CommandError(f"--grep {text}: {error}") from None
+
+
+def _deleted(
+    where: "Sources",
+    what: tuple[str, ...],
+    selector: str,
+    container: str,
+    follow: bool,
+    prefix: bool | None,
+    options: dict[str, Any],
+) -> int:
+    from onejob.cli.clients.kept_logs import find_kept, list_kept, print_kept
+    from onejob.cli.clients.log_reading import LogQuery
+    from onejob.cli.clients.resource_args import one_resource_arg
+
+    if follow or selector:
+        raise CommandError("--deleted goes with a name only", "leave out --follow and --selector")
+    if not what:
+        return list_kept(where)
+    found = find_kept(where, one_resource_arg(what, default="pod"))
+    query = LogQuery(tail_lines=options["tail"], **_filters(options))
+    return print_kept(found, container, query, sys.stdout, prefix=prefix)
 
 
 def _pods(

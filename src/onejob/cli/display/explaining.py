@@ -31,6 +31,7 @@ from onejob.planning.mirror import names as mirror
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING_NAMES
 from onejob.planning.pod.placement import NodeView
 from onejob.planning.queue.standing import is_queued
+from onejob.planning.ttl import Expires, job_expiry, ttl_source
 
 _SHOWN_PODS: Final = 3
 _ODD_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -317,12 +318,12 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
 
 
 def _after_the_end(job: Job, now: datetime) -> str:
-    ttl = job.spec.ttl_seconds_after_finished
-    condition = job.finished_condition
-    if ttl is None or condition is None or condition.last_transition_time is None:
+    expiry = job_expiry(job)
+    if not isinstance(expiry, Expires):
         return "nothing: a finished Job stays as it is until somebody deletes it"
-    left = ttl - (now - condition.last_transition_time).total_seconds()
-    return f"it is deleted in {short_seconds(max(left, 0))}: ttlSecondsAfterFinished is {ttl}"
+    left = short_seconds(max(expiry.time_left(now).total_seconds(), 0))
+    ttl = round((expiry.at - expiry.finished_at).total_seconds())
+    return f"it is deleted in {left}: {ttl_source(job)} is {ttl}"
 
 
 # --- shared ---------------------------------------------------------------------------------

@@ -1,0 +1,193 @@
+"""Keeps the logs of Pods that are deleted, for as long and as much as was asked for.
+
+<data dir>/kept-logs/<milliseconds>-<uid>/pod.json     whose logs they are
+<data dir>/kept-logs/<milliseconds>-<uid>/logs/        as they were in the Pod's folder
+
+The number is when the Pod was deleted, so that names sort by age.
+"""
+
+import asyncio
+import logging
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from onejob.clock import Clock
+from onejob.informers.cache import Delta
+from onejob.node.options import LogRetention
+from onejob.node.setup.removal import remove_trees
+from onejob.objects.pod import Pod
+
+log = logging.getLogger(__name__)
+
+FOLDER = "kept-logs"
+_RECORD = "pod.json"
+_LOGS = "logs"
+#: How often to look whether something is too old, beside each time that something is added.
+_LOOK_SECONDS = 3600.0
+
+
+class KeptPod(msgspec.Struct, frozen=True, rename="camel"):
+    """Whose logs are kept."""
+
+    namespace: str
+    name: str
+    uid: str
+    deleted_at: datetime
+    labels: dict[str, str] = {}
+    #: Kind and name of what controlled it, empty if nothing did.
+    owner_kind: str = ""
+    owner_name: str = ""
+
+
+class KeptLogs:
+    """Must hear of changes before the runtime does, which removes a deleted Pod's folder."""
+
+    def __init__(self, data_dir: Path, clock: Clock, retention: LogRetention) -> None:
+        self._data_dir = data_dir
+        self._folder = data_dir / FOLDER
+        self._clock = clock
+        self._retention = retention
+        #: One thread, so that what it has counted is what there is.
+        self._thread = ThreadPoolExecutor(1, "kept-logs")
+        self._sizes: deque[tuple[str, int]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Count what is there, and look now and then what is too old."""
+        self._thread.submit(self._guarded, self._count)
+        self._look()
+
+    def pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        for delta in deltas:
+            if delta.new is None and delta.old is not None and delta.old.spec.node_name:
+                self._keep(delta.old)
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _look(self) -> None:
+        self._thread.submit(self._guarded, self._prune)
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+
+    def _keep(self, pod: Pod) -> None:
+        """Put aside what the Pod wrote, if it wrote anything: a few system calls, at once, before
+        its folder is removed."""
+        metadata = pod.metadata
+        source = f"{self._data_dir}/pods/{metadata.uid}/{_LOGS}"
+        try:
+            # What a container put in its place is not kept.
+            if not stat.S_ISDIR(os.lstat(source).st_mode):
+                return
+            now = self._clock.now()
+            name = f"{int(now.timestamp() * 1000):014}-{metadata.uid}"
+            target = self._folder / name
+            self._folder.mkdir(0o700, exist_ok=True)
+            target.mkdir(0o700)
+            (target / _RECORD).write_bytes(msgspec.json.encode(_record(pod, now)))
+            os.rename(source, target / _LOGS)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.warning("logs of pod %s are not kept: %s", metadata.name, error)
+            return
+        self._thread.submit(self._guarded, lambda: self._added(name))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except OSError as error:
+            log.warning("kept logs: %s", error)
+
+    # --- in the thread
+
+    def _count(self) -> None:
+        self._sizes = deque((name, _size(self._folder / name)) for name in _names(self._folder))
+
+    def _added(self, name: str) -> None:
+        if all(name != known for known, _ in self._sizes):
+            self._sizes.append((name, _size(self._folder / name)))
+        self._prune()
+
+    def _prune(self) -> None:
+        oldest = self._clock.now().timestamp() - self._retention.seconds
+        total = sum(size for _, size in self._sizes)
+        gone: list[str] = []
+        while self._sizes:
+            name, size = self._sizes[0]
+            if _deleted_at(name) >= oldest and total <= self._retention.size_bytes:
+                break
+            self._sizes.popleft()
+            total -= size
+            gone.append(str(self._folder / name))
+        remove_trees(gone)
+
+
+def kept_pods(data_dir: Path) -> Iterator[tuple[KeptPod, Path]]:
+    """What is kept below a data dir, oldest first, and the folder of each. What cannot be read is
+    left out."""
+    folder = data_dir / FOLDER
+    for name in _names(folder):
+        try:
+            record = (folder / name / _RECORD).read_bytes()
+            yield msgspec.json.decode(record, type=KeptPod), folder / name
+        except (OSError, msgspec.DecodeError):
+            continue
+
+
+def kept_attempts(folder: Path) -> dict[str, list[Path]]:
+    """The logs in a kept Pod's folder, by container: one for each attempt, in order."""
+    found: dict[str, list[Path]] = {}
+    for container in sorted(_names(folder / _LOGS)):
+        place = folder / _LOGS / container
+        if not stat.S_ISDIR(place.lstat().st_mode):
+            continue
+        numbers = {int(name.split(".")[0]) for name in os.listdir(place) if name[:1].isdigit()}
+        found[container] = [place / f"{number}.log" for number in sorted(numbers)]
+    return found
+
+
+def _record(pod: Pod, now: datetime) -> KeptPod:
+    metadata = pod.metadata
+    owner = metadata.controller_ref
+    return KeptPod(
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        now,
+        metadata.labels,
+        "" if owner is None else owner.kind,
+        "" if owner is None else owner.name,
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _deleted_at(name: str) -> float:
+    """Of a name that is none of ours: long ago."""
+    number = name.partition("-")[0]
+    return int(number) / 1000 if number.isdigit() and len(number) < 16 else 0.0
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size
+            except FileNotFoundError:
+                continue
+    return total
