@@ -26,6 +26,7 @@ from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.custom_resources import DefinitionController
+from onejob.controllers.disruption import DisruptionController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
@@ -39,6 +40,7 @@ from onejob.controllers.selection import (
     ALL,
     CLUSTER_ROLES,
     CRONJOB,
+    DISRUPTION,
     GARBAGE,
     JOB,
     MIRROR,
@@ -257,6 +259,9 @@ class ControlPlane:
                 client, informers, clock=clock, root_ca=root_ca, kinds=self.service.kinds
             ),
             QUOTA: lambda: QuotaController(client, self.service.admission.quotas, clock=clock),
+            DISRUPTION: lambda: DisruptionController(
+                self._controller_context(DISRUPTION), self.service.kinds
+            ),
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
         # Elsewhere the API server itself forgets events, so this is not one to choose.
@@ -264,7 +269,9 @@ class ControlPlane:
         queued = [
             part
             for part in running
-            if isinstance(part, (JobController, CronJobController, TtlController))
+            if isinstance(
+                part, (JobController, CronJobController, TtlController, DisruptionController)
+            )
         ]
         for waits in (*queued, expiry):
             self._clock_watch.on_jump(waits.clock_jumped)

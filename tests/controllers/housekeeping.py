@@ -19,6 +19,7 @@ from onejob.clock_watch import ClockWatch
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.custom_resources import DefinitionController
+from onejob.controllers.disruption import DisruptionController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
@@ -211,8 +212,8 @@ async def a_house(
     terminated_limit: int = 12500,
     client_of: Callable[[Service], LocalClient] = LocalClient,
 ) -> AsyncIterator[House]:
-    """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, definitions, events, jobs. The
-    controllers use the client that `client_of` makes."""
+    """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, definitions, disruption, events,
+    jobs. The controllers use the client that `client_of` makes."""
     gates = gates or FeatureGates()
     async with a_cluster(folder, gates=gates) as cluster:
         clock = SettableClock(asyncio.get_running_loop(), cluster.clock.epoch)
@@ -260,6 +261,8 @@ async def a_house(
                 client, lambda: cluster.service.definitions, clock=clock
             )
             runs += [definitions.run, definitions.informer.run]
+        if "disruption" in which:
+            runs.append(DisruptionController(context, cluster.service.kinds).run)
         if "events" in which:
             house.events = EventExpiry(client, clock=clock)
             runs += [house.events.run, house.events.informer.run]

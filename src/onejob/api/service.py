@@ -29,6 +29,7 @@ from onejob.api.writing.rehearsal import rehearsed
 from onejob.api.writing.writes import Writes
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
+from onejob.objects.disruption_budget import BUDGETS
 from onejob.objects.meta import NAMESPACES, Key
 from onejob.planning.custom_resources import is_true
 from onejob.planning.names import TRACKING
@@ -171,13 +172,21 @@ class Service:
         if subresource or kind.plural == "bindings":
             if size > INLINE_BYTES:
                 raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
-            act = evict if subresource == "eviction" else bind
-            return await self._durable(act(self.writes, namespace, name, body, options))
+            if subresource == "eviction":
+                budgets = self.budgets_in(namespace)
+                outcome = evict(self.writes, namespace, name, body, options, budgets)
+            else:
+                outcome = bind(self.writes, namespace, name, body, options)
+            return await self._durable(outcome)
 
         def create(writes: Writes, body: Document) -> Outcome:
             return writes.create(kind, namespace, body, options, problems)
 
         return await self._write(create, body, size, (Key(NAMESPACES, "", namespace),))
+
+    def budgets_in(self, namespace: str) -> Sequence[Key]:
+        """The disruption budgets of a namespace, which evictions are charged to."""
+        return [stored.key for stored in self.store.list(BUDGETS, namespace).items]
 
     def require_reached(self, resource_version: str) -> None:
         """Reads are always of the newest state; raises Timeout for one that is yet to come."""

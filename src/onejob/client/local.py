@@ -234,7 +234,9 @@ class LocalClient:
     def _stage_evict(self, op: Evict) -> Outcome:
         grace = op.grace_seconds
         eviction = {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
-        return evict(self._writes, op.key.namespace, op.key.name, eviction, self._options)
+        namespace, name = op.key.namespace, op.key.name
+        budgets = self._service.budgets_in(namespace)
+        return evict(self._writes, namespace, name, eviction, self._options, budgets)
 
     def _body(self, document: bytes) -> dict[str, Any]:
         """What we wrote ourselves is only split: sections that no rule reads stay as they are."""

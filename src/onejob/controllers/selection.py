@@ -14,6 +14,7 @@ NAMESPACE: Final = "namespace-controller"
 MIRROR: Final = "mirror-controller"
 #: Suspends Jobs while as many run as the limits allow.
 QUEUE: Final = "queue-controller"
+DISRUPTION: Final = "disruption-controller"
 CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
 QUOTA: Final = "resourcequota-controller"
 
@@ -27,6 +28,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     NAMESPACE: "namespace",
     MIRROR: "mirror",
     QUEUE: "queue",
+    DISRUPTION: "disruption",
     CLUSTER_ROLES: "clusterrole-aggregation",
     QUOTA: "resourcequota",
 }

@@ -27,7 +27,6 @@ WITHOUT_EFFECT: Final = {
     "statefulsets.apps": _NO_PODS,
     "daemonsets.apps": _NO_PODS,
     "horizontalpodautoscalers.autoscaling": "nothing is scaled",
-    "poddisruptionbudgets.policy": "evictions are not refused",
     "runtimeclasses.node.k8s.io": "Pods do not get its handler, overhead or placement",
     "storageclasses.storage.k8s.io": "no volumes are provisioned",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": _NOT_CALLED,

@@ -1,6 +1,7 @@
 """Defaults and rules of kinds that are only stored, as upstream has them: those without which an
 object would be useless, or would look different to the client that wrote it."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from onejob.wire.names import label_errors
 from onejob.wire.selectors import matcher_of
 
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+_UNHEALTHY_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
 def _no_defaults(doc: Document) -> None:
@@ -158,10 +160,34 @@ def _check_autoscaler(doc: Document) -> list[FieldError]:
 
 def _check_disruption_budget(doc: Document) -> list[FieldError]:
     spec = doc.get("spec") or {}
+    errors = []
     if "minAvailable" in spec and "maxUnavailable" in spec:
         text = "minAvailable and maxUnavailable cannot be both set"
-        return [invalid("spec", spec, text)]
-    return []
+        errors.append(invalid("spec", spec, text))
+    for field in ("minAvailable", "maxUnavailable"):
+        if field in spec:
+            errors += _check_share(spec[field], f"spec.{field}")
+    errors += validate_label_selector(spec.get("selector") or {}, "spec.selector")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in _UNHEALTHY_POLICIES:
+        path = "spec.unhealthyPodEvictionPolicy"
+        errors.append(not_supported(path, policy, list(_UNHEALTHY_POLICIES)))
+    return errors
+
+
+def _check_share(amount: int | str, path: str) -> list[FieldError]:
+    """Of a whole: a number, or a percentage."""
+    if isinstance(amount, int):
+        text = "must be greater than or equal to 0"
+        return [invalid(path, amount, text)] if amount < 0 else []
+    if re.fullmatch("[0-9]+%", amount) is None:
+        text = (
+            "a valid percent string must be a numeric string followed by an ending '%' "
+            "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+        )
+        return [invalid(path, amount, text)]
+    text = "must not be greater than 100%"
+    return [invalid(path, amount, text)] if int(amount[:-1]) > 100 else []
 
 
 # --- admission and the API itself ---------------------------------------------------------

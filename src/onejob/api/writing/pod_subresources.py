@@ -1,5 +1,6 @@
 """What can be done to a Pod besides reading and writing it: bind it to a node, evict it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -8,6 +9,7 @@ from onejob.api.input.query import delete_options_from_body
 from onejob.api.sections import sectioned, shallow
 from onejob.api.strategy import Document
 from onejob.api.writing.deletion import check_preconditions
+from onejob.api.writing.disruption_budgets import charge_eviction
 from onejob.api.writing.metadata import timestamp, uid_mismatch
 from onejob.api.writing.placing import assign, status_with
 from onejob.api.writing.writes import Writes
@@ -68,9 +70,15 @@ def bind_pod(writes: Writes, key: Key, node: str, uid: str, options: WriteOption
 
 
 def evict(
-    writes: Writes, namespace: str, name: str, body: Document, options: WriteOptions
+    writes: Writes,
+    namespace: str,
+    name: str,
+    body: Document,
+    options: WriteOptions,
+    budgets: Sequence[Key] = (),
 ) -> Outcome:
-    """Mark a Pod as disrupted, then delete it with its own grace period."""
+    """Mark a Pod as disrupted, then delete it with its own grace period. `budgets` are the
+    disruption budgets of the namespace."""
     if not options.trusted:
         _require_shape(writes, body, "policy/v1", "Eviction")
     if body.get("metadata", {}).get("name", name) != name:
@@ -83,6 +91,7 @@ def evict(
     pod = sectioned(stored.value)
     # Before anything is written: a Pod that stays must not look evicted.
     check_preconditions(_POD, pod, deletion)
+    charge_eviction(writes, stored.value, budgets, dry_run=deletion.dry_run)
     terminal = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     if not terminal and not deletion.dry_run:
         evicting = {
