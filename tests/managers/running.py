@@ -81,11 +81,10 @@ def until(what: str, holds: Callable[[], object], log: Path | None = None) -> No
         time.sleep(0.2)
 
 
-def get(server: Server, resource: str, name: str) -> Any:
-    """An object, or nothing."""
-    return json.loads(
-        server.kubectl("get", resource, name, "-o", "json", "--ignore-not-found") or "{}"
-    )
+def get(server: Server, resource: str, name: str = "") -> Any:
+    """An object, or nothing; without a name the list of all."""
+    words = ["get", resource, *([name] if name else []), "-o", "json", "--ignore-not-found"]
+    return json.loads(server.kubectl(*words) or "{}")
 
 
 def condition(document: Any, name: str) -> str:

@@ -1,0 +1,92 @@
+"""What an administrator of Kueue makes, and the Jobs of its users."""
+
+from typing import Any
+
+API_VERSION = "kueue.x-k8s.io/v1beta2"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+
+
+def flavor() -> dict[str, Any]:
+    return _cluster_wide("ResourceFlavor", "default")
+
+
+def cluster_queue(cpu: int, **spec: Any) -> dict[str, Any]:
+    covered = {"name": "cpu", "nominalQuota": cpu}
+    return _cluster_wide(
+        "ClusterQueue",
+        "team",
+        namespaceSelector={},
+        resourceGroups=[
+            {
+                "coveredResources": ["cpu"],
+                "flavors": [{"name": "default", "resources": [covered]}],
+            }
+        ],
+        **spec,
+    )
+
+
+def local_queue() -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "LocalQueue",
+        "metadata": {"name": "jobs", "namespace": "default"},
+        "spec": {"clusterQueue": "team"},
+    }
+
+
+def priority(name: str, value: int) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+def multikueue(worker_secret: str) -> list[dict[str, Any]]:
+    """One worker cluster, and the check that sends Jobs there."""
+    source = {"kubeConfig": {"locationType": "Secret", "location": worker_secret}}
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}
+    return [
+        _cluster_wide("MultiKueueCluster", "worker", clusterSource=source),
+        _cluster_wide("MultiKueueConfig", "workers", clusters=["worker"]),
+        _cluster_wide(
+            "AdmissionCheck",
+            "elsewhere",
+            controllerName="kueue.x-k8s.io/multikueue",
+            parameters=parameters,
+        ),
+    ]
+
+
+def job(name: str, command: str, labels: dict[str, str] | None = None, **spec: Any) -> Any:
+    """Two Pods of one CPU each, suspended as Kueue's webhook would leave it."""
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sh", "-c", command],
+        "resources": {"requests": {"cpu": "1"}},
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {QUEUE_LABEL: "jobs", **(labels or {})}},
+        "spec": {
+            "suspend": True,
+            "parallelism": 2,
+            "completions": 2,
+            "template": {"spec": pod},
+            **spec,
+        },
+    }
+
+
+def _cluster_wide(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
