@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.display.explaining import explain_job
-from onejob.cli.display.explanation import Explanation
 from onejob.cli.run.runs import RanJob, Run, RunEnd
+from onejob.explaining.explanation import Explanation
+from onejob.explaining.jobs import explain_job
 from onejob.planning.pod.placement import NodeView
 from tests.cli.build import NOON, after, finished, job_document, pod_document, stamp
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.display.explaining_cronjobs import explain_cronjob
-from onejob.cli.display.explanation import Explanation
+from onejob.explaining.cronjobs import explain_cronjob
+from onejob.explaining.explanation import Explanation
 from tests.cli.build import NOON, after, finished, job_document, stamp
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from onejob.cli.display.explaining_pods import explain_pod
 from onejob.cli.run.runs import Run, RunEnd
+from onejob.explaining.pods import explain_pod
 from tests.cli.build import NOON, after, pod_document, stamp
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onejob.cli.run.pod_waits import PodWait
 from onejob.cli.run.progress import KEPT_FAILURES, JobProgress, RunProgress
+from onejob.explaining.pod_waits import PodWait
 from tests.cli.build import NOON, a_job, a_pod, after, finished
 
 

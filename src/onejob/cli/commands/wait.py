@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onejob.cli.display.durations import duration, short_seconds
+from onejob.cli.display.durations import duration
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from onejob.cli.options import client_options, runs_option
+from onejob.explaining.durations import short_seconds
 
 if TYPE_CHECKING:
     from onejob.cli.clients.sources import Sources

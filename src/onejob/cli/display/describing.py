@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from onejob.api.strategies.printing import human_duration, read_time
-from onejob.cli.display.ended_rows import finish_of, has_ended
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import UNLIMITED
 from onejob.cli.run.runs import RunEnd
+from onejob.explaining.ended import finish_of, has_ended
 
 Document = Mapping[str, Any]
 

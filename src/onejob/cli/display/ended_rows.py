@@ -4,16 +4,13 @@ The stored objects say what was true when the run was stopped or killed, and sta
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from onejob.api.strategies.printing import human_duration, read_time
 from onejob.cli.run.runs import RunEnd
+from onejob.explaining.ended import STOPPED_REASON, finish_of, has_ended
 
 Document = Mapping[str, Any]
-
-#: Of Pods that ended because their node left: in a run, because the run ended.
-STOPPED_REASON: Final = "Terminated"
 
 
 def ended_cells(
@@ -41,17 +38,3 @@ def ended_cells(
         case _:
             pass
     return list(row.values())
-
-
-def finish_of(job: Document) -> datetime | None:
-    """When a Job became Complete or Failed."""
-    status = job.get("status", {})
-    for condition in status.get("conditions", ()):
-        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            done = status.get("completionTime") or condition.get("lastTransitionTime")
-            return read_time(done)
-    return None
-
-
-def has_ended(pod: Document) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

@@ -7,10 +7,10 @@ for what scrolls, the lines are those of the plain display.
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TextIO
 
-from onejob.cli.display.durations import short_seconds
 from onejob.cli.display.plain import PlainDisplay, retry_text
 from onejob.cli.display.terminal import Terminal
 from onejob.cli.run.progress import JobProgress, RunProgress
+from onejob.explaining.durations import short_seconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

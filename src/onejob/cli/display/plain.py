@@ -7,10 +7,10 @@ from typing import Final, Protocol, TextIO
 
 import msgspec
 
-from onejob.cli.display.durations import short_seconds
 from onejob.cli.display.terminal import Terminal, visible
-from onejob.cli.run.pod_waits import PodWait
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
+from onejob.explaining.durations import short_seconds
+from onejob.explaining.pod_waits import PodWait
 
 #: At most this often a line says how far a Job is.
 _PROGRESS_EVERY: Final = timedelta(seconds=5)

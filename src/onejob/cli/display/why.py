@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from onejob.cli.clients.base import Api, Ask, list_all, path_of
 from onejob.cli.clients.pods import owners, pods_of_job
-from onejob.cli.display.explanation import Document, Explanation
 from onejob.clock import local_zone
+from onejob.explaining.explanation import Document, Explanation
 from onejob.objects.meta import CRONJOBS, JOBS, NODES, PODS
 from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import ApiError
@@ -32,20 +32,20 @@ def why_lines(api: Api, resource: str, document: Document, now: datetime) -> lis
 
 
 def _job(api: Api, job: Document, now: datetime) -> Explanation:
-    from onejob.cli.display.explaining import explain_job
+    from onejob.explaining.jobs import explain_job
 
     pods = pods_of_job(api, job)
     return explain_job(job, pods, now, node=_node(api, pods), ended=api.ended)
 
 
 def _pod(api: Api, pod: Document, now: datetime) -> Explanation:
-    from onejob.cli.display.explaining_pods import explain_pod
+    from onejob.explaining.pods import explain_pod
 
     return explain_pod(pod, now, node=_node(api, [pod]), ended=api.ended)
 
 
 def _cronjob(api: Api, cronjob: Document, now: datetime) -> Explanation:
-    from onejob.cli.display.explaining_cronjobs import explain_cronjob
+    from onejob.explaining.cronjobs import explain_cronjob
 
     metadata = cronjob["metadata"]
     jobs = list_all(api, BY_RESOURCE[JOBS], metadata["namespace"])
@@ -62,7 +62,7 @@ EXPLAINED: Final[dict[str, Callable[[Api, Document, datetime], Explanation]]] = 
 
 def _node(api: Api, pods: list[dict[str, Any]]) -> NodeView | None:
     """The only node there is; only asked for if there are Pods that have none."""
-    from onejob.cli.run.pod_waits import read_node
+    from onejob.explaining.pod_waits import read_node
 
     if all(pod["spec"].get("nodeName") for pod in pods):
         return None

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from onejob.cli.run.pod_waits import PodWait
+from onejob.explaining.pod_waits import PodWait
 from onejob.objects.job import Job
 from onejob.objects.meta import Key
 from onejob.objects.pod import ContainerStatus, Pod

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -58,7 +58,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     cause: str
     run: Run
 
-    def of_job(self, namespace: str, name: str) -> "RunEnd":
+    def of_job(self, namespace: str, name: str) -> Self:
         """The same for one Job: what blocked that one."""
         for job in self.run.jobs:
             if (job.namespace, job.name) == (namespace, name) and job.blocked_by:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from onejob.cli.display.durations import short_seconds
 from onejob.cli.display.plain import pod_end_text
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import Terminal, visible
 from onejob.cli.run.progress import EndedPod, JobProgress, RunProgress
+from onejob.explaining.durations import short_seconds
 
 #: Below this many Pods "the slowest" says nothing.
 _SLOWEST_FROM: Final = 4

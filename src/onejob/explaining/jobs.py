@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from onejob.cli.display.durations import short_seconds
-from onejob.cli.display.ended_rows import STOPPED_REASON
-from onejob.cli.display.explanation import (
+from onejob.explaining.durations import short_seconds
+from onejob.explaining.ended import STOPPED_REASON, Ended
+from onejob.explaining.explanation import (
     RUN_IS_OVER,
     Document,
     Explanation,
@@ -16,8 +16,7 @@ from onejob.cli.display.explanation import (
     set_by,
     time_text,
 )
-from onejob.cli.run.pod_activity import PodActivity, activity_text, next_text, pod_activity
-from onejob.cli.run.runs import RunEnd
+from onejob.explaining.pod_activity import PodActivity, activity_text, next_text, pod_activity
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
@@ -43,7 +42,7 @@ def explain_job(
     now: datetime,
     *,
     node: NodeView | None = None,
-    ended: RunEnd | None = None,
+    ended: Ended | None = None,
 ) -> Explanation:
     """`node` is the only place for Pods, if there is only one; `ended` is the end of the run
     whose kept state this is."""
@@ -81,7 +80,7 @@ def explain_job(
 # --- the state in one sentence --------------------------------------------------------------
 
 
-def _cut_short(job: Job, end: RunEnd, now: datetime) -> str:
+def _cut_short(job: Job, end: Ended, now: datetime) -> str:
     """Of a Job that the end of its run has cut short."""
     ago = short_seconds((now - end.at).total_seconds())
     after = ""

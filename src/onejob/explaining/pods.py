@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from onejob.api.strategies.printing import read_time
-from onejob.cli.display.ended_rows import STOPPED_REASON, has_ended
-from onejob.cli.display.explanation import (
+from onejob.explaining.ended import STOPPED_REASON, Ended, has_ended
+from onejob.explaining.explanation import (
     RUN_IS_OVER,
     Document,
     Explanation,
@@ -14,8 +14,7 @@ from onejob.cli.display.explanation import (
     last_end_text,
     time_text,
 )
-from onejob.cli.run.pod_activity import PodActivity, pod_activity
-from onejob.cli.run.runs import RunEnd
+from onejob.explaining.pod_activity import PodActivity, pod_activity
 from onejob.objects.pod import read_pod
 from onejob.planning.job.pod_facts import finish_time
 from onejob.planning.names import TRACKING_NAMES
@@ -23,7 +22,7 @@ from onejob.planning.pod.placement import NodeView
 
 
 def explain_pod(
-    pod: Document, now: datetime, *, node: NodeView | None = None, ended: RunEnd | None = None
+    pod: Document, now: datetime, *, node: NodeView | None = None, ended: Ended | None = None
 ) -> Explanation:
     """`node` is the only place for Pods, if there is only one; `ended` is the end of the run
     whose kept state this is."""

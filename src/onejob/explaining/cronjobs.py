@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from onejob.cli.display.ended_rows import finish_of
-from onejob.cli.display.explanation import Document, Explanation, ago_text, set_by, time_text
+from onejob.explaining.ended import finish_of
+from onejob.explaining.explanation import Document, Explanation, ago_text, set_by, time_text
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.planning.cronjob.planner import StartPlan, by_start_time, plan_start, update_status

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.cli.run.pod_waits import PodWait, find_wait
+from onejob.explaining.pod_waits import PodWait, find_wait
 from onejob.planning.pod.placement import NodeView
 
 Document = dict[str, Any]

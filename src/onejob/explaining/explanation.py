@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.cli.display.durations import short_seconds
+from onejob.explaining.durations import short_seconds
 
 Document = dict[str, Any]
 
