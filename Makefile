@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
+UI     := src/onejob/dashboard/assets/index.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
+.PHONY: help setup run ui ui-if-possible chromium screenshots dist test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,7 +38,7 @@ run: $(READY) $(SCHEMA) ## run an example Job to the end
 	$(BIN)/onejob run examples/hello.yaml
 
 # One process a core.
-test: setup podman ## all tests that fit into a few minutes (slow specs are deselected)
+test: setup podman chromium ui-if-possible ## all tests that fit into a few minutes (slow specs are deselected)
 	$(BIN)/pytest -n auto --dist worksteal $(TEST)
 
 unprivileged: setup ## the node's process tests as a user without rights, with and without namespaces
@@ -55,6 +56,38 @@ podman: ## install the engine that its tests need: only as root, only with apt-g
 	    apt-get install -y podman runc busybox-static; } > /dev/null 2>&1 \
 	  || echo "podman: cannot be installed: its tests are skipped"; \
 	fi
+
+# Tests of the dashboard are skipped, visibly, where there is no browser or no built page.
+chromium: ## install the browser that the dashboard's tests need: only as root, only with apt-get
+	@if command -v chromium > /dev/null || [ -n "$$CHROMIUM" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
+	  echo "chromium: not installed, and not for us to install: tests of the dashboard are skipped"; \
+	else \
+	  echo "chromium: installing the package chromium"; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y chromium; } \
+	    > /dev/null 2>&1 \
+	  || echo "chromium: cannot be installed: tests of the dashboard are skipped"; \
+	fi
+
+$(UI): $(shell find ui -path ui/node_modules -prune -o -type f -print 2> /dev/null)
+	cd ui && npm ci --no-audit --no-fund && npm run build
+	@touch $@
+
+ui: $(UI) ## build the dashboard: needs Node.js 20 or newer with npm
+
+ui-if-possible:
+	@if ! command -v npm > /dev/null; then \
+	  echo "ui: there is no npm: tests of the dashboard's pages are skipped"; \
+	else \
+	  $(MAKE) --no-print-directory $(UI) > .ui.log 2>&1 \
+	  || { tail -5 .ui.log; echo "ui: cannot be built: tests of its pages are skipped"; }; \
+	fi
+
+screenshots: setup ui ## pictures of the dashboard's pages, into SHOTS
+	$(BIN)/python -m tests.ui.screenshots $(or $(SHOTS),.run/screenshots)
+
+dist: setup ui ## source archive and wheel for a release, the dashboard inside
+	ONEJOB_RELEASE=1 $(BIN)/python -m hatchling build
 
 lint: setup ## style and import directions
 	$(BIN)/ruff check .
@@ -151,4 +184,4 @@ differential: setup ## the same scenarios on a real Kubernetes and on onejob, co
 	$(if $(RECORD),$(BIN)/python -m tests.differential.permissions)
 
 clean: ## forget the environment and generated data
-	rm -rf $(VENV) src/onejob/api/data .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) src/onejob/api/data src/onejob/dashboard/assets ui/node_modules .mypy_cache .ruff_cache .pytest_cache

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from onejob.api.access.admin_token import TOKEN_FILE, AdminTokenAuthenticator, admin_token
 from onejob.api.access.authentication import AnyOf, CertificateAuthenticator
-from onejob.api.access.authorization import RbacAuthorizer
+from onejob.api.access.authorization import Authorizer, RbacAuthorizer
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
@@ -17,7 +17,12 @@ from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
 from onejob.api.http.app import ApiApp
 from onejob.api.http.serving import ApiServer, local_url
 from onejob.api.schema.openapi import OpenApiDocuments
-from onejob.controllers.mirror.pod_sources import PodLogs, Ports, Sessions
+from onejob.controllers.mirror.pod_sources import PodLogs, Ports
+from onejob.controllers.mirror.pod_sources import Sessions as PodSessionSource
+from onejob.dashboard.files import Files
+from onejob.dashboard.pages import DashboardPages
+from onejob.dashboard.sessions import Sessions
+from onejob.dashboard.summaries import Summaries
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
@@ -71,6 +76,7 @@ class HttpsServer:
             plane.service.guards.update(dict.fromkeys(EscalationCheck.resources, check))
             token_file = settings.data_dir / TOKEN_FILE
             token = admin_token(token_file)
+            sources = _pod_sources(plane)
             app = ApiApp(
                 plane.service,
                 authenticator=AnyOf(
@@ -87,7 +93,8 @@ class HttpsServer:
                 rng=SystemRandom(),
                 metrics=plane.metrics,
                 accounts=plane.accounts,
-                **_pod_sources(plane),
+                dashboard=_dashboard(plane, authorizer, sources["logs"]),
+                **sources,
             )
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
             await listener.start()
@@ -107,9 +114,20 @@ class HttpsServer:
         await self.plane.stop()
 
 
+def _dashboard(plane: ControlPlane, authorizer: Authorizer, logs: PodLogs) -> DashboardPages:
+    summaries = Summaries(
+        plane.client,
+        plane.store,
+        plane.informers.pods.cache,
+        plane.clock,
+        plane.settings.local_zone,
+    )
+    return DashboardPages(Sessions(plane.clock), authorizer, summaries, Files(), logs)
+
+
 class _PodSources(TypedDict, total=False):
     logs: PodLogs
-    sessions: Sessions
+    sessions: PodSessionSource
     ports: Ports
     usage: UsageMeter
 
@@ -120,13 +138,13 @@ def _pod_sources(plane: ControlPlane) -> _PodSources:
     if not plane.settings.with_node:
         return {
             "logs": PodLogs(None, client),
-            "sessions": Sessions(None, client),
+            "sessions": PodSessionSource(None, client),
             "ports": Ports(None, client),
         }
     node = plane.node
     return {
         "logs": PodLogs(_NodeLogs(node), client),
-        "sessions": Sessions(PodSessions(node, client), client),
+        "sessions": PodSessionSource(PodSessions(node, client), client),
         "ports": Ports(PodPorts(node.runtime, client), client),
         "usage": UsageMeter(node.runtime, node.node_name, plane.clock),
     }

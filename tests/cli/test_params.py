@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onejob.cli.display.results import collect
-from onejob.cli.errors import CommandError
 from onejob.cli.run.job_from_command import CommandJob, job_document
-from onejob.cli.run.params import add_parameters, read_parameters, rows_of
+from onejob.cli.run.params import add_parameters, read_parameters
+from onejob.planning.bad_input import BadInput
+from onejob.planning.job.parameter_rows import rows_of
 from onejob.planning.names import INDEX_ANNOTATION
 from tests.cli.command_line import CommandLine
 
@@ -107,7 +108,7 @@ def test_bad_tables_are_refused(
     tmp_path: Path, name: str, text: str, axes: tuple[str, ...], problem: str
 ) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(CommandError, match=problem):
+    with pytest.raises(BadInput, match=problem):
         read_parameters(str(tmp_path / name), axes)
 
 
@@ -120,12 +121,12 @@ def test_bad_tables_are_refused(
     ],
 )
 def test_bad_rows_are_refused(row: dict[str, str], word: str, problem: str) -> None:
-    with pytest.raises(CommandError, match=problem):
+    with pytest.raises(BadInput, match=problem):
         swept([row], word)
 
 
 def test_too_many_rows_are_refused() -> None:
-    with pytest.raises(CommandError, match="a ConfigMap holds"):
+    with pytest.raises(BadInput, match="a ConfigMap holds"):
         swept([{"a": "x" * 1000}] * 1000, "true")
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from onejob.cli.errors import CommandError
 from onejob.cli.run.job_from_command import CommandJob, job_document
-from onejob.cli.run.params import add_parameters, rows_of
-from onejob.cli.run.rerun import rerun
+from onejob.cli.run.params import add_parameters
+from onejob.planning.bad_input import BadInput
+from onejob.planning.job.parameter_rows import rows_of
+from onejob.planning.job.rerun import rerun
 from tests.cli.command_line import CommandLine
 
 
@@ -89,7 +90,7 @@ def test_nothing_is_left_to_do(job: dict[str, Any]) -> None:
 def test_a_command_of_an_image_cannot_be_wrapped() -> None:
     job = indexed(2)
     del job["spec"]["template"]["spec"]["containers"][0]["command"]
-    with pytest.raises(CommandError, match="container main has no command"):
+    with pytest.raises(BadInput, match="container main has no command"):
         rerun(job, None, failed_only=True)
 
 
@@ -113,7 +114,7 @@ def test_parameters_and_variables_can_be_set() -> None:
     job, params = sweep("a", "b")
     config_map, _ = rerun(job, params, settings={"w": "2"})
     assert [row["w"] for row in rows_of(config_map)] == ["2", "2"]
-    with pytest.raises(CommandError, match="--set z: there is no such parameter"):
+    with pytest.raises(BadInput, match="--set z: there is no such parameter"):
         rerun(job, params, settings={"z": "2"})
     (fresh,) = rerun(indexed(1), None, settings={"z": "2"})
     assert fresh["spec"]["template"]["spec"]["containers"][0]["env"] == [

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from onejob.planning.bad_input import BadInput
+
 EXIT_OK: Final = 0
 #: A Job failed, or what was waited for did not come.
 EXIT_FAILED: Final = 1
@@ -10,16 +12,9 @@ EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
 
-class CommandError(Exception):
+class CommandError(BadInput):
     """Printed as `error: MESSAGE (NEXT STEP)`. Say what is wrong, then what helps."""
 
     def __init__(self, message: str, next_step: str = "", *, exit_code: int = EXIT_USAGE) -> None:
-        super().__init__(message)
-        self.message = message
-        self.next_step = next_step
+        super().__init__(message, next_step)
         self.exit_code = exit_code
-
-    @property
-    def lines(self) -> list[str]:
-        """What to print, each line after `error: `."""
-        return [f"{self.message} ({self.next_step})" if self.next_step else self.message]

@@ -13,12 +13,14 @@ from typing import Final, NoReturn
 
 import click
 
-from onejob.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, CommandError
+from onejob.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
+from onejob.planning.bad_input import BadInput
 
 #: Name -> (module that defines `command`, what it does in one line).
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("onejob.cli.commands.run", "Run manifests or one command to the end, right here"),
     "serve": ("onejob.cli.commands.serve", "Serve the Kubernetes API and run what it is given"),
+    "ui": ("onejob.cli.commands.ui", "Open the dashboard of a server, signed in"),
     "get": ("onejob.cli.commands.get", "List objects"),
     "describe": ("onejob.cli.commands.describe", "Show one object with its events"),
     "logs": ("onejob.cli.commands.logs", "Print what containers wrote"),
@@ -151,7 +153,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         )
         # Flushed here, where a closed pipe can still be told from a crash at exit.
         sys.stdout.flush()
-    except CommandError as error:
+    except BadInput as error:
         return _complain(error)
     except click.exceptions.Exit as error:
         return error.exit_code
@@ -206,12 +208,12 @@ def _unread() -> int:
     return EXIT_FAILED
 
 
-def _complain(error: CommandError) -> int:
+def _complain(error: BadInput) -> int:
     from onejob.cli.display.terminal import visible
 
     for line in error.lines:
         print(f"error: {visible(line)}", file=sys.stderr)
-    return error.exit_code
+    return error.exit_code if isinstance(error, CommandError) else EXIT_USAGE
 
 
 def _one_line(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.explaining.durations import short_seconds
+from onejob.planning.job.plan import Note
 
 Document = dict[str, Any]
 
@@ -20,6 +21,8 @@ class Explanation(msgspec.Struct, frozen=True):
     next: tuple[str, ...]
     #: The Pod whose last log lines say most, as (name, container); empty if none does.
     shown_failure: tuple[str, str] | None = None
+    #: What the planner noted of a Job, with times to count down to.
+    notes: tuple[Note, ...] = ()
 
 
 def time_text(moment: datetime, now: datetime) -> str:

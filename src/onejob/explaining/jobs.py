@@ -74,6 +74,7 @@ def explain_job(
         evidence=tuple(evidence),
         next=tuple(coming),
         shown_failure=_failed_pod_to_show(failed),
+        notes=plan.notes,
     )
 
 

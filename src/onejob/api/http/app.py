@@ -33,6 +33,7 @@ from onejob.api.http.answers import (
     json_answer,
     text_answer,
 )
+from onejob.api.http.dashboard import Dashboard
 from onejob.api.http.delivery import Delivery
 from onejob.api.http.endpoints import Endpoints
 from onejob.api.http.incoming import ClientGone, Receive, Request, Send
@@ -77,7 +78,7 @@ _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 #: Subresources that are open for as long as somebody reads.
 _STREAMS: Final = frozenset(("log", "exec", "attach", "portforward"))
 #: Pages that say nothing about anybody, and are needed before one can log in.
-_PUBLIC_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz"))
+_PUBLIC_PAGES: Final = frozenset(("version", "healthz", "livez", "readyz", "ui"))
 
 
 class ApiApp:
@@ -99,8 +100,10 @@ class ApiApp:
         usage: UsageSource | None = None,
         ports: PortSource | None = None,
         accounts: ServiceAccounts | None = None,
+        dashboard: Dashboard | None = None,
     ) -> None:
         self._authenticator = authenticator
+        self._dashboard = dashboard
         self._authorizer = authorizer
         self._openapi = openapi
         self._version = version_document(release)
@@ -179,6 +182,9 @@ class ApiApp:
                     self._authorize_path(user, scope, method)
                     address = headers.get(b"host", b"").decode("latin-1")
                     return self._discovery.answer(path, request, address)
+                case ServerPath(page="ui") if self._dashboard is not None:
+                    credentials = self._credentials(scope, headers)
+                    return await self._dashboard.answer(request, path.rest, credentials)
                 case ServerPath():
                     return await self._page(request, path, scope)
         except PageNotFound:
@@ -226,16 +232,22 @@ class ApiApp:
                 raise PageNotFound(path.page)
 
     def _identify(self, scope: Scope, headers: dict[bytes, bytes], path: RequestPath) -> User:
-        credentials = Credentials(
-            read_bearer_token(headers.get(b"authorization", b"")),
-            scope.get("state", {}).get("peer_subject", ()),
-        )
-        user = identify(self._authenticator, credentials)
+        user = identify(self._authenticator, self._credentials(scope, headers))
         public = isinstance(path, ServerPath) and path.page in _PUBLIC_PAGES
         if user is ANONYMOUS and not public:
             raise Unauthorized("Unauthorized")
         other = read_impersonation(scope["headers"])
         return user if other is None else self._impersonated(user, other)
+
+    def _credentials(self, scope: Scope, headers: dict[bytes, bytes]) -> Credentials:
+        if self._dashboard is not None:
+            session = self._dashboard.session(headers)
+            if session is not None:
+                return session
+        return Credentials(
+            read_bearer_token(headers.get(b"authorization", b"")),
+            scope.get("state", {}).get("peer_subject", ()),
+        )
 
     def _impersonated(self, user: User, other: Impersonation) -> User:
         """Being somebody else is a right of its own, for each of their names."""

@@ -51,7 +51,15 @@ class ServerPath:
     """Something the server says about itself: `page` is the first segment of the path."""
 
     page: Literal[
-        "version", "healthz", "livez", "readyz", "metrics", "openapi", "openid", ".well-known"
+        "version",
+        "healthz",
+        "livez",
+        "readyz",
+        "metrics",
+        "openapi",
+        "openid",
+        ".well-known",
+        "ui",
     ]
     rest: tuple[str, ...] = ()
 
@@ -59,7 +67,7 @@ class ServerPath:
 RequestPath: TypeAlias = ResourcePath | GroupPath | ServerPath
 
 _SERVER_PAGES: Final = frozenset(
-    ("version", "healthz", "livez", "readyz", "metrics", "openapi", "openid", ".well-known")
+    ("version", "healthz", "livez", "readyz", "metrics", "openapi", "openid", ".well-known", "ui")
 )
 _NAMESPACES: Final = BY_RESOURCE["namespaces"]
 

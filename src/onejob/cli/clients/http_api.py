@@ -33,6 +33,7 @@ class HttpApi:
         self._url = urlsplit(connection.server)
         self._open: http.client.HTTPConnection | None = None
         self._credential: Credential | None = None
+        self.url = connection.server.rstrip("/")
         self.title = f"the server at {connection.server}"
         self.namespace = connection.namespace
         self.ended: RunEnd | None = None

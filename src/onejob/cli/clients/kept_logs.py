@@ -11,12 +11,12 @@ import msgspec
 from onejob.cli.clients.log_reading import LogQuery, Reading, head_of, whole_lines
 from onejob.cli.clients.resource_args import ResourceArg
 from onejob.cli.clients.sources import Sources
-from onejob.cli.display.durations import short_seconds
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import terminal_of
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from onejob.cli.run.runs import find_run, kept_runs
 from onejob.clock import SystemClock
+from onejob.explaining.durations import short_seconds
 from onejob.node.logs.keeping import KeptPod, kept_attempts, kept_pods
 from onejob.node.logs.reading import read_logs
 from onejob.objects.meta import JOBS, PODS

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from onejob.cli.clients.base import Api, get
-from onejob.cli.run.params import PARAMS_ANNOTATION
+from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
 from onejob.wire.errors import NotFound
 from onejob.wire.kinds import BY_RESOURCE
 

@@ -162,9 +162,9 @@ def _cronjob_of(job: dict[str, Any], schedule: str) -> dict[str, Any]:
 
 def _job_of_cronjob(where: "Sources", api: "Api", name: str, origin: str) -> dict[str, Any]:
     from onejob.cli.clients.base import get
-    from onejob.cli.clients.manual_jobs import job_of_cronjob
     from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS
+    from onejob.planning.cronjob.manual_jobs import job_of_cronjob
 
     arg = one_resource_arg([origin])
     if arg.kind.resource != CRONJOBS:

@@ -29,9 +29,6 @@ Examples:
   onejob cron run cronjob/nightly
   onejob cron run nightly -n batch"""
 
-#: Names take up to 63 characters, five of which the server makes up.
-_LONGEST_PREFIX = 58
-
 
 @click.group(epilog=_EPILOG, short_help="Show when a schedule fires, or run a CronJob now")
 def command() -> None:
@@ -96,12 +93,12 @@ def next_times(
 def run_now(what: tuple[str, ...], where: "Sources") -> None:
     """Start the Job of a CronJob now, also while it is suspended; its schedule stays as it is."""
     from onejob.cli.clients.base import get
-    from onejob.cli.clients.manual_jobs import job_of_cronjob
     from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.clients.writing import create
     from onejob.cli.display.output import resource_name
     from onejob.cli.run.manifests import made_manifest
     from onejob.objects.meta import CRONJOBS
+    from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 
     arg = one_resource_arg(what, default="cronjob")
     if arg.kind.resource != CRONJOBS:
@@ -109,8 +106,7 @@ def run_now(what: tuple[str, ...], where: "Sources") -> None:
     api = where.require_server()
     namespace = where.namespace_in(api)
     cronjob = get(api, arg.kind, namespace, arg.name)
-    prefix = f"{arg.name[: _LONGEST_PREFIX - len('-manual-')]}-manual-"
-    document = job_of_cronjob(cronjob, {"generateName": prefix})
+    document = job_of_cronjob(cronjob, {"generateName": manual_prefix(arg.name)})
     print(f"{resource_name(create(api, made_manifest(document), namespace))} created")
 
 

@@ -45,8 +45,8 @@ def command(
     from onejob.cli.clients.params import params_of_job
     from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.display.output import print_documents, resource_name
-    from onejob.cli.run.rerun import rerun
     from onejob.objects.meta import JOBS
+    from onejob.planning.job.rerun import rerun
 
     arg = one_resource_arg(what, default="job")
     if arg.kind.resource != JOBS:

@@ -69,7 +69,7 @@ def command(what: tuple[str, ...], output: str, failed: bool, where: "Sources") 
 
 def _rows(api: "Api", job: dict[str, Any]) -> list[dict[str, str]]:
     from onejob.cli.clients.params import params_of_job
-    from onejob.cli.run.params import rows_of
+    from onejob.planning.job.parameter_rows import rows_of
 
     config_map = params_of_job(api, job)
     if config_map is None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onejob.cli.run.manifests import Manifest
-    from onejob.cli.run.params import Row
     from onejob.gates import FeatureGates
     from onejob.node.options import NodeOptions
+    from onejob.planning.job.parameter_rows import Row
     from onejob.planning.queue.limits import Limits
 
 _EPILOG = """\b

@@ -254,6 +254,7 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
         "\n"
         "Next, in another terminal:\n"
         f"  export KUBECONFIG={server.kubeconfig}\n"
+        "  onejob ui                  # the dashboard\n"
         "  kubectl create job hello --image=busybox -- echo hello\n"
         "  onejob logs -f job/hello",
         flush=True,

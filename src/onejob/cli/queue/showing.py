@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from onejob.cli.display.durations import short_seconds
+from onejob.explaining.durations import short_seconds
 from onejob.planning.queue.forecast import Entry, Scope
 from onejob.planning.queue.limits import QUEUE_LABEL, scope_text
 from onejob.planning.queue.standing import priority_class_of

@@ -19,11 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from onejob.cli.errors import CommandError
+from onejob.planning.job.parameter_rows import ROW_VARIABLE, Row, put_rows
 
-#: On a Job: the ConfigMap that holds its rows.
-PARAMS_ANNOTATION: Final = "onejob.dev/params"
-#: The row as JSON, for programs that would rather read that.
-ROW_VARIABLE: Final = "ONEJOB_PARAMS"
 #: Where a program writes its result: the container's termination message.
 RESULT_VARIABLE: Final = "ONEJOB_RESULT"
 RESULT_PATH: Final = "/dev/termination-log"
@@ -34,16 +31,8 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACEHOLDER: Final = re.compile(r"\{\{([A-Za-z_][A-Za-z0-9_]*)\}\}|\{([A-Za-z_][A-Za-z0-9_]*|)\}")
 _INDEX: Final = "JOB_COMPLETION_INDEX"
 _TAKEN: Final = frozenset({_INDEX, ROW_VARIABLE, RESULT_VARIABLE, "IFS"})
-#: One variable of a process has at most 128 KiB; one ConfigMap 1 MiB.
-_LONGEST_VARIABLE: Final = 100_000
-_LARGEST_CONFIG_MAP: Final = 1_000_000
-_ROWS_VARIABLE: Final = "ONEJOB_ROWS_"
-#: What stands between the choice of the row and the command.
-_ROW_IS_SET: Final = 'eval "$1"; set --\n'
 _FILE_FOLDER: Final = "/onejob"
 _FILE: Final = f"{_FILE_FOLDER}/params.json"
-
-Row = Mapping[str, Any]
 
 
 def read_parameters(file: str, axes: Sequence[str]) -> list[Row]:
@@ -153,83 +142,6 @@ def add_parameters(
     return put_rows(job, rows)
 
 
-def put_rows(job: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """Makes a Job with parameters run once for each of these rows, instead of those it had;
-    returns the ConfigMap that it needs."""
-    keys, per_key = _packed(rows)
-    name = f"{job['metadata']['name']}-params"
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    command = container["command"]
-    script = command[-1].partition(_ROW_IS_SET)[2] if _ROW_IS_SET in command[-1] else command[-1]
-    container["command"] = ["sh", "-c", _choice_of_row(len(keys), per_key) + _ROW_IS_SET + script]
-    container["env"] = [
-        *(item for item in container["env"] if not item["name"].startswith(_ROWS_VARIABLE)),
-        *(
-            {
-                "name": f"{_ROWS_VARIABLE}{number}",
-                "valueFrom": {"configMapKeyRef": {"name": name, "key": key}},
-            }
-            for number, key in enumerate(keys)
-        ),
-    ]
-    job["metadata"].setdefault("annotations", {})[PARAMS_ANNOTATION] = name
-    job["spec"]["completions"] = len(rows)
-    metadata = {"name": name}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": keys}
-
-
-def _packed(rows: Sequence[Row]) -> tuple[dict[str, str], int]:
-    """The data of a ConfigMap, and how many rows each key holds."""
-    lines = [_shell_line(row, number) for number, row in enumerate(rows, 1)]
-    per_key = max(1, _LONGEST_VARIABLE // (max(len(line.encode()) for line in lines) + 1))
-    keys = {
-        f"rows-{start // per_key}": "\n".join(lines[start : start + per_key])
-        for start in range(0, len(lines), per_key)
-    }
-    size = sum(len(text.encode()) for text in keys.values())
-    if size > _LARGEST_CONFIG_MAP:
-        raise CommandError(
-            f"{len(rows)} rows take {size:,} bytes, and a ConfigMap holds {_LARGEST_CONFIG_MAP:,}",
-            f"split them, or let the program read its row by ${_INDEX}",
-        )
-    return keys, per_key
-
-
-def rows_of(config_map: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rows that `add_parameters` put there."""
-    data = config_map.get("data") or {}
-    found = []
-    for number in range(len(data)):
-        for line in data.get(f"rows-{number}", "").split("\n"):
-            pairs = (word.partition("=") for word in shlex.split(line)[1:])
-            found.append({name: value for name, _, value in pairs if name != ROW_VARIABLE})
-    return found
-
-
-def _shell_line(row: Row, number: int) -> str:
-    texts = {name: _text(value) for name, value in row.items()}
-    for name, text in texts.items():
-        if "\n" in text or "\0" in text:
-            raise CommandError(
-                f"row {number}: {name} has a line break in it", "values are one line"
-            )
-    texts[ROW_VARIABLE] = msgspec.json.encode(row).decode()
-    line = " ".join(["export", *(f"{name}={shlex.quote(text)}" for name, text in texts.items())])
-    if len(line.encode()) >= _LONGEST_VARIABLE:
-        raise CommandError(f"row {number} is too long", f"at most {_LONGEST_VARIABLE:,} bytes")
-    return line
-
-
-def _text(value: Any) -> str:
-    match value:
-        case str():
-            return value
-        case None:
-            return ""
-        case _:
-            return msgspec.json.encode(value).decode()
-
-
 def _shell_word(word: str, names: Mapping[str, None]) -> str:
     """A word of the command as the shell reads it, `{name}` replaced by its variable."""
     pieces = []
@@ -258,23 +170,3 @@ def _shell_word(word: str, names: Mapping[str, None]) -> str:
     if at < len(word) or not word:
         pieces.append(shlex.quote(word[at:]))
     return "".join(pieces)
-
-
-def _choice_of_row(keys: int, per_key: int) -> str:
-    """Shell lines that leave the row of this index in $1."""
-    if keys == 1:
-        choose = f'set -- ${_ROWS_VARIABLE}0\nshift "${_INDEX}"'
-    else:
-        choose = (
-            f'eval "set -- \\${_ROWS_VARIABLE}$(({_INDEX} / {per_key}))"\n'
-            f"shift $(({_INDEX} % {per_key}))"
-        )
-    forget = " ".join(f"{_ROWS_VARIABLE}{number}" for number in range(keys))
-    return "\n".join(
-        [
-            "# The row of this index becomes variables, then the command runs.",
-            "set -f; IFS='\n'",
-            choose,
-            f"unset IFS {forget}; set +f\n",
-        ]
-    )

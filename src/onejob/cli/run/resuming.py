@@ -8,10 +8,10 @@ from onejob.cli.clients.params import params_of_job
 from onejob.cli.clients.stored_api import StoredApi
 from onejob.cli.errors import CommandError
 from onejob.cli.run.manifests import Manifest, made_manifest
-from onejob.cli.run.params import PARAMS_ANNOTATION
-from onejob.cli.run.rerun import rerun
 from onejob.cli.run.runs import Run, find_run, is_under_way
 from onejob.objects.meta import JOBS
+from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
+from onejob.planning.job.rerun import rerun
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
 #: What Jobs may need beside themselves.

@@ -1,7 +1,15 @@
 """Jobs that people start by hand from a CronJob."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+#: So much of a generateName is kept.
+_LONGEST_PREFIX: Final = 58
+
+
+def manual_prefix(cronjob: str) -> str:
+    """What names of Jobs begin with that are started by hand."""
+    return f"{cronjob[: _LONGEST_PREFIX - len('-manual-')]}-manual-"
 
 
 def job_of_cronjob(cronjob: Mapping[str, Any], name: Mapping[str, str]) -> dict[str, Any]:

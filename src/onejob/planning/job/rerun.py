@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from typing import Any, Final
 
-from onejob.cli.errors import CommandError
-from onejob.cli.run.params import put_rows, rows_of
+from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import IndexSet, parse_indexes
+from onejob.planning.job.parameter_rows import put_rows, rows_of
 from onejob.planning.names import INDEX_ANNOTATION, INDEX_VARIABLE, TRACKING_NAMES
 
 #: On a Job: the name of the one that it repeats, and its uid.
@@ -169,7 +169,7 @@ def _keep_indexes(fresh: Document) -> None:
 
 def _wrap(container: Document) -> None:
     if not container.get("command"):
-        raise CommandError(
+        raise BadInput(
             f"container {container['name']} has no command, so its indexes cannot be changed",
             "rerun all of it, without --failed-only",
         )
@@ -185,7 +185,7 @@ def _wrap(container: Document) -> None:
 
 def _changed_row(row: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
     if unknown := [name for name in settings if name not in row]:
-        raise CommandError(
+        raise BadInput(
             f"--set {unknown[0]}: there is no such parameter", f"there are {', '.join(row)}"
         )
     return {**row, **settings}

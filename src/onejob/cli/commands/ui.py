@@ -1,0 +1,59 @@
+"""`onejob ui`: the dashboard of a server, signed in as the user of the kubeconfig."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.options import client_options
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob ui                              # opens a browser
+  onejob ui --no-browser                 # prints the address; it is good for one minute, once
+  onejob ui --kubeconfig alice.kubeconfig
+
+The page has the permissions of the kubeconfig's user. Its session ends after an hour without use,
+after twelve hours, with the user's token, or with the server. The server's certificate is signed
+by its own authority, which browsers do not know: they warn once."""
+
+
+@click.command(epilog=_EPILOG, short_help="Open the dashboard of a server")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@client_options
+def command(no_browser: bool, where: "Sources") -> int:
+    """Open the dashboard of a server in a browser, signed in."""
+    from urllib.parse import urlencode
+
+    from onejob.cli.clients.base import Ask
+    from onejob.cli.clients.http_api import HttpApi
+
+    api = where.require_server()
+    assert isinstance(api, HttpApi), "a server is reached over HTTPS"
+    code = api.send(Ask("POST", "/ui/api/codes")).document["code"]
+    address = f"{api.url}/ui/#/sign-in/{code}"
+    # Where nothing says otherwise, the page begins with all namespaces.
+    namespace = where.namespace_in(api)
+    if where.namespace or namespace != "default":
+        address += "?" + urlencode({"namespace": namespace})
+    if no_browser or not _opened(address):
+        print(address)
+    else:
+        print(f"opened {api.url}/ui/ in a browser; --no-browser prints the address instead")
+    return 0
+
+
+def _opened(address: str) -> bool:
+    import webbrowser
+
+    try:
+        # A browser in this terminal would take it over, and cannot show the page.
+        if isinstance(browser := webbrowser.get(), webbrowser.GenericBrowser) and not isinstance(
+            browser, webbrowser.BackgroundBrowser
+        ):
+            return False
+        return browser.open(address)
+    except webbrowser.Error:
+        return False

@@ -1,0 +1,195 @@
+"""The Pods of a Job as the dashboard shows them: rows, and failures by their cause. Pure."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from onejob.objects.meta import Meta, View
+from onejob.objects.pod import Terminated
+from onejob.planning.job.indexes import IndexSet, read_index
+from onejob.planning.names import INDEX_ANNOTATION
+
+#: Of each cause, so many Pods are named.
+_NAMED_PODS: Final = 5
+_LONGEST_MESSAGE: Final = 500
+
+
+class _Waiting(View, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Running(View, frozen=True):
+    started_at: datetime | None = None
+
+
+class _State(View, frozen=True):
+    waiting: _Waiting | None = None
+    running: _Running | None = None
+    terminated: Terminated | None = None
+
+
+class _Container(View, frozen=True):
+    name: str = ""
+    restart_count: int = 0
+    state: _State = _State()
+
+
+class _Spec(View, frozen=True):
+    node_name: str = ""
+
+
+class _Status(View, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: datetime | None = None
+    init_container_statuses: tuple[_Container, ...] = ()
+    container_statuses: tuple[_Container, ...] = ()
+
+
+class PodView(View, frozen=True):
+    """What a row needs of a Pod."""
+
+    metadata: Meta = Meta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def active(self) -> bool:
+        return self.status.phase not in ("Succeeded", "Failed")
+
+    @property
+    def index(self) -> int | None:
+        return read_index(self.metadata.annotations.get(INDEX_ANNOTATION))
+
+    @property
+    def containers(self) -> tuple[_Container, ...]:
+        return (*self.status.init_container_statuses, *self.status.container_statuses)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        ends = [c.state.terminated.finished_at for c in self.containers if c.state.terminated]
+        return max((end for end in ends if end is not None), default=None)
+
+
+class PodRow(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str
+    phase: str
+    index: int | None
+    created_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    #: Of the first container that failed.
+    exit_code: int | None
+    #: Why it waits or how it ended, in one word.
+    reason: str
+    restarts: int
+    ending: bool
+
+
+class Failure(msgspec.Struct, frozen=True, rename="camel"):
+    """Pods that failed in the same way."""
+
+    container: str
+    exit_code: int | None
+    reason: str
+    message: str
+    count: int
+    #: Some of them, the newest first.
+    pods: tuple[str, ...]
+    last_at: datetime | None
+
+
+class ActiveIndexes(msgspec.Struct, frozen=True):
+    running: str
+    pending: str
+
+
+read_pod_view = msgspec.json.Decoder(PodView).decode
+
+
+def row_of(pod: PodView) -> PodRow:
+    failed = _first_failure(pod)
+    waiting = next((c.state.waiting for c in pod.containers if c.state.waiting), None)
+    started = [c.state.running.started_at for c in pod.containers if c.state.running]
+    started += [c.state.terminated.started_at for c in pod.containers if c.state.terminated]
+    reason = pod.status.reason
+    if not reason and failed is not None and failed[1] is not None:
+        reason = failed[1].reason
+    elif not reason and pod.active and waiting is not None:
+        reason = waiting.reason
+    return PodRow(
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        phase=pod.status.phase,
+        index=pod.index,
+        created_at=pod.metadata.creation_timestamp,
+        started_at=min((at for at in started if at is not None), default=None),
+        ended_at=None if pod.active else pod.ended_at,
+        exit_code=None if failed is None or failed[1] is None else failed[1].exit_code,
+        reason=reason,
+        restarts=sum(container.restart_count for container in pod.containers),
+        ending=pod.metadata.deleting and pod.active,
+    )
+
+
+def failures_of(pods: Iterable[PodView]) -> list[Failure]:
+    """The most frequent first."""
+    groups: dict[tuple[str, int | None, str, str], list[PodView]] = {}
+    for pod in pods:
+        if pod.status.phase != "Failed":
+            continue
+        container, end = _first_failure(pod) or ("", None)
+        cause: tuple[str, int | None, str, str]
+        if end is None:
+            cause = ("", None, pod.status.reason or "Failed", _one_line(pod.status.message))
+        else:
+            cause = (container, end.exit_code, end.reason, _one_line(end.message))
+        groups.setdefault(cause, []).append(pod)
+    found = []
+    for (name, exit_code, reason, message), members in groups.items():
+        members.sort(key=_end_order, reverse=True)
+        named = tuple(pod.metadata.name for pod in members[:_NAMED_PODS])
+        found.append(
+            Failure(name, exit_code, reason, message, len(members), named, members[0].ended_at)
+        )
+    return sorted(found, key=lambda failure: -failure.count)
+
+
+def active_indexes(pods: Iterable[PodView]) -> ActiveIndexes:
+    running: list[tuple[int, int]] = []
+    pending: list[tuple[int, int]] = []
+    for pod in pods:
+        index = pod.index
+        if index is not None and pod.active:
+            (running if pod.status.phase == "Running" else pending).append((index, index))
+    return ActiveIndexes(str(IndexSet(running)), str(IndexSet(pending)))
+
+
+def newest(pods: Sequence[PodView], phase: str, most: int) -> list[PodView]:
+    """Those of a phase that ended last."""
+    found = [pod for pod in pods if pod.status.phase == phase]
+    return sorted(found, key=_end_order, reverse=True)[:most]
+
+
+def _first_failure(pod: PodView) -> tuple[str, Terminated | None] | None:
+    if pod.status.phase != "Failed":
+        return None
+    for container in pod.containers:
+        end = container.state.terminated
+        if end is not None and end.exit_code != 0:
+            return container.name, end
+    return "", None
+
+
+def _end_order(pod: PodView) -> tuple[float, str]:
+    end = pod.ended_at
+    return (end.timestamp() if end is not None else 0.0, pod.metadata.name)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST_MESSAGE]

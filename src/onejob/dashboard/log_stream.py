@@ -1,0 +1,49 @@
+"""The logs of several Pods in one answer: browsers open only six connections to a server.
+
+The answer consists of frames: `NUMBER LENGTH\n`, then so many bytes of the log with that number. A
+log that cannot be read is left out, so that the others can be: a Pod may have none yet.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+from onejob.api.sessions.pod_streams import LogSource
+from onejob.wire.errors import ApiError
+from onejob.wire.requests import LogOptions
+
+#: A reader that is slow makes its logs wait, not the memory grow.
+_MOST_WAITING = 16
+
+
+async def merged_logs(
+    source: LogSource, namespace: str, wanted: Sequence[tuple[str, str]], options: LogOptions
+) -> AsyncIterator[bytes]:
+    """`wanted` are Pods and containers."""
+    frames: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
+
+    async def read(number: int, pod: str, container: str) -> None:
+        with suppress(ApiError):
+            async for piece in await source.logs(namespace, pod, container, options):
+                if piece:
+                    await frames.put(b"%d %d\n" % (number, len(piece)) + piece)
+        await frames.put(None)
+
+    tasks = [
+        asyncio.create_task(read(number, pod, container))
+        for number, (pod, container) in enumerate(wanted)
+    ]
+    try:
+        open_logs = len(tasks)
+        while open_logs:
+            frame = await frames.get()
+            if frame is None:
+                open_logs -= 1
+            else:
+                yield frame
+    finally:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result

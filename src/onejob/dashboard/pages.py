@@ -1,0 +1,229 @@
+"""What is served below /ui: the page's files, signing in and out, and summaries for it.
+
+Everything else the page needs it gets from the Kubernetes API, as any client does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from onejob import __version__
+from onejob.api.access.authentication import ANONYMOUS, Credentials
+from onejob.api.access.authorization import Attributes, Authorizer, require
+from onejob.api.http.answers import Answer, json_answer
+from onejob.api.http.incoming import Request
+from onejob.api.http.routing import PageNotFound
+from onejob.api.input.query import flag
+from onejob.api.sessions.pod_streams import LogSource, log_options
+from onejob.dashboard.files import SAFETY_HEADERS, Files
+from onejob.dashboard.log_stream import merged_logs
+from onejob.dashboard.sessions import (
+    CODE_SECONDS,
+    LONGEST_SECONDS,
+    SESSION_HEADER,
+    Sessions,
+    cookie_name,
+    read_cookie,
+    set_cookie,
+)
+from onejob.dashboard.summaries import Summaries
+from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
+from onejob.planning.bad_input import BadInput
+from onejob.wire.errors import BadRequest, MethodNotAllowed, NotFound, Unauthorized
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import User
+
+#: No session can be opened without it; a form of another site cannot send it.
+_SIGN_IN: Final = b"sign-in"
+_FRAMES: Final = b"application/octet-stream"
+_MOST_LOGS: Final = 100
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_SIGN_IN_AGAIN: Final = "the session has ended: run `onejob ui` to sign in again"
+
+
+class _SignIn(msgspec.Struct):
+    code: str
+
+
+class DashboardPages:
+    """Implements `onejob.api.http.dashboard.Dashboard`."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        authorizer: Authorizer,
+        summaries: Summaries,
+        files: Files,
+        logs: LogSource | None,
+    ) -> None:
+        self._sessions = sessions
+        self._authorizer = authorizer
+        self._summaries = summaries
+        self._files = files
+        self._logs = logs
+
+    def session(self, headers: Mapping[bytes, bytes]) -> Credentials | None:
+        key = headers.get(SESSION_HEADER)
+        if key is None or key == _SIGN_IN:
+            return None
+        found = self._sessions.find(read_cookie(headers), key.decode("latin-1"))
+        if found is None:
+            raise Unauthorized(_SIGN_IN_AGAIN)
+        return found
+
+    async def answer(
+        self, request: Request, path: tuple[str, ...], credentials: Credentials
+    ) -> Answer:
+        if path[:1] != ("api",):
+            return self._file(request, path)
+        answer = await self._api(request, path[1:], credentials)
+        headers = (*answer.headers, *SAFETY_HEADERS, _NO_STORE)
+        return replace(answer, headers=headers)
+
+    def _file(self, request: Request, path: tuple[str, ...]) -> Answer:
+        _require_method(request, "GET", "HEAD")
+        name = "/".join(path)
+        found = self._files.answer(name, request.headers.get(b"accept-encoding", b""))
+        if found is None:
+            raise PageNotFound(name)
+        return found
+
+    async def _api(
+        self, request: Request, path: tuple[str, ...], credentials: Credentials
+    ) -> Answer:
+        if path == ("session",) and request.method == "POST":
+            return await self._sign_in(request)
+        if request.user is ANONYMOUS:
+            raise Unauthorized("Unauthorized")
+        match path:
+            case ("session",) if request.method == "DELETE":
+                return self._sign_out(request)
+            case ("session",):
+                return self._who(request)
+            case ("codes",):
+                return self._new_code(request, credentials)
+            case ("jobs", namespace, name):
+                return await self._job(request, Key(JOBS, namespace, name))
+            case ("pods", namespace, name):
+                return await self._pod(request, Key(PODS, namespace, name))
+            case ("jobs", namespace, name, "rerun"):
+                return await self._rerun(request, Key(JOBS, namespace, name))
+            case ("cronjobs", namespace, name):
+                return await self._cronjob(request, Key(CRONJOBS, namespace, name))
+            case ("cronjobs", namespace, name, "manual-job"):
+                return await self._manual_job(request, Key(CRONJOBS, namespace, name))
+            case ("logs", namespace):
+                return self._logs_of(request, namespace)
+            case _:
+                raise PageNotFound("/".join(path))
+
+    # --- signing in -----------------------------------------------------------------------
+
+    def _new_code(self, request: Request, credentials: Credentials) -> Answer:
+        _require_method(request, "POST")
+        if SESSION_HEADER in request.headers:
+            raise BadRequest("a session cannot open further ones: run `onejob ui`")
+        if any(name.startswith(b"impersonate-") for name in request.headers):
+            raise BadRequest("a session is for whoever opens it: leave out the impersonation")
+        code = self._sessions.new_code(credentials)
+        return json_answer({"code": code, "expiresInSeconds": int(CODE_SECONDS)}, 201)
+
+    async def _sign_in(self, request: Request) -> Answer:
+        if request.headers.get(SESSION_HEADER) != _SIGN_IN:
+            raise BadRequest("only the dashboard itself signs in")
+        try:
+            code = msgspec.json.decode(await request.body(), type=_SignIn).code
+        except msgspec.DecodeError as error:
+            raise BadRequest(f"the body of the request is no sign-in: {error}") from None
+        opened = self._sessions.open(code)
+        if opened is None:
+            raise Unauthorized("this link was used or is too old: run `onejob ui` for a new one")
+        cookie = set_cookie(cookie_name(request.headers), opened.cookie, int(LONGEST_SECONDS))
+        return json_answer({"key": opened.key}, 201, ((b"set-cookie", cookie),))
+
+    def _sign_out(self, request: Request) -> Answer:
+        key = request.headers.get(SESSION_HEADER, b"").decode("latin-1")
+        self._sessions.close(read_cookie(request.headers), key)
+        cookie = set_cookie(cookie_name(request.headers), "", 0)
+        return json_answer({}, 200, ((b"set-cookie", cookie),))
+
+    def _who(self, request: Request) -> Answer:
+        _require_method(request, "GET")
+        return json_answer(
+            {
+                "user": request.user.name,
+                "groups": request.user.groups,
+                "version": __version__,
+                "localZone": self._summaries.local_zone,
+            }
+        )
+
+    # --- summaries ------------------------------------------------------------------------
+
+    async def _job(self, request: Request, key: Key) -> Answer:
+        _require_method(request, "GET")
+        self._require(request.user, "get", key)
+        self._require(request.user, "list", Key(PODS, key.namespace, ""))
+        return json_answer(await self._summaries.job(key))
+
+    async def _pod(self, request: Request, key: Key) -> Answer:
+        _require_method(request, "GET")
+        self._require(request.user, "get", key)
+        return json_answer(await self._summaries.pod(key))
+
+    async def _cronjob(self, request: Request, key: Key) -> Answer:
+        _require_method(request, "GET")
+        self._require(request.user, "get", key)
+        self._require(request.user, "list", Key(JOBS, key.namespace, ""))
+        return json_answer(await self._summaries.cronjob(key))
+
+    async def _rerun(self, request: Request, key: Key) -> Answer:
+        """What to create for a Job to run once more; the page creates it."""
+        _require_method(request, "GET")
+        self._require(request.user, "get", key)
+        failed_only = flag(request.query, "failedOnly")
+        try:
+            return json_answer({"documents": await self._summaries.rerun(key, failed_only)})
+        except BadInput as error:
+            raise BadRequest("; ".join(error.lines)) from None
+
+    async def _manual_job(self, request: Request, key: Key) -> Answer:
+        _require_method(request, "GET")
+        self._require(request.user, "get", key)
+        return json_answer({"document": await self._summaries.manual_job(key)})
+
+    # --- logs -----------------------------------------------------------------------------
+
+    def _logs_of(self, request: Request, namespace: str) -> Answer:
+        _require_method(request, "GET")
+        wanted = []
+        for text in request.query.get("log", ()):
+            pod, slash, container = text.partition("/")
+            if not slash or not pod or not container:
+                raise BadRequest(f"log={text}: expected POD/CONTAINER")
+            self._require(request.user, "get", Key(PODS, namespace, pod), "log")
+            wanted.append((pod, container))
+        if not wanted or len(wanted) > _MOST_LOGS:
+            raise BadRequest(f"name 1 to {_MOST_LOGS} logs")
+        if self._logs is None:
+            raise NotFound("no Pods run here")
+        options = replace(log_options(request.query, wanted[0][0]), timestamps=True)
+        frames = merged_logs(self._logs, namespace, wanted, options)
+        return Answer(200, frames, _FRAMES, endless=options.follow)
+
+    def _require(self, user: User, verb: str, key: Key, subresource: str = "") -> None:
+        kind = BY_RESOURCE[key.resource]
+        require(
+            self._authorizer,
+            user,
+            Attributes(
+                verb, kind.group, kind.version, kind.plural, subresource, key.namespace, key.name
+            ),
+        )
+
+
+def _require_method(request: Request, *methods: str) -> None:
+    if request.method not in methods:
+        raise MethodNotAllowed("the server does not allow this method on the requested resource")

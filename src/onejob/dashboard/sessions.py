@@ -1,0 +1,121 @@
+"""Who is signed in: one-time codes become sessions, and sessions stand for credentials.
+
+`onejob ui` asks for a code with the credentials of its kubeconfig; the page that it opens exchanges
+the code for a session. A session has two secrets. One is in a cookie that no script can read; the
+other is kept by the page and sent in a header. Browsers send cookies to every port of a host, and
+on behalf of other sites; the header is only sent by our own page.
+
+A session holds the credentials it was opened with, which are checked anew in every request: it ends
+with the token or user behind it. Sessions are kept in memory only.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from onejob.api.access.authentication import Credentials
+from onejob.clock import Clock
+
+#: Named in a request, the session counts, and nothing else does.
+SESSION_HEADER: Final = b"x-onejob-session"
+CODE_SECONDS: Final = 60.0
+IDLE_SECONDS: Final = 3600.0
+LONGEST_SECONDS: Final = 12 * 3600.0
+#: The oldest make room.
+_MOST_CODES: Final = 100
+_MOST_SESSIONS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The two secrets of a new session."""
+
+    cookie: str
+    key: str
+
+
+@dataclass(slots=True)
+class _Session:
+    credentials: Credentials
+    opened_at: float
+    used_at: float
+
+
+class Sessions:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: By the hash of the code, so that looking one up takes the same time for all.
+        self._codes: dict[bytes, tuple[float, Credentials]] = {}
+        self._sessions: dict[bytes, _Session] = {}
+
+    def new_code(self, credentials: Credentials) -> str:
+        code = secrets.token_urlsafe(32)
+        self._drop_expired()
+        while len(self._codes) >= _MOST_CODES:
+            del self._codes[next(iter(self._codes))]
+        self._codes[_hash(code)] = (self._clock.monotonic(), credentials)
+        return code
+
+    def open(self, code: str) -> Opened | None:
+        """None if the code is not known, used or too old."""
+        self._drop_expired()
+        found = self._codes.pop(_hash(code), None)
+        if found is None:
+            return None
+        while len(self._sessions) >= _MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        opened = Opened(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        now = self._clock.monotonic()
+        self._sessions[_hash(opened.cookie, opened.key)] = _Session(found[1], now, now)
+        return opened
+
+    def find(self, cookie: str, key: str) -> Credentials | None:
+        session = self._sessions.get(_hash(cookie, key))
+        now = self._clock.monotonic()
+        if session is None or _expired(session, now):
+            return None
+        session.used_at = now
+        return session.credentials
+
+    def close(self, cookie: str, key: str) -> None:
+        self._sessions.pop(_hash(cookie, key), None)
+
+    def _drop_expired(self) -> None:
+        now = self._clock.monotonic()
+        for code, (made_at, _) in list(self._codes.items()):
+            if now - made_at > CODE_SECONDS:
+                del self._codes[code]
+        for secret, session in list(self._sessions.items()):
+            if _expired(session, now):
+                del self._sessions[secret]
+
+
+def cookie_name(headers: Mapping[bytes, bytes]) -> str:
+    """Cookies are not kept apart by port, so servers on one host need names of their own."""
+    port = headers.get(b"host", b"").rpartition(b":")[2].decode("latin-1")
+    return f"__Host-onejob-{port if port.isdigit() else '443'}"
+
+
+def read_cookie(headers: Mapping[bytes, bytes]) -> str:
+    wanted = cookie_name(headers)
+    for item in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+        name, _, value = item.strip().partition("=")
+        if name == wanted:
+            return value
+    return ""
+
+
+def set_cookie(name: str, value: str, seconds: int) -> bytes:
+    return (
+        f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Strict"
+    ).encode()
+
+
+def _expired(session: _Session, now: float) -> bool:
+    return now - session.used_at > IDLE_SECONDS or now - session.opened_at > LONGEST_SECONDS
+
+
+def _hash(*secret: str) -> bytes:
+    return hashlib.sha256("\0".join(secret).encode("utf-8", "replace")).digest()

@@ -1,0 +1,237 @@
+"""What the dashboard asks of the server because the browser could not hold it: an object explained
+in words, with a bounded number of its Pods or fire times.
+
+A Job may have 10^5 Pods. Those that have not ended come from the informer's cache. Of those that
+have, a bounded number is read, found by their names, which begin with the Job's. The result is kept
+until the Job changes, so that many open pages cost as much as one.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from onejob.api.turns import DOCUMENT_COST, Turns
+from onejob.client.base import Client, Selection
+from onejob.clock import Clock
+from onejob.dashboard.fires import fires_of
+from onejob.dashboard.job_pods import (
+    PodView,
+    active_indexes,
+    failures_of,
+    newest,
+    read_pod_view,
+    row_of,
+)
+from onejob.explaining.cronjobs import explain_cronjob
+from onejob.explaining.explanation import Explanation
+from onejob.explaining.jobs import explain_job
+from onejob.explaining.pod_waits import read_node
+from onejob.explaining.pods import explain_pod
+from onejob.informers.cache import Cache
+from onejob.objects.job import read_job
+from onejob.objects.meta import JOBS, NODES, PODS, Key, Meta, View
+from onejob.objects.pod import Pod
+from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
+from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
+from onejob.planning.job.pod_template import generate_name
+from onejob.planning.job.rerun import rerun
+from onejob.planning.pod.placement import NodeView
+from onejob.store.base import Store
+from onejob.wire.errors import NotFound
+
+Document: TypeAlias = dict[str, Any]
+
+#: So many Pods that have ended are looked at; of a larger Job the rest is not.
+MOST_LOOKED_AT: Final = 3000
+#: So many Pods that have not ended are read.
+_MOST_ACTIVE: Final = 1000
+#: Of each phase, so many are in the answer.
+_MOST_ROWS: Final = 300
+#: Of each phase, so many are considered for the explanation.
+_MOST_EXPLAINED: Final = 100
+_PAGE: Final = 500
+_CONFIG_MAPS: Final = "configmaps"
+#: Of a long name of a Job, at least so much is in the names of its Pods.
+_SHORTEST_CUT: Final = 45
+_MOST_KEPT: Final = 64
+#: Pods change without their Job, for instance from Pending to Running.
+_FRESH_SECONDS: Final = 1.0
+
+
+class _Named(View, frozen=True):
+    metadata: Meta = Meta()
+
+
+_read_name = msgspec.json.Decoder(_Named).decode
+
+
+class Summaries:
+    def __init__(
+        self, client: Client, store: Store, pods: Cache[Pod], clock: Clock, local_zone: str
+    ) -> None:
+        """`pods` has those that have not ended."""
+        self._client = client
+        self._store = store
+        self._pods = pods
+        self._clock = clock
+        self.local_zone = local_zone
+        #: By Job: its uid and version, when it was made, and the summary.
+        self._kept: dict[Key, tuple[tuple[str, str], float, Document]] = {}
+        #: How often a summary was made, for tests.
+        self.made = 0
+
+    async def job(self, key: Key) -> Document:
+        """Raises NotFound."""
+        document = await self._client.get(key)
+        job: Document = msgspec.json.decode(document)
+        version = (job["metadata"]["uid"], job["metadata"]["resourceVersion"])
+        kept, now = self._kept.get(key), self._clock.monotonic()
+        if kept is not None and kept[0] == version and now - kept[1] < _FRESH_SECONDS:
+            return kept[2]
+        summary = await self._summarise(key, job, document)
+        self._kept.pop(key, None)
+        while len(self._kept) >= _MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = (version, self._clock.monotonic(), summary)
+        return summary
+
+    async def pod(self, key: Key) -> Document:
+        """Raises NotFound."""
+        pod: Document = msgspec.json.decode(await self._client.get(key))
+        now = self._clock.now()
+        return _words(explain_pod(pod, now, node=await self._node([pod])), now)
+
+    async def cronjob(self, key: Key) -> Document:
+        """Raises NotFound."""
+        cronjob: Document = msgspec.json.decode(await self._client.get(key))
+        uid, now = cronjob["metadata"]["uid"], self._clock.now()
+        listing = await self._client.list(Selection(JOBS, key.namespace))
+        jobs: list[Document] = []
+        for document in listing.documents:
+            job: Document = msgspec.json.decode(document)
+            owners = job["metadata"].get("ownerReferences", ())
+            if any(owner["uid"] == uid for owner in owners):
+                jobs.append(job)
+        explanation = explain_cronjob(cronjob, jobs, now, local_zone=self.local_zone)
+        return {
+            **_words(explanation, now),
+            **fires_of(cronjob, jobs, now, local_zone=self.local_zone),
+        }
+
+    # --- what the page is to create -------------------------------------------------------
+
+    async def rerun(self, key: Key, failed_only: bool) -> list[Document]:
+        """Raises NotFound and BadInput."""
+        job: Document = msgspec.json.decode(await self._client.get(key))
+        listing = await self._client.list(Selection(JOBS, key.namespace))
+        taken = {_read_name(document).metadata.name for document in listing.documents}
+        return rerun(job, await self._parameters(key, job), taken=taken, failed_only=failed_only)
+
+    async def _parameters(self, key: Key, job: Document) -> Document | None:
+        name = job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION)
+        if name is None:
+            return None
+        try:
+            document = await self._client.get(Key(_CONFIG_MAPS, key.namespace, name))
+        except NotFound:
+            return None
+        config_map: Document = msgspec.json.decode(document)
+        return config_map
+
+    async def manual_job(self, key: Key) -> Document:
+        """Raises NotFound."""
+        cronjob: Document = msgspec.json.decode(await self._client.get(key))
+        return job_of_cronjob(cronjob, {"generateName": manual_prefix(key.name)})
+
+    # --- a Job and its Pods ---------------------------------------------------------------
+
+    async def _summarise(self, key: Key, job: Document, document: bytes) -> Document:
+        self.made += 1
+        uid = job["metadata"]["uid"]
+        documents = await self._active(uid)
+        ended, all_seen = await self._ended(key, uid)
+        active = [read_pod_view(pod) for pod in documents.values()]
+        ended_views = list(ended.values())
+        failed = newest(ended_views, "Failed", _MOST_ROWS)
+        succeeded = newest(ended_views, "Succeeded", _MOST_ROWS)
+        considered = await self._documents(
+            key.namespace, [*failed[:_MOST_EXPLAINED], *succeeded[:_MOST_EXPLAINED]]
+        )
+        pods = [
+            *(msgspec.json.decode(pod) for pod in list(documents.values())[:_MOST_EXPLAINED]),
+            *considered,
+        ]
+        now = self._clock.now()
+        explanation = explain_job(job, pods, now, node=await self._node(pods))
+        return {
+            **_words(explanation, now),
+            "pods": [row_of(pod) for pod in (*active[:_MOST_ROWS], *failed, *succeeded)],
+            "activePods": len(active),
+            "endedPodsLookedAt": len(ended),
+            "allPodsLookedAt": all_seen,
+            "failures": failures_of(ended_views),
+            "activeIndexes": active_indexes(active),
+            "parallelism": read_job(document).spec.parallelism,
+        }
+
+    async def _active(self, uid: str) -> dict[str, bytes]:
+        """By name; a Pod that is gone by now is left out."""
+        views = [pod for pod in self._pods.find("controller", uid) if not pod.terminal]
+        return await self._read([pod.key for pod in views[:_MOST_ACTIVE]])
+
+    async def _documents(self, namespace: str, pods: Iterable[PodView]) -> list[Document]:
+        keys = [Key(PODS, namespace, pod.metadata.name) for pod in pods]
+        return [msgspec.json.decode(found) for found in (await self._read(keys)).values()]
+
+    async def _read(self, keys: Sequence[Key]) -> dict[str, bytes]:
+        found, turns = {}, Turns()
+        for key in keys:
+            try:
+                found[key.name] = await self._client.get(key)
+            except NotFound:
+                continue
+            await turns.spend(len(found[key.name]) + DOCUMENT_COST)
+        return found
+
+    async def _ended(self, job: Key, uid: str) -> tuple[dict[str, PodView], bool]:
+        """Pods that have ended by name, and whether these are all. Names of Pods begin with that
+        of their Job, so only a part of the namespace is looked at."""
+        # Names of indexed Pods are cut shorter the longer their index is.
+        prefix = generate_name(job.name)[:_SHORTEST_CUT]
+        found: dict[str, PodView] = {}
+        turns, looked_at = Turns(), 0
+        after: Key | None = Key(PODS, job.namespace, prefix)
+        while after is not None and looked_at < MOST_LOOKED_AT:
+            page = self._store.list(PODS, job.namespace, limit=_PAGE, after=after)
+            for stored in page.items:
+                if not stored.key.name.startswith(prefix):
+                    return found, True
+                looked_at += 1
+                await turns.spend(len(stored.value) + DOCUMENT_COST)
+                pod = read_pod_view(stored.value)
+                owner = pod.metadata.controller_ref
+                if owner is not None and owner.uid == uid and not pod.active:
+                    found[pod.metadata.name] = pod
+            after = page.next_after
+        return found, after is None
+
+    async def _node(self, pods: Sequence[Document]) -> NodeView | None:
+        """The only node there is; only read if there are Pods that have none."""
+        if all(pod["spec"].get("nodeName") for pod in pods):
+            return None
+        nodes = (await self._client.list(Selection(NODES))).documents
+        return read_node(msgspec.json.decode(nodes[0])) if len(nodes) == 1 else None
+
+
+def _words(explanation: Explanation, now: datetime) -> Document:
+    return {
+        "now": now,
+        "state": explanation.state,
+        "cause": explanation.cause,
+        "evidence": explanation.evidence,
+        "next": explanation.next,
+        "notes": explanation.notes,
+        "shownFailure": explanation.shown_failure,
+    }

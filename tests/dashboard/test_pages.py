@@ -1,0 +1,317 @@
+"""The dashboard's pages over HTTPS: signing in, permissions, summaries, logs."""
+
+import http.client
+import json
+import ssl
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from onejob.testing import OnejobNamespace, OnejobServer
+from tests.ui.demo import a_cronjob, a_job
+
+
+class Browser:
+    """Sends what a browser would: cookies it was given, and headers that a page sets."""
+
+    def __init__(self, url: str) -> None:
+        self.cookie = ""
+        self.key = ""
+        self.last_headers: Mapping[str, str] = {}
+        parts = urlsplit(url)
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        self._connection = http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=20, context=context
+        )
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        sent = dict(headers or {})
+        if self.cookie:
+            sent["Cookie"] = self.cookie
+        if self.key:
+            sent.setdefault("X-Onejob-Session", self.key)
+        data = None if body is None else json.dumps(body)
+        self._connection.request(method, path, data, sent)
+        answer = self._connection.getresponse()
+        self.last_headers = dict(answer.headers.items())
+        text = answer.read()
+        if self.last_headers.get("content-type", "").startswith("application/json"):
+            return answer.status, json.loads(text)
+        return answer.status, text
+
+    def sign_in(self, code: str) -> int:
+        status, answer = self.ask(
+            "POST", "/ui/api/session", {"code": code}, {"X-Onejob-Session": "sign-in"}
+        )
+        if status == 201:
+            self.key = answer["key"]
+            self.cookie = self.last_headers["set-cookie"].partition(";")[0]
+        return status
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnejobServer]:
+    running = OnejobServer(tmp_path_factory.mktemp("server"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def namespace(server: OnejobServer) -> Iterator[OnejobNamespace]:
+    made = server.new_namespace()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def token(server: OnejobServer) -> str:
+    config = msgspec.json.decode(server.kubeconfig.read_bytes())
+    return str(config["users"][0]["user"]["token"])
+
+
+@pytest.fixture
+def browser(server: OnejobServer) -> Iterator[Browser]:
+    made = Browser(server.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def signed_in(browser: Browser, token: str) -> Browser:
+    assert browser.sign_in(_code(browser, token)) == 201
+    return browser
+
+
+def _code(browser: Browser, token: str) -> str:
+    status, answer = browser.ask(
+        "POST", "/ui/api/codes", headers={"Authorization": f"Bearer {token}"}
+    )
+    assert status == 201
+    return str(answer["code"])
+
+
+def test_the_page_itself_is_for_everybody(browser: Browser) -> None:
+    status, _ = browser.ask("GET", "/ui/")
+    assert status in (200, 503)
+    assert "frame-ancestors 'none'" in browser.last_headers["content-security-policy"]
+
+
+def test_a_session_has_the_permissions_of_whoever_opened_it(signed_in: Browser) -> None:
+    status, who = signed_in.ask("GET", "/ui/api/session")
+    assert (status, who["user"]) == (200, "onejob-admin")
+    assert signed_in.ask("GET", "/apis/batch/v1/jobs")[0] == 200
+
+
+def test_a_cookie_without_the_header_is_worth_nothing(signed_in: Browser) -> None:
+    """What another site, or another server on this host, could send."""
+    signed_in.key = ""
+    assert signed_in.ask("GET", "/apis/batch/v1/jobs")[0] == 401
+    path = "/apis/batch/v1/namespaces/default/jobs"
+    assert signed_in.ask("POST", path, a_job("forged", "true"))[0] == 401
+
+
+def test_the_header_without_the_cookie_is_worth_nothing(signed_in: Browser) -> None:
+    signed_in.cookie = ""
+    status, answer = signed_in.ask("GET", "/apis/batch/v1/jobs")
+    assert status == 401
+    assert "onejob ui" in answer["message"]
+
+
+def test_a_code_works_once(browser: Browser, token: str) -> None:
+    code = _code(browser, token)
+    assert browser.sign_in(code) == 201
+    browser.cookie = browser.key = ""
+    assert browser.sign_in(code) == 401
+
+
+def test_codes_are_for_those_who_are_known(browser: Browser) -> None:
+    assert browser.ask("POST", "/ui/api/codes")[0] == 401
+
+
+def test_a_form_of_another_site_cannot_sign_in(browser: Browser, token: str) -> None:
+    code = _code(browser, token)
+    assert browser.ask("POST", "/ui/api/session", {"code": code})[0] == 400
+
+
+@pytest.mark.parametrize("body", [None, "text", {"code": 3}, {}])
+def test_a_sign_in_that_is_none_is_refused(browser: Browser, body: Any) -> None:
+    status, _ = browser.ask("POST", "/ui/api/session", body, {"X-Onejob-Session": "sign-in"})
+    assert status == 400
+
+
+def test_a_session_opens_no_further_ones(signed_in: Browser) -> None:
+    assert signed_in.ask("POST", "/ui/api/codes")[0] == 400
+
+
+def test_nobody_signs_in_as_somebody_else(browser: Browser, token: str) -> None:
+    headers = {"Authorization": f"Bearer {token}", "Impersonate-User": "alice"}
+    assert browser.ask("POST", "/ui/api/codes", headers=headers)[0] == 400
+
+
+def test_signing_out_ends_the_session(signed_in: Browser) -> None:
+    assert signed_in.ask("DELETE", "/ui/api/session")[0] == 200
+    assert "Max-Age=0" in signed_in.last_headers["set-cookie"]
+    assert signed_in.ask("GET", "/ui/api/session")[0] == 401
+
+
+def test_a_user_without_permission_gets_no_summary(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("hidden", "true"))
+    path = f"/ui/api/jobs/{namespace.name}/hidden"
+    assert signed_in.ask("GET", path)[0] == 200
+    for query in ("", "/rerun"):
+        status, answer = signed_in.ask("GET", path + query, headers={"Impersonate-User": "bob"})
+        assert (status, answer["reason"]) == (403, "Forbidden")
+    logs = f"/ui/api/logs/{namespace.name}?log=p/main"
+    assert signed_in.ask("GET", logs, headers={"Impersonate-User": "bob"})[0] == 403
+
+
+def test_a_job_is_explained_as_why_has_it(signed_in: Browser, namespace: OnejobNamespace) -> None:
+    namespace.create(a_job("fails", "echo bad news; exit 4", backoffLimit=0))
+    namespace.wait_for_job("fails")
+    status, summary = signed_in.ask("GET", f"/ui/api/jobs/{namespace.name}/fails")
+    assert status == 200
+    assert summary["state"].startswith("job/fails is Failed")
+    assert "BackoffLimitExceeded" in summary["cause"][0]
+    (failure,) = summary["failures"]
+    assert (failure["exitCode"], failure["count"]) == (4, 1)
+    (pod,) = summary["pods"]
+    assert (pod["phase"], pod["exitCode"]) == ("Failed", 4)
+
+
+def test_a_back_off_has_a_time_to_count_down_to(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("backs-off", "exit 1", backoffSeconds=600))
+    path = f"/ui/api/jobs/{namespace.name}/backs-off"
+    for _ in range(200):
+        _, summary = signed_in.ask("GET", path)
+        notes = {note["kind"]: note for note in summary["notes"]}
+        if "backoff" in notes:
+            break
+    assert notes["backoff"]["until"] > summary["now"]
+
+
+def test_a_pod_is_explained(signed_in: Browser, namespace: OnejobNamespace) -> None:
+    namespace.create(a_job("one", "true"))
+    namespace.wait_for_job("one")
+    (pod,) = namespace.list("pods", "batch.kubernetes.io/job-name=one")
+    name = pod["metadata"]["name"]
+    status, words = signed_in.ask("GET", f"/ui/api/pods/{namespace.name}/{name}")
+    assert status == 200
+    assert words["state"].startswith(f"pod/{name}")
+
+
+def test_a_cronjob_has_its_next_times(signed_in: Browser, namespace: OnejobNamespace) -> None:
+    namespace.create(a_cronjob("daily", "0 3 * * *", "true", timeZone="Asia/Tokyo"))
+    path = f"/ui/api/cronjobs/{namespace.name}/daily"
+    status, summary = signed_in.ask("GET", path)
+    assert (status, summary["zone"], len(summary["coming"])) == (200, "Asia/Tokyo", 30)
+    _, answer = signed_in.ask("GET", f"{path}/manual-job")
+    assert answer["document"]["metadata"]["generateName"] == "daily-manual-"
+
+
+def test_what_a_rerun_creates(signed_in: Browser, namespace: OnejobNamespace) -> None:
+    script = '[ "$JOB_COMPLETION_INDEX" != 1 ]'
+    job = a_job(
+        "some", script, completions=3, parallelism=3, completionMode="Indexed",
+        backoffLimitPerIndex=0,
+    )  # fmt: skip
+    namespace.create(job)
+    namespace.wait_for_job("some")
+    path = f"/ui/api/jobs/{namespace.name}/some/rerun"
+    _, whole = signed_in.ask("GET", path)
+    (document,) = whole["documents"]
+    assert (document["metadata"]["name"], document["spec"]["completions"]) == ("some-rerun-1", 3)
+    _, rest = signed_in.ask("GET", f"{path}?failedOnly=true")
+    assert rest["documents"][0]["spec"]["completions"] == 1
+
+
+def test_logs_of_several_pods_come_in_one_answer(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    job = a_job("talks", "echo from $JOB_COMPLETION_INDEX", completions=2, completionMode="Indexed")
+    namespace.create(job)
+    namespace.wait_for_job("talks")
+    pods = namespace.list("pods", "batch.kubernetes.io/job-name=talks")
+    names = sorted(pod["metadata"]["name"] for pod in pods)
+    query = "&".join(f"log={name}/main" for name in [*names, "gone-x"])
+    status, body = signed_in.ask("GET", f"/ui/api/logs/{namespace.name}?{query}&follow=true")
+    assert status == 200
+    found = _frames(body)
+    assert sorted(found) == [0, 1]
+    for number in (0, 1):
+        assert found[number].endswith(b" from %d\n" % number)
+        assert found[number].startswith(b"20")
+
+
+def _frames(body: bytes) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    while body:
+        header, _, body = body.partition(b"\n")
+        number, size = map(int, header.split())
+        found[number] = found.get(number, b"") + body[:size]
+        body = body[size:]
+    return found
+
+
+@pytest.mark.parametrize("query", ["", "log=pod", "log=/main", "log=p/main&tailLines=x"])
+def test_a_wrong_question_for_logs_is_refused(
+    signed_in: Browser, namespace: OnejobNamespace, query: str
+) -> None:
+    assert signed_in.ask("GET", f"/ui/api/logs/{namespace.name}?{query}")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/ui/api/nothing", 404),
+        ("GET", "/ui/api/jobs/default/nothing", 404),
+        ("POST", "/ui/api/jobs/default/x", 405),
+        ("POST", "/ui/", 405),
+        ("GET", "/ui/../users.json", 404),
+    ],
+)
+def test_wrong_requests(signed_in: Browser, method: str, path: str, status: int) -> None:
+    assert signed_in.ask(method, path)[0] == status
+
+
+def test_the_command_prints_an_address_that_signs_in(
+    server: OnejobServer, browser: Browser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from onejob.cli.main import run_command
+
+    code = run_command(["ui", "--no-browser", "--kubeconfig", str(server.kubeconfig)])
+    assert code == 0, sys.stderr
+    address = capsys.readouterr().out.strip()
+    assert address.startswith(f"{server.url}/ui/#/sign-in/")
+    assert browser.sign_in(address.rpartition("/")[2].partition("?")[0]) == 201
+
+
+def test_a_revoked_user_is_out_at_once(
+    server: OnejobServer, browser: Browser, tmp_path: Path
+) -> None:
+    """A session is as good as the token behind it."""
+    from datetime import UTC, datetime
+
+    from onejob.api.access.users import USERS_FILE, add_user, revoke_user
+
+    users = server.kubeconfig.parent / "server" / USERS_FILE
+    token = add_user(users, "alice", ("system:masters",), datetime(2030, 1, 1, tzinfo=UTC), None)
+    assert browser.sign_in(_code(browser, token)) == 201
+    assert browser.ask("GET", "/ui/api/session")[0] == 200
+    revoke_user(users, "alice")
+    assert browser.ask("GET", "/ui/api/session")[0] == 401

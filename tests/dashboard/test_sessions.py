@@ -1,0 +1,109 @@
+"""One-time codes, and sessions with two secrets that end in time."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from onejob.api.access.authentication import Credentials
+from onejob.dashboard.sessions import (
+    CODE_SECONDS,
+    IDLE_SECONDS,
+    LONGEST_SECONDS,
+    Sessions,
+    cookie_name,
+    read_cookie,
+    set_cookie,
+)
+
+ALICE = Credentials("token-of-alice")
+
+
+@dataclass
+class _Clock:
+    seconds: float = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2030, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def sessions(clock: _Clock) -> Sessions:
+    return Sessions(clock)
+
+
+def test_a_code_opens_one_session(sessions: Sessions) -> None:
+    code = sessions.new_code(ALICE)
+    opened = sessions.open(code)
+    assert opened is not None
+    assert sessions.find(opened.cookie, opened.key) == ALICE
+    assert sessions.open(code) is None
+
+
+def test_a_code_is_good_for_a_minute(sessions: Sessions, clock: _Clock) -> None:
+    code = sessions.new_code(ALICE)
+    clock.seconds = CODE_SECONDS + 1
+    assert sessions.open(code) is None
+
+
+def test_neither_secret_is_enough_alone(sessions: Sessions) -> None:
+    opened = sessions.open(sessions.new_code(ALICE))
+    assert opened is not None
+    assert sessions.find(opened.cookie, "") is None
+    assert sessions.find("", opened.key) is None
+    assert sessions.find(opened.key, opened.cookie) is None
+
+
+def test_a_session_ends_when_it_is_not_used(sessions: Sessions, clock: _Clock) -> None:
+    opened = sessions.open(sessions.new_code(ALICE))
+    assert opened is not None
+    clock.seconds = IDLE_SECONDS - 1
+    assert sessions.find(opened.cookie, opened.key) == ALICE
+    clock.seconds += IDLE_SECONDS + 1
+    assert sessions.find(opened.cookie, opened.key) is None
+
+
+def test_a_session_ends_after_half_a_day_however_much_it_is_used(
+    sessions: Sessions, clock: _Clock
+) -> None:
+    opened = sessions.open(sessions.new_code(ALICE))
+    assert opened is not None
+    while clock.seconds + IDLE_SECONDS / 2 < LONGEST_SECONDS:
+        clock.seconds += IDLE_SECONDS / 2
+        assert sessions.find(opened.cookie, opened.key) == ALICE
+    clock.seconds = LONGEST_SECONDS + 1
+    assert sessions.find(opened.cookie, opened.key) is None
+
+
+def test_signing_out_ends_a_session(sessions: Sessions) -> None:
+    opened = sessions.open(sessions.new_code(ALICE))
+    assert opened is not None
+    sessions.close(opened.cookie, opened.key)
+    assert sessions.find(opened.cookie, opened.key) is None
+
+
+def test_the_oldest_codes_make_room(sessions: Sessions) -> None:
+    codes = [sessions.new_code(ALICE) for _ in range(101)]
+    assert sessions.open(codes[0]) is None
+    assert sessions.open(codes[-1]) is not None
+
+
+def test_servers_on_one_host_do_not_share_a_cookie() -> None:
+    one, other = {b"host": b"127.0.0.1:7443"}, {b"host": b"127.0.0.1:8443"}
+    cookie = f"{cookie_name(one)}=a; {cookie_name(other)}=b".encode()
+    assert read_cookie({**one, b"cookie": cookie}) == "a"
+    assert read_cookie({**other, b"cookie": cookie}) == "b"
+    assert cookie_name({b"host": b"jobs.example"}) == "__Host-onejob-443"
+
+
+def test_the_cookie_is_for_our_page_alone() -> None:
+    attributes = set_cookie("__Host-onejob-1", "s", 60).decode().split("; ")[1:]
+    assert set(attributes) == {"Path=/", "Max-Age=60", "HttpOnly", "Secure", "SameSite=Strict"}

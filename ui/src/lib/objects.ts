@@ -1,0 +1,186 @@
+/** Kubernetes objects, as far as the page reads them. */
+
+export interface Owner {
+  kind: string;
+  name: string;
+  uid: string;
+  controller?: boolean;
+}
+
+export interface Metadata {
+  name: string;
+  namespace?: string;
+  uid: string;
+  resourceVersion: string;
+  creationTimestamp: string;
+  deletionTimestamp?: string;
+  labels?: Record<string, string>;
+  annotations?: Record<string, string>;
+  ownerReferences?: Owner[];
+}
+
+export interface KubeObject {
+  apiVersion?: string;
+  kind?: string;
+  metadata: Metadata;
+}
+
+export interface Condition {
+  type: string;
+  status: string;
+  reason?: string;
+  message?: string;
+  lastTransitionTime?: string;
+}
+
+export interface Job extends KubeObject {
+  spec: {
+    parallelism?: number;
+    completions?: number;
+    completionMode?: string;
+    suspend?: boolean;
+    backoffLimit?: number;
+    backoffLimitPerIndex?: number;
+    activeDeadlineSeconds?: number;
+    ttlSecondsAfterFinished?: number;
+    managedBy?: string;
+    template: { spec: { containers: { name: string; command?: string[]; args?: string[]; image?: string }[] } };
+  };
+  status?: {
+    active?: number;
+    ready?: number;
+    succeeded?: number;
+    failed?: number;
+    terminating?: number;
+    startTime?: string;
+    completionTime?: string;
+    completedIndexes?: string;
+    failedIndexes?: string;
+    conditions?: Condition[];
+  };
+}
+
+export interface CronJob extends KubeObject {
+  spec: { schedule: string; timeZone?: string; suspend?: boolean; concurrencyPolicy?: string };
+  status?: { active?: { name: string }[]; lastScheduleTime?: string; lastSuccessfulTime?: string };
+}
+
+export interface KubeEvent extends KubeObject {
+  involvedObject: { kind: string; name: string; uid?: string };
+  type?: string;
+  reason?: string;
+  message?: string;
+  count?: number;
+  firstTimestamp?: string;
+  lastTimestamp?: string;
+  eventTime?: string;
+  series?: { count?: number; lastObservedTime?: string };
+}
+
+export interface Node extends KubeObject {
+  status?: {
+    capacity?: Record<string, string>;
+    allocatable?: Record<string, string>;
+    conditions?: Condition[];
+  };
+}
+
+export interface PodRow {
+  name: string;
+  uid: string;
+  phase: string;
+  index: number | null;
+  createdAt: string | null;
+  startedAt: string | null;
+  endedAt: string | null;
+  exitCode: number | null;
+  reason: string;
+  restarts: number;
+  ending: boolean;
+}
+
+export interface Failure {
+  container: string;
+  exitCode: number | null;
+  reason: string;
+  message: string;
+  count: number;
+  pods: string[];
+  lastAt: string | null;
+}
+
+export interface Words {
+  now: string;
+  state: string;
+  cause: string[];
+  evidence: string[];
+  next: string[];
+  notes: { kind: string; text: string; until: string | null }[];
+  shownFailure: [string, string] | null;
+}
+
+export interface JobSummary extends Words {
+  pods: PodRow[];
+  activePods: number;
+  endedPodsLookedAt: number;
+  allPodsLookedAt: boolean;
+  failures: Failure[];
+  activeIndexes: { running: string; pending: string };
+}
+
+export interface Fire {
+  at: string;
+  job: string;
+  outcome: "Complete" | "Failed" | "Running" | "Suspended" | "none";
+  note: string;
+}
+
+export interface CronJobSummary extends Words {
+  zone: string;
+  past: Fire[];
+  coming: string[];
+}
+
+export type State = "Running" | "Waiting" | "Suspended" | "Complete" | "Failed" | "Ending" | "Elsewhere";
+
+export function finished(job: Job): Condition | undefined {
+  return job.status?.conditions?.find(
+    (c) => (c.type === "Complete" || c.type === "Failed") && c.status === "True",
+  );
+}
+
+export function stateOf(job: Job): State {
+  const end = finished(job);
+  if (end) return end.type as State;
+  if (job.metadata.deletionTimestamp) return "Ending";
+  if (job.spec.suspend) return "Suspended";
+  if (job.spec.managedBy && job.spec.managedBy !== "kubernetes.io/job-controller") {
+    return job.status?.active ? "Running" : "Elsewhere";
+  }
+  return (job.status?.ready ?? 0) > 0 || ((job.status?.active ?? 0) > 0 && (job.status?.failed ?? 0) === 0)
+    ? "Running"
+    : "Waiting";
+}
+
+/** The number of Pods that are to succeed; for a work queue, what is known of it. */
+export function goalOf(job: Job): number {
+  return job.spec.completions ?? Math.max(job.spec.parallelism ?? 1, job.status?.succeeded ?? 0);
+}
+
+export function endOf(job: Job): string | undefined {
+  return job.status?.completionTime ?? finished(job)?.lastTransitionTime;
+}
+
+export function durationOf(job: Job, now: number): number | undefined {
+  const start = job.status?.startTime;
+  if (!start) return undefined;
+  const end = endOf(job);
+  return (end ? Date.parse(end) : now) - Date.parse(start);
+}
+
+export function ownerText(object: KubeObject): string {
+  const owner = object.metadata.ownerReferences?.find((o) => o.controller);
+  return owner ? `${owner.kind.toLowerCase()}/${owner.name}` : "";
+}
+
+export const keyOf = (object: KubeObject): string => `${object.metadata.namespace ?? ""}/${object.metadata.name}`;

@@ -1,0 +1,48 @@
+/** The place in the page: `#/jobs/default/pi?tab=logs` becomes segments and a query. */
+import { signal } from "@preact/signals";
+
+export interface Place {
+  path: string[];
+  query: URLSearchParams;
+}
+
+function read(): Place {
+  const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+  return {
+    path: path.split("/").filter(Boolean).map(decode),
+    query: new URLSearchParams(query),
+  };
+}
+
+function decode(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}
+
+export const place = signal<Place>(read());
+
+addEventListener("hashchange", () => {
+  place.value = read();
+});
+
+export function href(path: string[], query: Record<string, string | undefined> = {}): string {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) if (value) given.set(name, value);
+  const text = given.toString();
+  return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+}
+
+export function go(path: string[], query: Record<string, string | undefined> = {}): void {
+  location.hash = href(path, query);
+}
+
+/** Changes the query without a new entry in the history. */
+export function setQuery(changes: Record<string, string | undefined>): void {
+  const { path, query } = place.value;
+  const next: Record<string, string | undefined> = Object.fromEntries(query);
+  history.replaceState(null, "", href(path, { ...next, ...changes }));
+  place.value = read();
+}

@@ -1,0 +1,205 @@
+import { lazy, Suspense } from "preact/compat";
+import { useMemo, useState } from "preact/hooks";
+import { now, useAnswer, useLive } from "../lib/hooks";
+import { durationOf, finished, type Job, type JobSummary, type KubeEvent, ownerText, type PodRow, stateOf } from "../lib/objects";
+import { EVENT, JOB, pathOf, POD } from "../lib/paths";
+import { href, place, setQuery } from "../lib/router";
+import { ask } from "../lib/session";
+import { age, clockText, count, fullTime, several, shortDuration, visible } from "../lib/text";
+import { Empty, Foreign, Problem, Progress, Section, StateMark } from "../parts/basics";
+import { Gantt } from "../parts/gantt";
+import { IndexGrid } from "../parts/index-grid";
+import { JobActions } from "../parts/job-actions";
+import { Logs } from "../parts/logs";
+import { type Column, Table } from "../parts/table";
+import { Why } from "../parts/why";
+
+const YamlView = lazy(() => import("../parts/yaml-view").then((m) => ({ default: m.YamlView })));
+
+const TABS: [string, string][] = [["", "Summary"], ["pods", "Pods"], ["logs", "Logs"], ["yaml", "YAML"]];
+
+export function JobPage({ namespace, name }: { namespace: string; name: string }) {
+  const list = useLive<Job>(pathOf(JOB, namespace), { fieldSelector: `metadata.name=${name}` });
+  const job = [...list.items.value.values()][0];
+  const tab = place.value.query.get("tab") ?? "";
+  const path = job ? `/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}` : "";
+  const over = job ? finished(job) !== undefined && !job.status?.terminating : false;
+  const summary = useAnswer<JobSummary>(path, job?.metadata.resourceVersion ?? "", 1500, over ? 0 : 3000);
+  if (!job) {
+    return (
+      <>
+        <div class="head"><div class="grow"><p class="crumb"><a href={href(["jobs"])}>Jobs</a></p><h1><Foreign text={name} /></h1></div></div>
+        {list.problem.value && <Problem text={list.problem.value} />}
+        {list.loaded.value
+          ? <div class="card"><Empty title="There is no such Job" actions={<a class="button" href={href(["jobs"])}>All Jobs</a>}>It may have been deleted, or its time to live is over.</Empty></div>
+          : <p class="muted">Loading…</p>}
+      </>
+    );
+  }
+  const at = now.value;
+  const duration = durationOf(job, at);
+  const containers = job.spec.template.spec.containers.map((c) => c.name);
+  const pods = summary.value?.pods ?? [];
+  return (
+    <>
+      <div class="head">
+        <div class="grow">
+          <p class="crumb"><a href={href(["jobs"])}>Jobs</a> / <Foreign text={namespace} /></p>
+          <h1><Foreign text={name} /></h1>
+          <div class="facts">
+            <StateMark state={stateOf(job)} />
+            {duration !== undefined && <span>ran <b>{shortDuration(duration)}</b></span>}
+            <span title={fullTime(job.metadata.creationTimestamp)}>created <b>{age(job.metadata.creationTimestamp, at)}</b> ago</span>
+            <span>parallelism <b>{job.spec.parallelism ?? 1}</b></span>
+            {job.spec.completionMode === "Indexed" && <span>indexed</span>}
+            {ownerText(job) && <span>owner <b><Foreign text={ownerText(job)} /></b></span>}
+          </div>
+        </div>
+        <div class="bar"><JobActions job={job} /></div>
+      </div>
+      <Progress job={job} />
+      {list.problem.value && <Problem text={list.problem.value} />}
+      <nav class="tabs" aria-label="Parts of this Job">
+        {TABS.map(([key, title]) => (
+          <a key={key} href={href(["jobs", namespace, name], { tab: key })} aria-current={tab === key ? "page" : undefined}>{title}</a>
+        ))}
+      </nav>
+      {summary.problem && <Problem text={summary.problem} again={summary.again} />}
+      {tab === "" && <Summary job={job} summary={summary.value} />}
+      {tab === "pods" && <Pods namespace={namespace} name={name} pods={pods} summary={summary.value} />}
+      {tab === "logs" && (summary.value
+        ? <Logs key={place.value.query.get("pod") ?? ""} namespace={namespace} title={name} pods={pods} containers={containers} only={place.value.query.get("pod") ?? ""} />
+        : <p class="muted">Loading…</p>)}
+      {tab === "yaml" && <Suspense fallback={<p class="muted">Loading…</p>}><YamlView kind={JOB} namespace={namespace} name={name} /></Suspense>}
+    </>
+  );
+}
+
+function Summary({ job, summary }: { job: Job; summary: JobSummary | undefined }) {
+  const namespace = job.metadata.namespace ?? "";
+  const logsOf = (pod: string) => href(["jobs", namespace, job.metadata.name], { tab: "logs", pod });
+  const openIndex = (index: number) => setQuery({ tab: "pods", index: String(index) });
+  return (
+    <>
+      <div class="grid cols-wide-left">
+        <div class="card pad">{summary ? <Why words={summary} /> : <p class="muted" aria-busy="true">Asking the planner…</p>}</div>
+        <Timeline job={job} />
+      </div>
+      {summary && summary.failures.length > 0 && (
+        <Section title="Failures by cause" note={summary.allPodsLookedAt ? "" : `of the ${count(summary.endedPodsLookedAt)} ended Pods that were looked at`}>
+          <div class="card">
+            {summary.failures.slice(0, 8).map((failure, i) => (
+              <div class="failure" key={i}>
+                <div class="bar">
+                  <span>
+                    <b>{several(failure.count, "Pod")}</b>{" "}
+                    <Foreign text={failure.exitCode === null ? failure.reason : `exit code ${failure.exitCode} (${failure.reason})`} />
+                    {failure.container && <span class="muted"> in <Foreign text={failure.container} /></span>}
+                  </span>
+                  {failure.pods[0] && <a href={logsOf(failure.pods[0])}>Logs of the latest</a>}
+                </div>
+                {failure.message && <p class="muted"><Foreign text={failure.message} /></p>}
+                {i < 3 && failure.pods[0] && <Tail namespace={namespace} pod={failure.pods[0]} container={failure.container} />}
+              </div>
+            ))}
+          </div>
+        </Section>
+      )}
+      {job.spec.completionMode === "Indexed" && (job.spec.completions ?? 0) > 0 && (
+        <Section title="Indexes" note={several(job.spec.completions ?? 0, "index").replace("indexs", "indexes")}>
+          <IndexGrid job={job} summary={summary} open={openIndex} />
+        </Section>
+      )}
+      {summary && (
+        <Section title="Pods over time" note={podsNote(summary)}>
+          {summary.pods.length ? <Gantt pods={summary.pods} open={(pod) => logsOf(pod.name)} />
+            : <div class="card"><Empty title="No Pods">They appear here when the Job starts some.</Empty></div>}
+        </Section>
+      )}
+    </>
+  );
+}
+
+const podsNote = (summary: JobSummary): string =>
+  summary.allPodsLookedAt && summary.pods.length >= summary.activePods + summary.endedPodsLookedAt
+    ? several(summary.pods.length, "Pod")
+    : `${count(summary.pods.length)} shown: those that are active, failed last and succeeded last`;
+
+/** The last lines that a Pod wrote. */
+function Tail({ namespace, pod, container }: { namespace: string; pod: string; container: string }) {
+  const [text, setText] = useState<string | null>(null);
+  useMemo(() => {
+    const query = new URLSearchParams({ tailLines: "8", limitBytes: "8000", ...(container ? { container } : {}) });
+    ask(`${pathOf(POD, namespace, pod, "log")}?${query}`, { accept: "*/*" })
+      .then((answer) => answer.text()).then(setText, () => setText(""));
+  }, [namespace, pod, container]);
+  if (!text) return null;
+  return <pre class="tail" tabIndex={0} aria-label={`Last lines of ${visible(pod)}`}>{text.trimEnd().split("\n").map(visible).join("\n")}</pre>;
+}
+
+interface Moment { at: string; kind: string; reason: string; message: string; times: number }
+
+function Timeline({ job }: { job: Job }) {
+  const { namespace = "", name, uid } = job.metadata;
+  const events = useLive<KubeEvent>(pathOf(EVENT, namespace), { fieldSelector: `involvedObject.uid=${uid}` });
+  const at = now.value;
+  const moments = useMemo(() => {
+    const found: Moment[] = [{ at: job.metadata.creationTimestamp, kind: "condition", reason: "Created", message: "", times: 1 }];
+    if (job.status?.startTime) found.push({ at: job.status.startTime, kind: "condition", reason: "Started", message: "", times: 1 });
+    for (const c of job.status?.conditions ?? []) {
+      if (c.lastTransitionTime) {
+        found.push({ at: c.lastTransitionTime, kind: c.type === "Failed" && c.status === "True" ? "Warning" : "condition", reason: c.status === "True" ? c.type : `${c.type}: ${c.status}`, message: [c.reason, c.message].filter(Boolean).join(": "), times: 1 });
+      }
+    }
+    for (const e of events.items.value.values()) {
+      const when = e.series?.lastObservedTime ?? e.lastTimestamp ?? e.eventTime ?? e.metadata.creationTimestamp;
+      found.push({ at: when, kind: e.type ?? "Normal", reason: e.reason ?? "", message: e.message ?? "", times: e.series?.count ?? e.count ?? 1 });
+    }
+    return found.sort((a, b) => Date.parse(b.at) - Date.parse(a.at));
+  }, [job, events.items.value]);
+  return (
+    <section class="card pad" aria-label={`Timeline of ${visible(name)}`}>
+      <div class="titled"><h2>Timeline</h2><span class="muted">newest first</span></div>
+      <ol class="timeline" style={{ maxHeight: "260px", overflow: "auto" }} tabIndex={0}>
+        {moments.slice(0, 100).map((m, i) => (
+          <li key={i} class={m.kind}>
+            <span class="at" title={fullTime(m.at)}>{clockText(m.at, at)}</span>
+            <span class="reason"><Foreign text={m.reason} /></span>
+            <Foreign text={m.message} />{m.times > 1 && <span class="muted"> ×{count(m.times)}</span>}
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Pods({ namespace, name, pods, summary }: { namespace: string; name: string; pods: PodRow[]; summary: JobSummary | undefined }) {
+  const index = place.value.query.get("index");
+  const at = now.value;
+  const rows = index === null ? pods : pods.filter((pod) => String(pod.index) === index);
+  const columns: Column<PodRow>[] = [
+    { name: "Name", cell: (pod) => <a href={href(["resources", "v1", "pods", namespace, pod.name])}><Foreign text={pod.name} cut /></a> },
+    { name: "Index", num: true, cell: (pod) => pod.index ?? "", sort: (a, b) => (a.index ?? 0) - (b.index ?? 0) },
+    { name: "State", cell: (pod) => <StateMark state={pod.ending ? "Ending" : pod.phase} />, sort: (a, b) => a.phase.localeCompare(b.phase) },
+    { name: "Exit code", num: true, wide: true, cell: (pod) => pod.exitCode ?? "" },
+    { name: "Reason", wide: true, cell: (pod) => <Foreign text={pod.reason} cut /> },
+    { name: "Restarts", num: true, wide: true, cell: (pod) => pod.restarts || "" },
+    { name: "Ran", num: true, wide: true, cell: (pod) => (pod.startedAt ? shortDuration((pod.endedAt ? Date.parse(pod.endedAt) : at) - Date.parse(pod.startedAt)) : "") },
+    { name: "Age", num: true, wide: true, cell: (pod) => age(pod.createdAt, at) },
+    { name: "Logs", width: "1%", cell: (pod) => <a class="button small" aria-label={`Logs of ${visible(pod.name)}`} href={href(["jobs", namespace, name], { tab: "logs", pod: pod.name })}>Logs</a> },
+  ];
+  return (
+    <>
+      <div class="filters">
+        {index !== null && <span>Index <b>{visible(index)}</b> <button class="small" onClick={() => setQuery({ index: undefined })}>Show all</button></span>}
+        <span class="muted">{summary ? podsNote(summary) : ""}</span>
+      </div>
+      <Table label="Pods" columns={columns} rows={rows} keyOf={(pod) => pod.uid}
+        open={(pod) => { location.hash = href(["jobs", namespace, name], { tab: "logs", pod: pod.name }); }}
+        empty={<Empty title={index === null ? "No Pods yet" : "No Pod of this index is among those shown"}
+          actions={index === null ? undefined : <button onClick={() => setQuery({ index: undefined })}>Show all Pods</button>}>
+          {index === null ? "They appear here when the Job starts some." : "It has not started, or its Pod ended long ago."}
+        </Empty>} />
+    </>
+  );
+}

@@ -1,0 +1,102 @@
+import { useMemo, useRef } from "preact/hooks";
+import { now, useLive } from "../lib/hooks";
+import { durationOf, type Job, keyOf, ownerText, stateOf } from "../lib/objects";
+import { JOB, namespaceShown, pathOf } from "../lib/paths";
+import { go, href, place, setQuery } from "../lib/router";
+import { age, fullTime, shortDuration, visible } from "../lib/text";
+import { Empty, Foreign, Problem, Progress, StateMark } from "../parts/basics";
+import { askDelete, askRerun, askSuspend, JobActions } from "../parts/job-actions";
+import { NamespaceChoice, Forbidden } from "../parts/namespaces";
+import { type Column, Table } from "../parts/table";
+
+const STATES = ["Running", "Waiting", "Suspended", "Failed", "Complete"];
+
+/** `a=b,c` as in label selectors: all parts must hold. */
+function hasLabels(job: Job, wanted: string): boolean {
+  const labels = job.metadata.labels ?? {};
+  return wanted.split(",").every((part) => {
+    const [name = "", value] = part.trim().split(/==?/, 2);
+    if (!name) return true;
+    return value === undefined ? name in labels : labels[name] === value;
+  });
+}
+
+export function Jobs() {
+  const namespace = namespaceShown();
+  const list = useLive<Job>(pathOf(JOB, namespace));
+  const { query } = place.value;
+  const state = query.get("state") ?? "";
+  const text = query.get("text") ?? "";
+  const labels = query.get("labels") ?? "";
+  const search = useRef<HTMLInputElement>(null);
+  const items = list.items.value;
+
+  const rows = useMemo(() => {
+    const wanted = text.toLowerCase();
+    return [...items.values()]
+      .filter((job) => (!state || stateOf(job) === state) && (!labels || hasLabels(job, labels)))
+      .filter((job) => !wanted || `${keyOf(job)} ${ownerText(job)}`.toLowerCase().includes(wanted))
+      .sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp) || keyOf(a).localeCompare(keyOf(b)));
+  }, [items, state, text, labels]);
+
+  const at = now.value;
+  const columns: Column<Job>[] = [
+    {
+      name: "Name",
+      sort: (a, b) => a.metadata.name.localeCompare(b.metadata.name),
+      cell: (job) => (
+        <a href={href(["jobs", job.metadata.namespace ?? "", job.metadata.name])}><Foreign text={job.metadata.name} cut /></a>
+      ),
+    },
+    ...(namespace ? [] : [{ name: "Namespace", wide: true, cell: (job: Job) => <Foreign text={job.metadata.namespace ?? ""} /> }]),
+    { name: "State", sort: (a, b) => stateOf(a).localeCompare(stateOf(b)), cell: (job) => <StateMark state={stateOf(job)} /> },
+    { name: "Progress", width: "24%", cell: (job) => <Progress job={job} /> },
+    {
+      name: "Duration", num: true, wide: true,
+      sort: (a, b) => (durationOf(a, at) ?? -1) - (durationOf(b, at) ?? -1),
+      cell: (job) => { const ms = durationOf(job, at); return ms === undefined ? "" : shortDuration(ms); },
+    },
+    {
+      name: "Age", num: true, wide: true,
+      sort: (a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp),
+      cell: (job) => <span title={fullTime(job.metadata.creationTimestamp)}>{age(job.metadata.creationTimestamp, at)}</span>,
+    },
+    { name: "Owner", wide: true, cell: (job) => <Foreign text={ownerText(job)} cut /> },
+    { name: "Actions", wide: true, width: "1%", cell: (job) => <span class="actions"><JobActions job={job} small /></span> },
+  ];
+  const filtered = Boolean(state || text || labels);
+  const open = (job: Job) => go(["jobs", job.metadata.namespace ?? "", job.metadata.name]);
+  return (
+    <>
+      <div class="head">
+        <div class="grow"><h1>Jobs</h1></div>
+        <a class="button main" href={href(["create"])}>Create a Job</a>
+      </div>
+      {list.problem.value && (list.problemCode === 403 ? <Forbidden text={list.problem.value} /> : <Problem text={list.problem.value} />)}
+      <div class="filters" role="search">
+        <NamespaceChoice />
+        <input ref={search} type="search" data-hotkey="/" placeholder="Name or owner ( / )" aria-label="Filter by name or owner"
+          value={text} onInput={(e) => setQuery({ text: e.currentTarget.value })} />
+        <input type="text" placeholder="Labels: app=web" aria-label="Filter by labels" size={16}
+          value={labels} onInput={(e) => setQuery({ labels: e.currentTarget.value })} />
+        <select aria-label="Filter by state" value={state} onChange={(e) => setQuery({ state: e.currentTarget.value })}>
+          <option value="">All states</option>
+          {STATES.map((name) => <option key={name} value={name}>{name}</option>)}
+        </select>
+        {filtered && <button class="small" onClick={() => setQuery({ state: "", text: "", labels: "" })}>Clear</button>}
+        <span class="muted" aria-live="polite">{rows.length === items.size ? `${items.size} Jobs` : `${rows.length} of ${items.size} Jobs`}</span>
+      </div>
+      <Table label="Jobs" columns={columns} rows={rows} keyOf={(job) => job.metadata.uid} open={open}
+        keys={{
+          s: askSuspend, r: askRerun, x: (job) => askDelete(job),
+          l: (job) => go(["jobs", job.metadata.namespace ?? "", job.metadata.name], { tab: "logs" }),
+        }}
+        empty={!list.loaded.value ? <Empty title={list.problem.value ? "No Jobs to show" : "Loading…"} /> : filtered
+          ? <Empty title="No Job matches the filters" actions={<button onClick={() => setQuery({ state: "", text: "", labels: "" })}>Clear the filters</button>} />
+          : <Empty title={`No Jobs ${namespace ? `in ${visible(namespace)}` : "yet"}`}
+              actions={<a class="button main" href={href(["create"])}>Create the first Job</a>}>
+              Create one here, or with <code>kubectl apply -f job.yaml</code>.
+            </Empty>} />
+    </>
+  );
+}

@@ -1,0 +1,62 @@
+/** A chart over time, drawn by uPlot. */
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { colour, onColours } from "../lib/colours";
+
+export interface Series {
+  label: string;
+  /** The name of a custom property. */
+  color: string;
+  values: number[];
+}
+
+/** Bars side by side, one group per time. */
+export function Bars({ times, series, label }: { times: number[]; series: Series[]; label: string }) {
+  const box = useRef<HTMLDivElement>(null);
+  const data = [times, ...series.map((s) => s.values)] as uPlot.AlignedData;
+  const chart = useRef<uPlot | null>(null);
+
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const bars = uPlot.paths.bars;
+    const make = () => {
+      chart.current?.destroy();
+      const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+      chart.current = new uPlot(
+        {
+          width: element.clientWidth, height: 170, legend: { show: false }, cursor: { show: false },
+          padding: [8, 8, 0, 0],
+          axes: [
+            { ...axis, grid: { show: false }, values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hour12: false })) },
+            { ...axis, size: 36, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] },
+          ],
+          scales: { x: { range: (_, min, max) => [min - 1800, max + 1800] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+          series: [
+            {},
+            ...series.map((s, at) => ({
+              label: s.label, fill: colour(s.color), width: 0, points: { show: false },
+              paths: (bars as NonNullable<typeof bars>)({ size: [0.38, 14], align: at === 0 ? -1 : 1 }),
+            })),
+          ],
+        },
+        data,
+        element,
+      );
+    };
+    make();
+    const sizes = new ResizeObserver(() => chart.current?.setSize({ width: element.clientWidth, height: 170 }));
+    sizes.observe(element);
+    const ignore = onColours(make);
+    return () => {
+      sizes.disconnect();
+      ignore();
+      chart.current?.destroy();
+      chart.current = null;
+    };
+  }, []);
+  const text = JSON.stringify(data);
+  useEffect(() => { chart.current?.setData(data); }, [text]);
+  return <div ref={box} class="chart" role="img" aria-label={label} />;
+}

@@ -1,0 +1,131 @@
+/** Navigation around the pages, keys that work everywhere, and what is wrong with the connection. */
+import { lazy, Suspense } from "preact/compat";
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import icon from "../icon.svg";
+import { go, href, place } from "../lib/router";
+import { signOut, who } from "../lib/session";
+import { visible } from "../lib/text";
+import { Overview } from "../pages/overview";
+import { Jobs } from "../pages/jobs";
+import { Dialogs, Modal } from "./dialogs";
+import { Empty } from "./basics";
+
+const JobPage = lazy(() => import("../pages/job").then((m) => ({ default: m.JobPage })));
+const CronJobs = lazy(() => import("../pages/cronjobs").then((m) => ({ default: m.CronJobs })));
+const CronJobPage = lazy(() => import("../pages/cronjobs").then((m) => ({ default: m.CronJobPage })));
+const Create = lazy(() => import("../pages/create").then((m) => ({ default: m.Create })));
+const Resources = lazy(() => import("../pages/resources").then((m) => ({ default: m.Resources })));
+
+const PAGES: [string[], string, string][] = [
+  [[], "Overview", "o"],
+  [["jobs"], "Jobs", "j"],
+  [["cronjobs"], "CronJobs", "c"],
+  [["resources"], "Everything", "e"],
+  [["create"], "Create", "n"],
+];
+
+const helpOpen = signal(false);
+let goPressed = 0;
+
+function onKey(event: KeyboardEvent): void {
+  const element = event.target as HTMLElement;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) || element.isContentEditable) {
+    if (event.key === "Escape") element.blur();
+    return;
+  }
+  // The editor is in a tree of its own; there the event seems to come from its host.
+  if (element.classList.contains("editor")) return;
+  if (event.key === "?") helpOpen.value = true;
+  else if (event.key === "/") document.querySelector<HTMLElement>("[data-hotkey='/']")?.focus();
+  else if (event.key === "g") goPressed = event.timeStamp;
+  else if (event.timeStamp - goPressed < 1200) {
+    const page = PAGES.find(([, , key]) => key === event.key);
+    goPressed = 0;
+    if (!page) return;
+    go(page[0]);
+  } else return;
+  event.preventDefault();
+}
+
+function Page() {
+  const { path } = place.value;
+  const [section, first, second] = path;
+  if (section === undefined || section === "sign-in") return <Overview />;
+  if (section === "jobs" && first && second) return <JobPage key={`${first}/${second}`} namespace={first} name={second} />;
+  if (section === "jobs") return <Jobs />;
+  if (section === "cronjobs" && first && second) return <CronJobPage key={`${first}/${second}`} namespace={first} name={second} />;
+  if (section === "cronjobs") return <CronJobs />;
+  if (section === "create") return <Create />;
+  if (section === "resources") return <Resources path={path.slice(1)} />;
+  return <Empty title="There is no such page" actions={<a class="button" href="#/">Go to the overview</a>} />;
+}
+
+const THEMES = ["", "light", "dark"];
+
+function nextTheme(): void {
+  const root = document.documentElement;
+  const next = THEMES[(THEMES.indexOf(root.dataset["theme"] ?? "") + 1) % THEMES.length] ?? "";
+  if (next) root.dataset["theme"] = next;
+  else delete root.dataset["theme"];
+  localStorage.setItem("onejob-theme", next);
+}
+
+export function Frame() {
+  const main = useRef<HTMLElement>(null);
+  const here = place.value.path[0] ?? "";
+  useEffect(() => {
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
+  useEffect(() => {
+    const page = PAGES.find(([path]) => (path[0] ?? "") === here)?.[1] ?? "onejob";
+    document.title = [...place.value.path.slice(1).reverse().map(visible), page, "onejob"].filter((t, i, all) => all.indexOf(t) === i).join(" · ");
+  });
+  return (
+    <div class="frame">
+      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); main.current?.focus(); }}>Skip to the content</a>
+      <header class="side">
+        <a class="brand" href="#/" aria-label="onejob: overview"><img src={icon} alt="" /><span>onejob</span></a>
+        <nav aria-label="Pages">
+          {PAGES.map(([path, title]) => (
+            <a key={title} href={href(path)} aria-current={(path[0] ?? "") === here ? "page" : undefined}>{title}</a>
+          ))}
+        </nav>
+        <div class="foot">
+          <span class="wide-only" title={who.value?.groups.map(visible).join(", ")}>Signed in as <b class="cut">{visible(who.value?.user ?? "")}</b></span>
+          <div class="row">
+            <button class="small wide-only" onClick={() => { helpOpen.value = true; }} aria-label="Keys">?</button>
+            <button class="small" onClick={nextTheme} aria-label="Change between light, dark and the system's colours">◐</button>
+            <button class="small" onClick={() => void signOut()}>Sign out</button>
+          </div>
+          <span class="wide-only">onejob {who.value?.version}</span>
+        </div>
+      </header>
+      <main id="main" ref={main} tabIndex={-1}>
+        <Suspense fallback={<p class="muted" aria-busy="true">Loading…</p>}><Page /></Suspense>
+      </main>
+      <Modal open={helpOpen.value} onClose={() => { helpOpen.value = false; }} label="Keys">
+        <h2>Keys</h2>
+        <table>
+          <tbody>
+            {[
+              ["g o, g j, g c, g e, g n", "Overview, Jobs, CronJobs, Everything, Create"],
+              ["/", "Filter or search"],
+              ["j k, ↓ ↑", "Choose a row"],
+              ["Enter", "Open the chosen row"],
+              ["s", "Suspend or resume the chosen Job"],
+              ["r", "Rerun it"],
+              ["l", "Its logs"],
+              ["x", "Delete it"],
+              ["Escape", "Leave a field or dialog"],
+            ].map(([keys, what]) => <tr key={keys}><td><kbd>{keys}</kbd></td><td>{what}</td></tr>)}
+          </tbody>
+        </table>
+        <div class="bar"><button class="main" autofocus onClick={() => { helpOpen.value = false; }}>Close</button></div>
+      </Modal>
+      <Dialogs />
+    </div>
+  );
+}

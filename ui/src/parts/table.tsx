@@ -1,0 +1,121 @@
+/** A table that draws only the rows in view, with keys to move and act. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+const ROW = 34;
+/** Below this all rows are drawn, which is simpler for whoever reads with other means. */
+const DRAW_ALL = 120;
+
+export interface Column<T> {
+  name: string;
+  cell: (row: T) => ComponentChildren;
+  /** Left out on narrow screens. */
+  wide?: boolean;
+  num?: boolean;
+  width?: string;
+  sort?: (a: T, b: T) => number;
+}
+
+export interface Props<T> {
+  label: string;
+  columns: Column<T>[];
+  rows: T[];
+  keyOf: (row: T) => string;
+  open?: (row: T) => void;
+  /** Keys that act on the chosen row. */
+  keys?: Record<string, (row: T) => void>;
+  empty: ComponentChildren;
+}
+
+export function Table<T>({ label, columns, rows, keyOf, open, keys, empty }: Props<T>) {
+  const box = useRef<HTMLDivElement>(null);
+  const [picked, setPicked] = useState("");
+  const [view, setView] = useState({ top: 0, height: 800 });
+  const [sorting, setSorting] = useState<{ column: string; down: boolean } | null>(null);
+  const column = columns.find((c) => c.name === sorting?.column);
+  const shown = column?.sort
+    ? [...rows].sort((a, b) => (sorting?.down ? -1 : 1) * (column.sort as (a: T, b: T) => number)(a, b))
+    : rows;
+  const all = shown.length <= DRAW_ALL;
+  const first = all ? 0 : Math.max(0, Math.floor(view.top / ROW) - 10);
+  const last = all ? shown.length : Math.min(shown.length, first + Math.ceil(view.height / ROW) + 20);
+
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const measure = () => setView({ top: element.scrollTop, height: element.clientHeight });
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    element.addEventListener("scroll", measure, { passive: true });
+    return () => { observer.disconnect(); element.removeEventListener("scroll", measure); };
+  }, [rows.length === 0]);
+
+  const pick = (index: number) => {
+    const row = shown[Math.min(Math.max(index, 0), shown.length - 1)];
+    if (row === undefined || !box.current) return;
+    setPicked(keyOf(row));
+    const top = index * ROW;
+    if (top < box.current.scrollTop + ROW) box.current.scrollTop = Math.max(0, top - ROW);
+    else if (top > box.current.scrollTop + box.current.clientHeight - 2 * ROW) {
+      box.current.scrollTop = top - box.current.clientHeight + 2 * ROW;
+    }
+  };
+
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      const element = event.target as HTMLElement;
+      if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+      if (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) || element.isContentEditable) return;
+      const at = shown.findIndex((row) => keyOf(row) === picked);
+      if (event.key === "ArrowDown" || event.key === "j") pick(at + 1);
+      else if (event.key === "ArrowUp" || event.key === "k") pick(at < 0 ? 0 : at - 1);
+      else if (at >= 0 && event.key === "Enter" && open && !/^(A|BUTTON)$/.test(element.tagName)) open(shown[at] as T);
+      else if (at >= 0 && keys?.[event.key]) (keys[event.key] as (row: T) => void)(shown[at] as T);
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  });
+
+  if (rows.length === 0) return <div class="card">{empty}</div>;
+  return (
+    <div class="table-box tall" ref={box} tabIndex={0} role="region" aria-label={`${label}: table`}>
+      <table aria-label={label} aria-rowcount={shown.length + 1}>
+        <thead>
+          <tr>
+            {columns.map((c) => (
+              <th key={c.name} scope="col" class={`${c.wide ? "wide-only" : ""} ${c.num ? "num" : ""}`}
+                style={c.width ? { width: c.width } : {}}
+                aria-sort={sorting?.column === c.name ? (sorting.down ? "descending" : "ascending") : undefined}>
+                {c.sort ? (
+                  <button onClick={() => setSorting((s) => (s?.column === c.name ? { column: c.name, down: !s.down } : { column: c.name, down: false }))}>
+                    {c.name}{sorting?.column === c.name ? (sorting.down ? " ↓" : " ↑") : ""}
+                  </button>
+                ) : c.name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {first > 0 && <tr class="gap" aria-hidden="true"><td colSpan={columns.length} style={{ height: `${first * ROW}px` }} /></tr>}
+          {shown.slice(first, last).map((row, at) => {
+            const key = keyOf(row);
+            return (
+              <tr key={key} class={key === picked ? "picked" : ""} aria-rowindex={first + at + 2}
+                aria-selected={key === picked ? true : undefined} onClick={() => setPicked(key)}>
+                {columns.map((c) => (
+                  <td key={c.name} class={`${c.wide ? "wide-only" : ""} ${c.num ? "num" : ""}`}>{c.cell(row)}</td>
+                ))}
+              </tr>
+            );
+          })}
+          {last < shown.length && (
+            <tr class="gap" aria-hidden="true"><td colSpan={columns.length} style={{ height: `${(shown.length - last) * ROW}px` }} /></tr>
+          )}
+        </tbody>
+      </table>
+    </div>
+  );
+}
