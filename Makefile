@@ -116,7 +116,7 @@ big-job: setup ## a Job of 100,000 completions of either mode, each of its statu
 sim: setup ## long randomised runs of the whole control plane in virtual time
 	$(BIN)/python -m sim $(SIM)
 
-mutants: setup ## plant eight bugs one by one: after how many seeds does the simulator find each?
+mutants: setup ## plant bugs one by one: after how many seeds does the simulator find each?
 	$(BIN)/python -m sim --mutant all --seeds 300 $(MUTANTS)
 
 # Without this peer its comparison is skipped, visibly.

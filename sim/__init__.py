@@ -3,5 +3,7 @@
 What is simulated is only what lies outside of the process: the disk (`disk.py`), the machine that
 runs containers (`machine.py`), the wall clock, the distance between the API and those who use it
 (`api.py`) and people (`people.py`, `workloads.py`). Everything else is what `onejob serve` runs.
-`history.py` records every stored version, `checks/` judges it, `mutants.py` shows that it can.
+In half of the worlds the machine is a simulated kernel, on which the production supervisor runs
+(`node/`).
+`history.py` records every stored version, `checks/` judges it, `mutants/` shows that it can.
 """

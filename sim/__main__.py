@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 
 from sim.faults import RATES
 from sim.mutants import MUTANTS, planted
@@ -29,11 +28,11 @@ def main() -> int:
     seeds = range(options.first, options.first + options.seeds)
     if options.mutant:
         names = list(MUTANTS) if options.mutant == ALL else [options.mutant]
-        found = [_search(name, seeds, options.often) for name in names]
+        found = [_search(name, seeds, options) for name in names]
         return 0 if all(found) else 1
     if options.replay is not None:
-        return _replay(options.replay, options.often, options.job_limit)
-    return _run(seeds, options.often, options.job_limit)
+        return _replay(options)
+    return _run(seeds, options)
 
 
 def _options() -> argparse.Namespace:
@@ -49,23 +48,30 @@ def _options() -> argparse.Namespace:
         help="a kind of fault that every world shall have many of",
     )  # fmt: skip
     parser.add_argument("--job-limit", type=int, help="how many Jobs may run at once")
+    parser.add_argument(
+        "--node", choices=("machine", "processes"), help="what Pods run on (default: drawn)"
+    )
     parser.add_argument("--verbose", action="store_true", help="log what the controllers say")
     return parser.parse_args()
 
 
-def _replay(seed: int, often: Sequence[str], job_limit: int | None) -> int:
-    verdict = simulate(seed, often, job_limit=job_limit)
+def _simulate(seed: int, options: argparse.Namespace) -> Verdict:
+    return simulate(seed, options.often, node=options.node, job_limit=options.job_limit)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    verdict = _simulate(options.replay, options)
     for at, text in story(verdict):
         print(f"{at:9.3f}  {text}")
     _print_problems(verdict)
     return 1 if verdict.problems else 0
 
 
-def _search(name: str, seeds: range, often: Sequence[str]) -> bool:
+def _search(name: str, seeds: range, options: argparse.Namespace) -> bool:
     """Whether a planted bug is found."""
     with planted(name):
         for number, seed in enumerate(seeds, 1):
-            verdict = simulate(seed, often)
+            verdict = _simulate(seed, options)
             if verdict.problems:
                 checks = ", ".join(dict.fromkeys(found.check for found in verdict.problems))
                 print(f"{name}: found after {number} seeds, in seed {seed}, by: {checks}")
@@ -75,12 +81,12 @@ def _search(name: str, seeds: range, often: Sequence[str]) -> bool:
     return False
 
 
-def _run(seeds: range, often: Sequence[str], job_limit: int | None) -> int:
+def _run(seeds: range, options: argparse.Namespace) -> int:
     failed = versions = processes = lives = 0
     faults: Counter[str] = Counter()
     began = time.monotonic()
     for number, seed in enumerate(seeds, 1):
-        verdict = simulate(seed, often, job_limit=job_limit)
+        verdict = _simulate(seed, options)
         _print_problems(verdict)
         failed += bool(verdict.problems)
         faults += verdict.faults

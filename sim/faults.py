@@ -31,6 +31,17 @@ RATES = {
     "ignored SIGTERM": 0.2,
     "lost request": 0.5,
     "reboot": 0.3,
+    # The same with a simulated kernel and the production supervisor.
+    "supervisor killed": 0.003,
+    "no supervisor": 0.1,
+    "failed fork": 0.02,
+    "left a stray": 0.05,
+    "late request": 0.1,
+    "short send": 0.1,
+    "short write": 0.05,
+    "failed write": 0.005,
+    "failed sync": 0.02,
+    "no allocation": 0.01,
 }
 
 #: A world has each kind with this probability: worlds with few kinds reach what is hidden by

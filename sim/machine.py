@@ -6,6 +6,7 @@ what really ran.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,15 +32,13 @@ from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit
 from onejob.wire.requests import LogOptions
 from sim.faults import Dice
+from sim.workloads import FATAL_EXIT, IGNORED_EXIT, never_ends
 
 _SLOWEST_START_SECONDS = 3.0
 _LATEST_REPORT_SECONDS = 2.0
 #: How likely it is that a reboot leaves no record of what ran.
 _UNRECORDED = 0.3
 _SIGTERM, _SIGKILL = 15, 9
-
-#: Exit codes for which a Job may have a rule.
-IGNORED_EXIT, FATAL_EXIT = 42, 43
 
 
 @dataclass
@@ -89,6 +88,13 @@ class Machine:
         #: Whoever keeps the records lives on, and tells each process of the control plane.
         self.rebooted = False
 
+    @property
+    def unknowable(self) -> set[AttemptRef]:
+        return {ref for ref, process in self.ran.items() if process.lost}
+
+    def left_over(self) -> Sequence[str]:
+        return ()
+
     def crash(self) -> None:
         """The control plane died. Requests that were under way may be lost, and the machine may
         go down with it."""
@@ -111,7 +117,7 @@ class Machine:
         while running and self._rng.random() < _UNRECORDED:
             del self.processes[running.pop().ref]
 
-    def begin(self, ref: AttemptRef, now: float) -> Process:
+    def begin(self, ref: AttemptRef, now: float, *, never_ends: bool) -> Process:
         if ref in self.ran:
             self.problems.append(f"{ref} was started a second time")
         for other in self.processes.values():
@@ -121,7 +127,8 @@ class Machine:
         begins_at = now
         if self._dice.happens("slow start"):
             begins_at += self._dice.up_to("slow start", _SLOWEST_START_SECONDS)
-        process = Process(ref, begins_at, begins_at + self._duration(), self._exit_code())
+        duration = math.inf if never_ends else self._duration()
+        process = Process(ref, begins_at, begins_at + duration, self._exit_code())
         if self._dice.happens("failed start"):
             process.failed_start, process.code, process.ends_at = True, 128, begins_at
         process.lost = self._dice.happens("lost end")
@@ -206,7 +213,7 @@ class MachineRuntime:
             event = StartBlocked(ref, "ContainerCreating", "the simulation hinders it")
             asyncio.get_running_loop().call_soon(self._tell, event)
             return
-        self._follow(self._machine.begin(ref, self._now()))
+        self._follow(self._machine.begin(ref, self._now(), never_ends=never_ends(pod.key.name)))
 
     def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
         process = self._machine.processes.get(ref)
@@ -253,7 +260,8 @@ class MachineRuntime:
             delay = self._dice.up_to("late report", _LATEST_REPORT_SECONDS)
         if not process.failed_start and process.begins_at >= loop.time():
             loop.call_at(process.begins_at + delay, self._report_start, process)
-        loop.call_at(process.ends_at + delay, self._report_end, process)
+        if process.ends_at < math.inf:
+            loop.call_at(process.ends_at + delay, self._report_end, process)
 
     def _report_start(self, process: Process) -> None:
         if process.ref not in self._reported:

@@ -63,6 +63,9 @@ class People:
         for job in await self._jobs():
             if not job.finished:
                 await self._patch(job.key, {"spec": {"suspend": False, "parallelism": 3}})
+        for pod in await self._pods():
+            if workloads.never_ends(pod.metadata.name) and not pod.metadata.deleting:
+                await self._write(Delete(pod.key))
         for resource in (JOBS, PODS):
             for key in await self._found(resource):
                 await self._drop_foreign_finalizers(key)
@@ -71,7 +74,8 @@ class People:
         await self._create(JOBS, self._place(), workloads.job(self._rng, self._name("job")))
 
     async def _create_pod(self) -> None:
-        await self._create(PODS, self._place(), workloads.pod(self._rng, self._name("pod")))
+        kind = self._rng.choice(("pod", workloads.SERVICE))
+        await self._create(PODS, self._place(), workloads.pod(self._rng, self._name(kind)))
 
     async def _edit_job(self) -> None:
         job = self._one_of([job for job in await self._jobs() if not job.finished])

@@ -3,9 +3,11 @@
 from random import Random
 from typing import Any
 
-from sim.machine import FATAL_EXIT, IGNORED_EXIT
-
 FOREIGN_FINALIZER = "example.com/hold"
+#: Exit codes for which a Job may have a rule.
+IGNORED_EXIT, FATAL_EXIT = 42, 43
+#: How the names of Pods begin whose programs run until they are stopped.
+SERVICE = "service"
 
 _FAILURE_POLICY = {
     "rules": [
@@ -103,6 +105,11 @@ def pod(rng: Random, name: str) -> dict[str, Any]:
     if rng.random() < 0.2:
         metadata["finalizers"] = [FOREIGN_FINALIZER]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def never_ends(pod: str) -> bool:
+    """Whether the programs of the Pod with this name run until they are stopped."""
+    return pod.startswith(f"{SERVICE}-")
 
 
 def namespace(name: str) -> dict[str, Any]:

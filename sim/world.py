@@ -5,13 +5,13 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Coroutine
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from onejob.api.service import Service
 from onejob.clock import LoopClock
@@ -19,7 +19,7 @@ from onejob.node.options import NodeOptions
 from onejob.node.setup.environment import NodeContext
 from onejob.planning.queue.limits import Limits
 from onejob.server import ControlPlane, Settings, World
-from onejob.store.base import CommitFailed, StoreError
+from onejob.store.base import CannotOpen, CommitFailed, StoreError
 from onejob.store.log import LogStore
 from onejob.virtual_time import NOON, VirtualTimeLoop
 from sim.api import FaultyClient
@@ -30,9 +30,14 @@ from sim.disk import Disk, DiskCommitter
 from sim.faults import Dice, Trace
 from sim.history import History, Version
 from sim.machine import Machine, MachineRuntime
+from sim.node.machine import ProcessMachine
+from sim.node.runtime import WatchedRuntime
 from sim.people import People
 
 T = TypeVar("T")
+
+#: What Pods run on: a machine that is a script, or the production supervisor on a simulated kernel.
+Node: TypeAlias = Literal["machine", "processes"]
 
 #: Faults, edits and restarts end after at most this; then everything must come to rest.
 _CALM_AFTER_SECONDS = 150.0
@@ -54,24 +59,34 @@ class Verdict:
     lives: int
 
 
-def simulate(seed: int, often: Collection[str] = (), *, job_limit: int | None = None) -> Verdict:
+def simulate(
+    seed: int,
+    often: Collection[str] = (),
+    *,
+    node: Node | None = None,
+    job_limit: int | None = None,
+) -> Verdict:
     """The same seed always lives the same life (within processes that hash alike). `often` names
-    kinds of faults that this world shall have many of; `job_limit` is how many Jobs may run at
-    once."""
+    kinds of faults that this world shall have many of; `node` what its Pods run on, which is
+    otherwise drawn as well; `job_limit` is how many Jobs may run at once."""
     # Memory, not disk: a simulation dies with its process, and syncing is most of its time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
     try:
-        return _World(seed, folder, often, job_limit).run()
+        return _World(seed, folder, often, node or _drawn_node(seed), job_limit).run()
     finally:
         shutil.rmtree(folder)
+
+
+def _drawn_node(seed: int) -> Node:
+    return Random(f"{seed} node").choice(("machine", "processes"))
 
 
 class _World:
     """What outlives the processes of the control plane."""
 
     def __init__(
-        self, seed: int, folder: Path, often: Collection[str], job_limit: int | None
+        self, seed: int, folder: Path, often: Collection[str], node: Node, job_limit: int | None
     ) -> None:
         self.seed = seed
         self.limits = None if job_limit is None else Limits({"*": job_limit})
@@ -80,20 +95,32 @@ class _World:
         self.trace = Trace()
         self.dice = Dice(seed, self.trace, often)
         self.disk = Disk(self.dice)
-        self.machine = Machine(seed, self.dice)
         self.history = History()
         self.people = People(seed, self.history, self.trace)
         self.judge = Judge(job_limit)
         #: What the wall clock said at time 0; changes when the clock is set.
         self.epoch = NOON
+        self.machine: Machine | ProcessMachine = Machine(seed, self.dice)
+        if node == "processes":
+            self.machine = ProcessMachine(
+                seed, self.dice, self.disk, self.trace, folder, lambda: self.epoch
+            )
         self.calm_at = self.rng.uniform(0.3, 1.0) * _CALM_AFTER_SECONDS
         self.cpus = self.rng.choice(("1", "4", "1000"))
         #: Whether people have created what they begin with.
         self.begun = False
+        #: It cannot be started any more.
+        self.broken = False
 
     def run(self) -> Verdict:
+        with ExitStack() as undo:
+            if isinstance(self.machine, ProcessMachine):
+                undo.enter_context(self.machine.installed())
+            return self._run()
+
+    def _run(self) -> Verdict:
         now, lives, at_rest = 0.0, 0, False
-        while not at_rest:
+        while not at_rest and not self.broken:
             lives += 1
             with asyncio.Runner(loop_factory=partial(_loop_at, now)) as runner:
                 at_rest = runner.run(_live(self))
@@ -109,6 +136,20 @@ class _World:
             len(self.machine.ran),
             lives,
         )
+
+
+def _node_options(world: _World) -> NodeOptions:
+    capacity = {"cpu": world.cpus, "pods": "20"}
+    if not isinstance(world.machine, ProcessMachine):
+        return NodeOptions("simulated", "node", capacity)
+    return NodeOptions(
+        "process",
+        "node",
+        capacity,
+        pid_namespace="auto" if world.machine.isolates else "off",
+        # Not a folder for each Pod: those would be real ones.
+        working_dir=world.folder,
+    )
 
 
 def _loop_at(now: float) -> VirtualTimeLoop:
@@ -132,10 +173,21 @@ class _Life:
         self._died: asyncio.Future[str] = self._loop.create_future()
         self._store: LogStore
         self._client: FaultyClient
-        self._runtime: MachineRuntime
+        self._runtime: MachineRuntime | WatchedRuntime
+        self._options = _node_options(world)
 
     async def run(self) -> bool:
         """Whether all has come to rest."""
+        machine = self._world.machine
+        if isinstance(machine, ProcessMachine):
+            machine.attach()
+        try:
+            return await self._run()
+        finally:
+            if isinstance(machine, ProcessMachine):
+                machine.detach()
+
+    async def _run(self) -> bool:
         plane = await self._or_death(self._start())
         if plane is None:
             return False
@@ -152,11 +204,12 @@ class _Life:
         await self._or_death(self._stop(plane))
         return not stopped or world.dice.calm
 
-    async def _start(self) -> ControlPlane:
+    async def _start(self) -> ControlPlane | None:
+        """None if it cannot be started any more."""
         world = self._world
         settings = Settings(
             world.folder,
-            NodeOptions("simulated", "node", {"cpu": world.cpus, "pods": "20"}),
+            self._options,
             queue_limits=world.limits,
         )
         outside = World(
@@ -167,7 +220,12 @@ class _Life:
             runtime=self._make_runtime,
         )
         world.trace.note("start")
-        return await ControlPlane.start(settings, outside)
+        try:
+            return await ControlPlane.start(settings, outside)
+        except CannotOpen as error:
+            world.judge.problems.add("starts after every crash", str(error))
+            world.broken = True
+            return None
 
     def _make_client(self, service: Service) -> FaultyClient:
         assert isinstance(service.store, LogStore)
@@ -176,14 +234,26 @@ class _Life:
         self._client = FaultyClient(service, self._world.dice, self._world.history.acknowledge)
         return self._client
 
-    def _make_runtime(self, node: NodeContext) -> MachineRuntime:
-        self._runtime = MachineRuntime(
-            self._world.machine,
-            self._world.dice,
-            self._clock,
-            revision=lambda: self._store.revision,
-            deletion_known=self._deletion_known,
-        )
+    def _make_runtime(self, node: NodeContext) -> MachineRuntime | WatchedRuntime:
+        machine, world = self._world.machine, self._world
+        if isinstance(machine, ProcessMachine):
+            self._runtime = WatchedRuntime(
+                machine,
+                world.folder,
+                self._clock,
+                self._options,
+                node,
+                revision=lambda: self._store.revision,
+                deletion_known=self._deletion_known,
+            )
+        else:
+            self._runtime = MachineRuntime(
+                machine,
+                world.dice,
+                self._clock,
+                revision=lambda: self._store.revision,
+                deletion_known=self._deletion_known,
+            )
         return self._runtime
 
     def _deletion_known(self, uid: str) -> bool:

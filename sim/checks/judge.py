@@ -10,8 +10,8 @@ from sim.checks.jobs import JobCheck
 from sim.checks.pods import PodCheck
 from sim.checks.problems import Problems
 from sim.checks.queue import QueueCheck
+from sim.checks.ran import Machinery
 from sim.history import History, Version
-from sim.machine import Machine
 
 SURVIVAL = "acknowledged writes survive"
 
@@ -30,7 +30,7 @@ class Judge:
         #: By Pod, the Job that it was made for.
         self._job_of: dict[str, str] = {}
 
-    def judge(self, history: History, machine: Machine | None = None) -> None:
+    def judge(self, history: History, machine: Machinery | None = None) -> None:
         """`machine` is what ran the Pods, if that is to be compared."""
         for version in history.in_order():
             self._see(version)

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from onejob.node.runtime import AttemptRef
 from onejob.objects.pod import Pod
 from sim.checks.problems import Problems
-from sim.machine import Launch, Machine, Process
+from sim.checks.ran import Machinery, Ran
+from sim.machine import Launch
 
 TERMINAL, RUN, TRUTH = "terminal status", "deleted Pods never run", "what really ran"
 
@@ -33,13 +35,14 @@ class PodCheck:
             self._complain(TERMINAL, pod, "was bound a second time")
         self._compare_containers(before, pod)
 
-    def compare(self, machine: Machine) -> None:
+    def compare(self, machine: Machinery) -> None:
         self._judge_launches(machine.launches)
         for text in machine.problems:
             self.problems.add(TRUTH, text)
         for pod in self._last.values():
             if pod.phase == "Succeeded":
                 self._require_success(pod, machine)
+            self._compare_codes(pod, machine)
 
     def _compare_containers(self, before: Pod, pod: Pod) -> None:
         if pod.spec.restart_policy != "Never":
@@ -61,8 +64,19 @@ class PodCheck:
             if launch.deletion_known:
                 self.problems.add(RUN, f"{name} was started though its deletion was known")
 
-    def _require_success(self, pod: Pod, machine: Machine) -> None:
-        last: dict[str, Process] = {}
+    def _compare_codes(self, pod: Pod, machine: Machinery) -> None:
+        """An end that somebody saw is never forgotten, or taken for another."""
+        for status in pod.status.container_statuses:
+            ref = AttemptRef(pod.metadata.uid, status.name, status.restart_count)
+            ran, said = machine.ran.get(ref), status.state.terminated
+            if ran is None or said is None or ref in machine.unknowable:
+                continue
+            if ran.code != said.exit_code:
+                text = f"{status.name} ended with {ran.code}, and its status says {said.exit_code}"
+                self._complain(TRUTH, pod, text)
+
+    def _require_success(self, pod: Pod, machine: Machinery) -> None:
+        last: dict[str, Ran] = {}
         for ref, process in machine.ran.items():
             if ref.uid == pod.metadata.uid:
                 last[ref.container] = max(last.get(ref.container, process), process, key=_attempt)
@@ -75,5 +89,5 @@ class PodCheck:
         self.problems.add(check, f"Pod {pod.metadata.namespace}/{pod.metadata.name}: {text}")
 
 
-def _attempt(process: Process) -> int:
+def _attempt(process: Ran) -> int:
     return process.ref.attempt

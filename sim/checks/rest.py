@@ -9,7 +9,7 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Meta, View
 from onejob.objects.pod import read_pod
 from onejob.server import ControlPlane
-from sim.machine import Machine
+from sim.checks.ran import Machinery
 
 
 class _Any(View, frozen=True):
@@ -20,14 +20,15 @@ class _Any(View, frozen=True):
 _read = msgspec.json.Decoder(_Any).decode
 
 
-def left_over(plane: ControlPlane, machine: Machine, now: float) -> Sequence[str]:
+def left_over(plane: ControlPlane, machine: Machinery, now: float) -> Sequence[str]:
     """What is not at rest: nothing is in progress, deleted, or without its owner."""
     return [
         *_objects(plane),
         *_jobs(plane),
         *_pods(plane),
         *_cronjobs(plane),
-        *_processes(plane, machine, now),
+        *(f"{ref} still runs" for ref, ran in machine.ran.items() if ran.state(now) != "ended"),
+        *machine.left_over(),
     ]
 
 
@@ -91,9 +92,3 @@ def _cronjobs(plane: ControlPlane) -> Iterable[str]:
 def _owner(job: Job) -> str:
     owner = job.metadata.controller_ref
     return "" if owner is None else owner.uid
-
-
-def _processes(plane: ControlPlane, machine: Machine, now: float) -> Iterable[str]:
-    for ref, process in machine.ran.items():
-        if process.state(now) != "ended":
-            yield f"{ref} still runs"

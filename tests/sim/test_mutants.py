@@ -8,20 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from sim.mutants import MUTANTS, planted
+from sim.mutants import MUTANTS, node, planted
 from sim.world import simulate
 
 _ROOT = Path(__file__).parents[2]
 #: Changes elsewhere shift what happens in a seed: then one of the next finds it.
 _SEEDS = 40
 #: Faults that lead to it, where those are rare: which seed has them differs from change to change.
-_OFTEN = {"two Pods for an index after a lost answer": ("lost answer", "late watch")}
+_OFTEN = {
+    "two Pods for an index after a lost answer": ("lost answer", "late watch"),
+    "gone Pods kept by the relist": ("expired watch", "late watch"),
+    "asked Pods not sent again to a new supervisor": ("supervisor killed",),
+    "Pod without trace launched again": ("reboot",),
+    "running claim asked for twice runs twice": ("late request",),
+}
+#: Those that only the production supervisor can have.
+_PROCESSES = frozenset(node.MUTANTS)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name: str) -> None:
     """In a process of its own: how strings are hashed decides what happens in a seed."""
     often = [f"--often={fault}" for fault in _OFTEN.get(name, ())]
+    if name in _PROCESSES:
+        often.append("--node=processes")
     found = subprocess.run(
         [sys.executable, "-m", "sim", "--mutant", name, f"--seeds={_SEEDS}", *often],
         cwd=_ROOT,

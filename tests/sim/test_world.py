@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.world import simulate
+from sim.world import Node, simulate
 
 
 @pytest.mark.parametrize("seed", range(100000, 100008))
@@ -11,6 +11,14 @@ def test_no_history_breaks_a_promise(seed: int) -> None:
     assert not verdict.problems
 
 
-def test_the_same_seed_lives_the_same_life() -> None:
-    one, other = simulate(5), simulate(5)
+@pytest.mark.parametrize("seed", range(100010, 100014))
+def test_no_kill_of_the_supervisor_loses_or_doubles_a_process(seed: int) -> None:
+    verdict = simulate(seed, often=("supervisor killed", "late request"), node="processes")
+    assert not verdict.problems
+    assert verdict.faults["supervisor killed"]
+
+
+@pytest.mark.parametrize("node", ["machine", "processes"])
+def test_the_same_seed_lives_the_same_life(node: Node) -> None:
+    one, other = simulate(5, node=node), simulate(5, node=node)
     assert (one.trace, one.versions) == (other.trace, other.versions)

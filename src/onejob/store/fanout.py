@@ -43,9 +43,10 @@ class Fanout:
         self._recent: deque[Change] = deque()
         self._recent_after = revision
         self._recent_bytes = 0
-        #: Resource -> namespace ("" for all) -> watchers.
-        self._live: dict[str, dict[str, set[LogWatch]]] = {}
-        self._behind: set[LogWatch] = set()
+        #: Resource -> namespace ("" for all) -> watchers, in the order in which they came: in that
+        #: of a set they would be called in another order in each run of a simulation.
+        self._live: dict[str, dict[str, dict[LogWatch, None]]] = {}
+        self._behind: dict[LogWatch, None] = {}
         #: All that was ever delivered, in bytes of documents. Watchers share the documents, so
         #: all that is queued is what was delivered since the slowest watcher read something.
         self.delivered_bytes = 0
@@ -73,7 +74,7 @@ class Fanout:
         if after < self.compacted:
             raise Compacted(after, self.compacted)
         watch = LogWatch(self, resource, namespace, after, self._limits)
-        self._behind.add(watch)
+        self._behind[watch] = None
         self.advance(watch)
         return watch
 
@@ -90,9 +91,9 @@ class Fanout:
         if backlog:
             backlog.reverse()
             watch.push(backlog, _size(backlog))
-        self._behind.discard(watch)
+        self._behind.pop(watch, None)
         watchers = self._live.setdefault(watch.resource, {})
-        watchers.setdefault(watch.namespace, set()).add(watch)
+        watchers.setdefault(watch.namespace, {})[watch] = None
         watch.live = True
         return True
 
@@ -112,10 +113,10 @@ class Fanout:
         return changes
 
     def leave(self, watch: "LogWatch") -> None:
-        self._behind.discard(watch)
+        self._behind.pop(watch, None)
         watchers = self._live.get(watch.resource, {})
-        place = watchers.get(watch.namespace, set())
-        place.discard(watch)
+        place = watchers.get(watch.namespace, {})
+        place.pop(watch, None)
         if not place:
             watchers.pop(watch.namespace, None)
         if not watchers:
@@ -145,7 +146,7 @@ class Fanout:
         self._slowest_at = self.delivered_bytes
 
     def _deliver(
-        self, watchers: "dict[str, set[LogWatch]]", batch: list[Change], batch_size: int
+        self, watchers: "dict[str, dict[LogWatch, None]]", batch: list[Change], batch_size: int
     ) -> None:
         by_namespace: dict[str, list[Change]] = {"": batch}
         if len(watchers) > ("" in watchers):
@@ -154,7 +155,7 @@ class Fanout:
                 if namespace and namespace in watchers:
                     by_namespace.setdefault(namespace, []).append(change)
         for namespace, changes in by_namespace.items():
-            # A copy, because a watcher that is dropped leaves the set.
+            # A copy, because a watcher that is dropped leaves.
             if interested := tuple(watchers.get(namespace, ())):
                 size = batch_size if changes is batch else _size(changes)
                 for watch in interested:

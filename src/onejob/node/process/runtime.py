@@ -23,7 +23,13 @@ from onejob.node.logs.reading import log_name, log_path, read_logs
 from onejob.node.process.descriptors import Sink
 from onejob.node.process.mounts import ONLY_PROC
 from onejob.node.process.settings import ProcessSettings
-from onejob.node.process.supervisor_client import OLD_SUPERVISOR, SupervisorClient, SupervisorGone
+from onejob.node.process.supervisor_client import (
+    OLD_SUPERVISOR,
+    Reach,
+    SupervisorClient,
+    SupervisorGone,
+    reach_by_socket,
+)
 from onejob.node.runtime import (
     AttemptRef,
     CommandResult,
@@ -69,11 +75,18 @@ class ProcessRuntime:
     name = "process"
     traits = RuntimeTraits(on_host=True)
 
-    def __init__(self, data_dir: Path, clock: Clock, settings: ProcessSettings) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        clock: Clock,
+        settings: ProcessSettings,
+        reach: Reach = reach_by_socket,
+    ) -> None:
         self._data_dir = data_dir
         self._directory = data_dir / "supervisor"
         self._clock = clock
         self._settings = settings
+        self._reach = reach
         self._options = settings.options
         self._deliver: Deliver
         self._fetch: Fetch
@@ -459,6 +472,7 @@ class ProcessRuntime:
             pid_namespaces=self._wants_pid_namespaces,
             on_events=self._receive,
             on_lost=self._replace_supervisor,
+            reach=self._reach,
         )
 
     def _flush_soon(self) -> None:

@@ -8,9 +8,9 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import msgspec
 
@@ -58,7 +58,7 @@ class _Processes(msgspec.Struct):
     processes: list[tuple[str, str, int, int]]
 
 
-class _Conversation(asyncio.Protocol):
+class Conversation(asyncio.Protocol):
     """Lines both ways. What follows the first is kept until somebody is ready to `listen`."""
 
     def __init__(self) -> None:
@@ -111,6 +111,19 @@ class _Conversation(asyncio.Protocol):
             self.first.set_result(line)
 
 
+#: How the supervisor of a folder is reached, and started if there is none: returns the
+#: conversation with it, and the process if it had to be started. Raises SupervisorGone.
+Reach: TypeAlias = Callable[[Path], Awaitable[tuple[Conversation, "_Started | None"]]]
+_Started: TypeAlias = subprocess.Popen[bytes]
+
+
+async def reach_by_socket(directory: Path) -> tuple[Conversation, _Started | None]:
+    sock, process = await asyncio.to_thread(_reach, directory)
+    loop = asyncio.get_running_loop()
+    _, conversation = await loop.create_unix_connection(Conversation, sock=sock)
+    return conversation, process
+
+
 class SupervisorClient:
     """`on_events` gets each batch of events, `on_lost` is called if the connection breaks."""
 
@@ -122,13 +135,15 @@ class SupervisorClient:
         pid_namespaces: bool = False,
         on_events: Callable[[Sequence[list[Any]]], None],
         on_lost: Callable[[], None],
+        reach: Reach = reach_by_socket,
     ) -> None:
         self._directory = directory
         self._owner = owner
         self._pid_namespaces = pid_namespaces
         self._on_events = on_events
         self._on_lost = on_lost
-        self._conversation: _Conversation | None = None
+        self._reach = reach
+        self._conversation: Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.isolates = False
         #: As the handshake has it.
@@ -151,11 +166,9 @@ class SupervisorClient:
         return await self._handshake()
 
     async def _handshake(self) -> Handshake:
-        sock, process = await asyncio.to_thread(_reach, self._directory)
+        conversation, process = await self._reach(self._directory)
         if process is not None:
             self._process = process
-        loop = asyncio.get_running_loop()
-        _, conversation = await loop.create_unix_connection(_Conversation, sock=sock)
         self._conversation = conversation
         wanted = self._pid_namespaces
         self.send({"do": "hello", "owner": self._owner, "pid_namespaces": wanted})
@@ -167,7 +180,7 @@ class SupervisorClient:
         self.pid_namespace_problem = handshake.pid_namespace_problem
         self.limits_rights = handshake.limits_rights
         # Not before whoever called us has the handshake.
-        loop.call_soon(conversation.listen, self._receive)
+        asyncio.get_running_loop().call_soon(conversation.listen, self._receive)
         conversation.ended.add_done_callback(lambda _: self._lost(conversation))
         return handshake
 
@@ -231,12 +244,12 @@ class SupervisorClient:
     def _receive(self, line: bytes) -> None:
         self._on_events(msgspec.json.decode(line)["events"])
 
-    def _lost(self, conversation: _Conversation) -> None:
+    def _lost(self, conversation: Conversation) -> None:
         if conversation is self._conversation:
             self._on_lost()
 
 
-def _reach(directory: Path) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
+def _reach(directory: Path) -> tuple[socket.socket, _Started | None]:
     """A connection to the supervisor of `directory`, and the process if it had to be started.
 
     Locks that the supervisor holds for as long as it lives tell whether there is one: on a file,

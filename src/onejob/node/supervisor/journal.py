@@ -89,7 +89,8 @@ _COMPACT_AFTER = 4096
 _ROOM_PER_ATTEMPT = 640
 #: What of it an end may take; its message is cut to fit if there is no further room.
 _END_BYTES = 448
-_SLOT_BYTES = 192
+#: Room for what a child records of its own start.
+SLOT_BYTES = 192
 
 
 class Journal:
@@ -118,6 +119,11 @@ class Journal:
         if not self._rewrite(sync=found) and self._found_identity != identity:
             self._append(_header_record(identity))
 
+    @property
+    def descriptor(self) -> int:
+        """Of the file; -1 if there is none."""
+        return self._file.fd
+
     def claim(
         self, claim: Claim, mark: int, folder: str = "", *, by_child: bool = False
     ) -> Attempt:
@@ -126,14 +132,14 @@ class Journal:
         `by_child`: the process will record its own start, with `record_own_start`.
         """
         attempt = Attempt(claim, self._last_number + 1, mark, folder)
-        record = _claim_record(attempt, _SLOT_BYTES if by_child else 0)
+        record = _claim_record(attempt, SLOT_BYTES if by_child else 0)
         try:
             end = self._write(record, (self._open + 1) * _ROOM_PER_ATTEMPT)
         except OSError as error:
             self.trouble = error
             raise
         if by_child:
-            attempt.slot = end - _SLOT_BYTES
+            attempt.slot = end - SLOT_BYTES
             self._starting.add(attempt.number)
         self._records += 1
         return self._add(attempt)
@@ -159,14 +165,14 @@ class Journal:
         attempt = self.find(claim)
         assert attempt is not None, "only what is claimed is started"
         attempt.pid, attempt.start_ticks, attempt.started_at = pid, linux.ticks_now(), at
-        self._file.fill_slot(attempt.slot, _SLOT_BYTES, _start_payload(attempt))
+        self._file.fill_slot(attempt.slot, SLOT_BYTES, _start_payload(attempt))
 
     def child_settled(self, attempt: Attempt) -> None:
         """The child has begun, or never will: what it has recorded is there."""
         if attempt.number in self._starting:
             self._starting.discard(attempt.number)
             try:
-                self._apply_slot(attempt, self._file.slot_at(attempt.slot, _SLOT_BYTES))
+                self._apply_slot(attempt, self._file.slot_at(attempt.slot, SLOT_BYTES))
             except OSError as error:
                 self.trouble = error
             attempt.slot = 0

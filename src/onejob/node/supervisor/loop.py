@@ -41,7 +41,7 @@ class Loop:
 
     def turn(self) -> None:
         """Wait until something happens, and have it handled."""
-        for fd, mask in self._epoll.poll(self._until_next_timer()):
+        for fd, mask in self._epoll.poll(self.until_next_timer()):
             handler = self._handlers.get(fd)
             if handler is not None:
                 try:
@@ -55,7 +55,8 @@ class Loop:
             except Exception:
                 report_exception()
 
-    def _until_next_timer(self) -> float:
+    def until_next_timer(self) -> float:
+        """Seconds; -1 if there is none."""
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else -1
 
 

@@ -88,31 +88,44 @@ class Supervisor:
         #: Host names of containers that ended while there were processes nobody could place.
         self._left_behind: set[str] = set()
         self._ending = False
-        self._done = False
+        self.done = False
         self._idle_timer = False
         self._retry_timer = False
         self._owed_notes: list[LogFile] = []
 
     def run(self) -> None:
         linux.become_subreaper()
-        if self._journal.damaged:
-            report("the journal was damaged: some claims or ends are lost")
-        self._settle_past()
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.begin(wake_read)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._end_all())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        self._loop.watch(wake_read, lambda _: self._reap(wake_read))
+        while not self.done:
+            self.turn()
+
+    def begin(self, wake: int) -> None:
+        """`wake` is readable when a child may have ended."""
+        if self._journal.damaged:
+            report("the journal was damaged: some claims or ends are lost")
+        self._settle_past()
+        self._loop.watch(wake, lambda _: self._reap(wake))
         self._watch_for_idleness()
-        while not self._done:
-            try:
-                self._loop.turn()
-                self._write_down()
-                self._news.tell()
-            except Exception:
-                report_exception()
-                time.sleep(_RETRY_SECONDS)
+
+    def turn(self) -> None:
+        """Wait until something happens, act on it, and report it."""
+        try:
+            self._loop.turn()
+            self._write_down()
+            self._news.tell()
+        except Exception:
+            report_exception()
+            time.sleep(_RETRY_SECONDS)
+
+    @property
+    def next_timer_in(self) -> float:
+        """Seconds; -1 if there is none."""
+        return self._loop.until_next_timer()
 
     def _settle_past(self) -> None:
         """Attempts that a dead supervisor left behind: end survivors, call all of them lost."""
@@ -241,7 +254,7 @@ class Supervisor:
             self._stop(claim, child.grace)
         if not self._running:
             self._news.tell()
-            self._done = True
+            self.done = True
 
     def _hung_up(self, connection: Connection) -> None:
         self._commands.end_asked_by(connection)
@@ -410,7 +423,7 @@ class Supervisor:
                 self._ended(child, code, alone=alone)
         self._kill_daemons(strays)
         if not self._running:
-            self._done = self._done or self._ending
+            self.done = self.done or self._ending
         self._watch_for_idleness()
 
     def _clean_up_after(self, child: Child | Command, strays: list[int] | None) -> bool:
@@ -518,7 +531,7 @@ class Supervisor:
     def _leave_if_idle(self) -> None:
         self._idle_timer = False
         if not self._connections and not self._running:
-            self._done = True
+            self.done = True
 
 
 def close_all(*descriptors: int) -> None:

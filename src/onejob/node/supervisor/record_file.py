@@ -66,7 +66,7 @@ class RecordFile:
 
     def load(self, data: bytes) -> list[Record]:
         """The whole records of a file with these contents, which is continued."""
-        records = list(_records(data))
+        records = list(records_in(data))
         end = records[-1].end if records else 0
         fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self.close()
@@ -111,10 +111,7 @@ class RecordFile:
     def fill_slot(self, offset: int, size: int, payload: bytes) -> None:
         """Write into the slot of that offset and size. May be done by another process that has
         the descriptor. Raises OSError."""
-        if len(payload) + _SLOT_HEADER.size > size:
-            raise OSError(errno.EMSGSIZE, f"no slot for {len(payload)} bytes")
-        text = _SLOT_HEADER.pack(len(payload), crc32(payload)) + payload
-        _write_all(self.fd, text, offset)
+        _write_all(self.fd, slot_text(payload, size), offset)
 
     def slot_at(self, offset: int, size: int) -> bytes:
         """What is in that slot by now. Raises OSError."""
@@ -169,6 +166,13 @@ class RecordFile:
             self._spoilt = True
 
 
+def slot_text(payload: bytes, size: int) -> bytes:
+    """What is written into a slot of that size. Raises OSError if it does not fit."""
+    if len(payload) + _SLOT_HEADER.size > size:
+        raise OSError(errno.EMSGSIZE, f"no slot for {len(payload)} bytes")
+    return _SLOT_HEADER.pack(len(payload), crc32(payload)) + payload
+
+
 def _write_all(fd: int, data: bytes, offset: int) -> None:
     """Write, however few bytes are taken at a time. Raises OSError."""
     done = os.pwrite(fd, data, offset)
@@ -179,7 +183,8 @@ def _write_all(fd: int, data: bytes, offset: int) -> None:
         done += count
 
 
-def _records(data: bytes) -> Iterator[Record]:
+def records_in(data: bytes) -> Iterator[Record]:
+    """The whole records of a file with these contents, in order."""
     offset = data.find(MAGIC)
     while offset >= 0:
         record = _record_at(data, offset)

@@ -1,12 +1,7 @@
-"""Bugs that are planted into the production code, one at a time, to show that they are found.
+"""Mistakes of the API server, the caches and the controllers."""
 
-Each is one of the mistakes that the design guards against. They are planted from outside, so that
-production code has no branch for them; one whose target was renamed fails loudly.
-"""
-
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -17,31 +12,18 @@ from onejob.client.local import LocalClient
 from onejob.controllers import job as job_module
 from onejob.controllers.job import JobController
 from onejob.controllers.job_effects import change_pods, remove_finalizers
+from onejob.informers.informer import Informer
+from onejob.informers.watcher import Listed
 from onejob.objects.job import Job
 from onejob.objects.meta import PODS
 from onejob.planning.job.plan import Plan, PodRef
 from onejob.planning.job.planner import plan_job
 from onejob.planning.names import TRACKING
-from onejob.store.log import LogStore
 from onejob.wire.errors import Conflict, NotFound
-
-Plant = Callable[[ExitStack], None]
+from sim.mutants.planting import Plant, replace
 
 #: Every so many events one is dropped.
 _DROPPED_EVENT = 37
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    with ExitStack() as undo:
-        MUTANTS[name](undo)
-        yield
-
-
-def _replace(undo: ExitStack, target: Any, name: str, replacement: Any) -> None:
-    original = getattr(target, name)
-    setattr(target, name, replacement)
-    undo.callback(setattr, target, name, original)
 
 
 def _count_twice_after_a_restart(undo: ExitStack) -> None:
@@ -59,7 +41,7 @@ def _count_twice_after_a_restart(undo: ExitStack) -> None:
         documents = [_with_finalizer(document) for document in listing.documents]
         return Listing(documents, listing.revision, listing.continue_token)
 
-    _replace(undo, LocalClient, "list", list_pods)
+    replace(undo, LocalClient, "list", list_pods)
 
 
 def _with_finalizer(document: bytes) -> bytes:
@@ -83,7 +65,7 @@ def _free_before_the_status(undo: ExitStack) -> None:
             await remove_finalizers(client, plan.job.metadata.namespace, ended, state)
         return outcomes
 
-    _replace(undo, job_module, "change_pods", change)
+    replace(undo, job_module, "change_pods", change)
 
 
 def _revive_a_terminal_status(undo: ExitStack) -> None:
@@ -98,8 +80,8 @@ def _revive_a_terminal_status(undo: ExitStack) -> None:
     def validate(*_: Any) -> list[Any]:
         return []
 
-    _replace(undo, job_module, "plan_job", plan)
-    _replace(undo, JobStrategy, "validate_status_update", validate)
+    replace(undo, job_module, "plan_job", plan)
+    replace(undo, JobStrategy, "validate_status_update", validate)
 
 
 def _trust_after_a_lost_answer(undo: ExitStack) -> None:
@@ -108,7 +90,7 @@ def _trust_after_a_lost_answer(undo: ExitStack) -> None:
     async def relist(self: JobController, job: Job, state: Any) -> None:
         state.needs_relist = False
 
-    _replace(undo, JobController, "_relist_pods", relist)
+    replace(undo, JobController, "_relist_pods", relist)
 
 
 def _drop_watch_events(undo: ExitStack) -> None:
@@ -128,7 +110,7 @@ def _drop_watch_events(undo: ExitStack) -> None:
             if kept:
                 yield kept
 
-    _replace(undo, LocalClient, "watch", watch)
+    replace(undo, LocalClient, "watch", watch)
 
 
 def _bind_what_is_deleted(undo: ExitStack) -> None:
@@ -144,16 +126,7 @@ def _bind_what_is_deleted(undo: ExitStack) -> None:
             for op, result in zip(ops, results, strict=True)
         ]
 
-    _replace(undo, LocalClient, "write_many", write_many)
-
-
-def _acknowledge_early(undo: ExitStack) -> None:
-    """Who waits for a commit is answered before it is on disk."""
-
-    async def durable(self: LogStore, revision: int) -> None:
-        await asyncio.sleep(0)
-
-    _replace(undo, LogStore, "durable", durable)
+    replace(undo, LocalClient, "write_many", write_many)
 
 
 def _plan_on_stale_caches(undo: ExitStack) -> None:
@@ -162,7 +135,28 @@ def _plan_on_stale_caches(undo: ExitStack) -> None:
     async def wait_for_cache(self: JobController, *rest: Any) -> None:
         return
 
-    _replace(undo, JobController, "_wait_for_cache", wait_for_cache)
+    replace(undo, JobController, "_wait_for_cache", wait_for_cache)
+
+
+def _keep_gone_objects(undo: ExitStack) -> None:
+    """What went while a watch was down stays in the cache. Only in that of Pods: gone objects of
+    other kinds are looked for by name before anything is done about them."""
+    original = Informer._replace
+
+    def put_all(self: Informer[Any], listed: Listed) -> None:
+        if self._what.resource != PODS:
+            original(self, listed)
+            return
+        self._deferred.clear()
+        deltas = []
+        for document in listed.documents:
+            view = self._read(document)
+            deltas.append(self.cache.put(self._key_of(view), view, document))
+        self._advance(listed.revision)
+        self._notify(deltas)
+        self._synced.set()
+
+    replace(undo, Informer, "_replace", put_all)
 
 
 MUTANTS: Mapping[str, Plant] = {
@@ -172,6 +166,6 @@ MUTANTS: Mapping[str, Plant] = {
     "two Pods for an index after a lost answer": _trust_after_a_lost_answer,
     "dropped watch event": _drop_watch_events,
     "early binding of a Pod that was deleted": _bind_what_is_deleted,
-    "shared commit acknowledged before it is durable": _acknowledge_early,
     "stale cache used for index choice": _plan_on_stale_caches,
+    "gone Pods kept by the relist": _keep_gone_objects,
 }

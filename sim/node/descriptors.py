@@ -1,0 +1,220 @@
+"""Descriptors of a simulated supervisor: pipes, sockets, and what epoll says of them."""
+
+import errno
+import os
+import select
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+#: Above all real ones, so that the two kinds are never mistaken for each other.
+_FIRST = 100_000
+
+
+class Pipe:
+    """Nobody waits for room in it."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.writers = 0
+
+
+class Readable(Protocol):
+    def readable(self) -> bool: ...
+
+    def closed(self) -> None:
+        """Its descriptor was closed."""
+
+
+class PipeReader:
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
+
+    def readable(self) -> bool:
+        return bool(self.pipe.data) or not self.pipe.writers
+
+    def closed(self) -> None:
+        """Programs here ignore SIGPIPE."""
+
+    def read(self, size: int) -> bytes:
+        if not self.readable():
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        data = bytes(self.pipe.data[:size])
+        del self.pipe.data[:size]
+        return data
+
+
+class PipeWriter:
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
+        pipe.writers += 1
+
+    def readable(self) -> bool:
+        return False
+
+    def closed(self) -> None:
+        self.pipe.writers -= 1
+
+
+class Nothing:
+    """/dev/null."""
+
+    def readable(self) -> bool:
+        return False
+
+    def closed(self) -> None:
+        """Nothing to do."""
+
+
+class Table:
+    """The descriptors of one process."""
+
+    def __init__(self) -> None:
+        self._objects: dict[int, Readable] = {}
+        self._next = _FIRST
+
+    def add(self, what: Readable) -> int:
+        self._next += 1
+        self._objects[self._next] = what
+        return self._next
+
+    def pipe(self) -> tuple[int, int]:
+        pipe = Pipe()
+        return self.add(PipeReader(pipe)), self.add(PipeWriter(pipe))
+
+    def __contains__(self, fd: int) -> bool:
+        return fd in self._objects
+
+    def get(self, fd: int) -> Readable:
+        if fd not in self._objects:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._objects[fd]
+
+    def pipe_of(self, fd: int) -> Pipe | None:
+        """The pipe that a descriptor writes to; None if it is no such end."""
+        found = self._objects.get(fd)
+        return found.pipe if isinstance(found, PipeWriter) else None
+
+    def close(self, fd: int) -> None:
+        self.get(fd).closed()
+        del self._objects[fd]
+
+    def close_all(self) -> None:
+        for fd in list(self._objects):
+            self.close(fd)
+
+
+class Epoll:
+    """Never waits: whoever drives the supervisor calls it when something is ready."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._wanted: dict[int, int] = {}
+
+    def register(self, fd: int, mask: int) -> None:
+        if fd in self._wanted:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        self._table.get(fd)
+        self._wanted[fd] = mask
+
+    def modify(self, fd: int, mask: int) -> None:
+        self._wanted[fd] = mask
+
+    def unregister(self, fd: int) -> None:
+        del self._wanted[fd]
+
+    def poll(self, timeout: float = -1) -> list[tuple[int, int]]:
+        ready = []
+        for fd, wanted in self._wanted.items():
+            if fd not in self._table:
+                continue
+            mask = wanted & select.EPOLLOUT
+            if wanted & select.EPOLLIN and self._table.get(fd).readable():
+                mask |= select.EPOLLIN
+            if mask:
+                ready.append((fd, mask))
+        return ready
+
+
+class Socket:
+    """The supervisor's end of a connection. `send_on` gets what it says, and returns how much of
+    it was taken."""
+
+    def __init__(self, table: Table, send_on: Callable[[bytes], int]) -> None:
+        self._table = table
+        self._send_on = send_on
+        self._fd = table.add(self)
+        self.arrived = bytearray()
+        self.ended = False
+        #: The other side is gone.
+        self.broken = False
+        self.on_close: Callable[[], None] = lambda: None
+
+    def readable(self) -> bool:
+        return bool(self.arrived) or self.ended
+
+    def closed(self) -> None:
+        self._fd = -1
+        self.on_close()
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def setblocking(self, wanted: bool) -> None:
+        """It never blocks."""
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        return struct.pack("3i", 1, os.geteuid(), 0)
+
+    def receive(self, size: int) -> bytes:
+        if not self.readable():
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        data = bytes(self.arrived[:size])
+        del self.arrived[:size]
+        return data
+
+    def send(self, data: bytes) -> int:
+        if self.broken:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        return self._send_on(bytes(data))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._table.close(self._fd)
+
+
+class ListeningSocket:
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._fd = table.add(self)
+        self.waiting: list[Socket] = []
+
+    def readable(self) -> bool:
+        return bool(self.waiting)
+
+    def closed(self) -> None:
+        """Whoever waits is told by the end of the supervisor."""
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def setblocking(self, wanted: bool) -> None:
+        """It never blocks."""
+
+    def accept(self) -> tuple[Socket, str]:
+        if not self.waiting:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return self.waiting.pop(0), ""
+
+
+class Listener:
+    """In the place of `onejob.node.supervisor.listener.Listener`."""
+
+    def __init__(self, table: Table) -> None:
+        self.sock = ListeningSocket(table)
+
+    def is_found(self) -> bool:
+        return True
+
+    def renew(self) -> None:
+        raise AssertionError("nobody removes its name here")

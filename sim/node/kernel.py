@@ -1,0 +1,262 @@
+"""Processes, pids and signals.
+
+Pids are few, so they are used again, also by strangers that nobody here may touch. A process that
+was started runs whoever started it: it ends by itself, by a signal, or with the machine.
+"""
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from onejob.node.runtime import AttemptRef
+from sim.faults import Dice
+from sim.node.descriptors import Pipe
+from sim.node.timeline import Timeline
+from sim.workloads import FATAL_EXIT, IGNORED_EXIT, never_ends
+
+TICKS_PER_SECOND = 100
+_PIDS = range(300, 420)
+#: As the supervisor assumes: a pid is not used again before this many seconds.
+_PID_RESTS_SECONDS = 21.0
+_LONGEST_STRAY_SECONDS = 60.0
+_LONGEST_STRANGER_SECONDS = 120.0
+_EXIT_CODES = (1, IGNORED_EXIT, FATAL_EXIT)
+
+Kind = Literal["command", "init", "stray", "stranger"]
+
+
+@dataclass(eq=False)
+class Process:
+    pid: int
+    kind: Kind
+    began_at: float
+    ticks: int
+    #: The first process of its session.
+    session: int
+    #: Whose child it is: a supervisor, another process, or nobody's (init's).
+    parent: object | None
+    ref: AttemptRef | None = None
+    mark: int = 0
+    hostname: str = ""
+    #: Pipes that it can write to.
+    pipes: list[Pipe] = field(default_factory=list)
+    #: What `waitpid` says of it; None while it lives.
+    status: int | None = None
+    on_end: Callable[[int], None] = lambda status: None
+    terminating: bool = False
+
+
+@dataclass
+class Run:
+    """One attempt whose program really began."""
+
+    ref: AttemptRef
+    process: Process
+    #: Once it has ended, as a status has it.
+    code: int | None = None
+
+    def state(self, now: float) -> str:
+        return "ended" if self.code is not None else "running"
+
+
+class Kernel:
+    def __init__(self, seed: int, dice: Dice, timeline: Timeline) -> None:
+        self._rng = Random(f"{seed} kernel")
+        self._dice = dice
+        self.timeline = timeline
+        self._failing = self._rng.choice((0.0, 0.1, 0.4))
+        self._longest = self._rng.choice((0.5, 4.0, 20.0))
+        self._next_pid = 0
+        #: By pid, when it was used last.
+        self._used: dict[int, float] = {}
+        self.processes: dict[int, Process] = {}
+        #: By attempt, what really ran.
+        self.ran: dict[AttemptRef, Run] = {}
+        self.problems: list[str] = []
+        self.boots = 1
+        #: A child of a supervisor has ended, and whose child it was.
+        self.on_child_ended: Callable[[object], None] = lambda parent: None
+        self._strangers()
+
+    # --- what processes are made and found by
+
+    @property
+    def boot_id(self) -> str:
+        return f"boot-{self.boots}"
+
+    def ticks_now(self) -> int:
+        return int(self.timeline.now * TICKS_PER_SECOND)
+
+    def make(self, kind: Kind, parent: object | None, *, session: int = 0) -> Process:
+        """A new process. Raises OSError."""
+        pid = self._free_pid()
+        now = self.timeline.now
+        process = Process(pid, kind, now, self.ticks_now(), session or pid, parent)
+        self.processes[pid] = process
+        self._used[pid] = now
+        return process
+
+    def refuse_fork(self) -> None:
+        """Raises OSError now and then: there is no process to be had."""
+        if self._dice.happens("failed fork"):
+            number = self._rng.choice((errno.EAGAIN, errno.ENOMEM))
+            raise OSError(number, os.strerror(number))
+
+    def alive(self, pid: int) -> Process | None:
+        process = self.processes.get(pid)
+        return process if process is not None and process.status is None else None
+
+    def children(self, parent: object) -> list[int]:
+        return [one.pid for one in self.processes.values() if one.parent is parent]
+
+    def wait(self, parent: object) -> tuple[int, int]:
+        """As `waitpid(-1, WNOHANG)`. Raises ChildProcessError."""
+        own = [one for one in self.processes.values() if one.parent is parent]
+        if not own:
+            raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
+        for process in own:
+            if process.status is not None:
+                del self.processes[process.pid]
+                return process.pid, process.status
+        return 0, 0
+
+    def _free_pid(self) -> int:
+        now = self.timeline.now
+        for _ in _PIDS:
+            self._next_pid = (self._next_pid + 1) % len(_PIDS)
+            pid = _PIDS[self._next_pid]
+            if pid not in self.processes and now - self._used.get(pid, -1e9) > _PID_RESTS_SECONDS:
+                return pid
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    # --- what programs do
+
+    def run_program(self, process: Process, ref: AttemptRef) -> None:
+        """The program of an attempt begins in this process."""
+        if ref in self.ran:
+            self.problems.append(f"{ref} was started a second time")
+        for other in self.ran.values():
+            same = (other.ref.uid, other.ref.container) == (ref.uid, ref.container)
+            if same and other.code is None:
+                self.problems.append(f"{ref} was started while {other.ref} runs")
+        process.ref = ref
+        self.ran[ref] = Run(ref, process)
+        if never_ends(process.hostname):
+            return
+        duration = self._rng.choice((0.0, self._rng.random() * self._longest))
+        code = 0
+        if not self._dice.calm and self._rng.random() < self._failing:
+            code = self._rng.choice(_EXIT_CODES)
+        self.timeline.after(duration, lambda: self.end(process, code << 8))
+
+    def end(self, process: Process, status: int) -> None:
+        """It ends, with a status as `waitpid` has it."""
+        if process.status is not None:
+            return
+        process.status = status
+        ref = process.ref
+        if ref is not None and self.ran[ref].process is process:
+            self.ran[ref].code = _code(status)
+        for pipe in process.pipes:
+            pipe.writers -= 1
+        process.pipes = []
+        process.on_end(status)
+        if process.kind == "command" and isinstance(process.parent, Process) is False:
+            self._leave_stray(process)
+        if process.parent is None or isinstance(process.parent, Process):
+            self.processes.pop(process.pid, None)
+        else:
+            self.on_child_ended(process.parent)
+
+    def _leave_stray(self, process: Process) -> None:
+        """Something that it started lives on, in its session."""
+        if process.parent is None or not self._dice.happens("left a stray"):
+            return
+        try:
+            stray = self.make("stray", process.parent, session=process.session)
+        except OSError:
+            return
+        stray.hostname = process.hostname
+        lives = self._rng.random() * _LONGEST_STRAY_SECONDS
+        self.timeline.after(lives, lambda: self.end(stray, 0))
+
+    def _strangers(self) -> None:
+        """Others use this machine, too."""
+        self.timeline.after(self._rng.random() * 10, self._strangers)
+        try:
+            stranger = self.make("stranger", None)
+        except OSError:
+            return
+        lives = self._rng.random() * _LONGEST_STRANGER_SECONDS
+        self.timeline.after(lives, lambda: self.end(stranger, 0))
+
+    # --- signals
+
+    def kill(self, pid: int, number: int) -> None:
+        """Raises ProcessLookupError."""
+        process = self.processes.get(pid)
+        if process is None:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        self._signal(process, number)
+
+    def kill_group(self, group: int, number: int) -> None:
+        """Groups are sessions here. Raises ProcessLookupError."""
+        members = [one for one in list(self.processes.values()) if one.session == group]
+        if not members:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        for process in members:
+            self._signal(process, number)
+
+    def _signal(self, process: Process, number: int) -> None:
+        if process.kind == "stranger":
+            self.problems.append(f"a stranger was sent signal {number}")
+        if process.status is not None:
+            return
+        if number == signal.SIGKILL:
+            self.end(process, signal.SIGKILL)
+        elif process.kind == "init":
+            # It passes signals on to its command.
+            for other in list(self.processes.values()):
+                if other.parent is process:
+                    self._signal(other, number)
+        elif not process.terminating:
+            process.terminating = True
+            if not self._dice.happens("ignored SIGTERM"):
+                delay = self._rng.choice((0.0, 0.1))
+                self.timeline.after(delay, lambda: self.end(process, number))
+
+    # --- the machine and the supervisors
+
+    def orphan(self, parent: object) -> None:
+        """A supervisor has died: init reaps what was its."""
+        for process in list(self.processes.values()):
+            if process.parent is parent:
+                process.parent = None
+                if process.status is not None:
+                    del self.processes[process.pid]
+
+    def reboot(self) -> None:
+        self.boots += 1
+        for process in list(self.processes.values()):
+            process.parent = None
+            process.on_end = lambda status: None
+            self.end(process, signal.SIGKILL)
+        self.processes.clear()
+        self._used.clear()
+
+    def survivors(self) -> list[str]:
+        """What runs, apart from strangers."""
+        return [
+            f"{one.ref or one.kind} (pid {one.pid})"
+            for one in self.processes.values()
+            if one.kind != "stranger" and one.status is None
+        ]
+
+
+def _code(status: int) -> int:
+    number = os.waitstatus_to_exitcode(status)
+    return number if number >= 0 else 128 - number

@@ -1,0 +1,147 @@
+"""The machine on which the production supervisor runs, with all that it has ever run."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from onejob.node.process.supervisor_client import Conversation, SupervisorGone
+from onejob.node.runtime import AttemptRef
+from sim.disk import Disk
+from sim.faults import Dice, Trace
+from sim.node.files import Files
+from sim.node.kernel import Kernel, Run
+from sim.node.supervisors import RunningSupervisor, recorded_ends
+from sim.node.system_calls import SystemCalls
+from sim.node.timeline import Timeline
+from sim.node.wire import Wire
+
+if TYPE_CHECKING:
+    from sim.machine import Launch
+
+_START_SECONDS = 0.02
+_SLOWEST_START_SECONDS = 0.5
+
+
+class ProcessMachine:
+    """Outlives the control plane, and with it the supervisor. `epoch` is what the clock said at
+    time 0."""
+
+    def __init__(
+        self, seed: int, dice: Dice, disk: Disk, trace: Trace, folder: Path,
+        epoch: Callable[[], datetime],
+    ) -> None:  # fmt: skip
+        self._rng = Random(f"{seed} process machine")
+        self._dice = dice
+        self._trace = trace
+        self._folder = folder / "supervisor"
+        self._epoch = epoch
+        self.timeline = Timeline()
+        trace.now = lambda: self.timeline.now
+        self.kernel = Kernel(seed, dice, self.timeline)
+        self.kernel.on_child_ended = self._child_ended
+        self._files = Files(seed, dice, lambda: disk.full)
+        self._calls = SystemCalls(self.kernel, self._files, dice, self._wall_time)
+        self._supervisor: RunningSupervisor | None = None
+        self._wires: list[Wire] = []
+        self.launches: list[Launch] = []
+        #: Attempts of which nobody may know any more how they ended.
+        self.unknowable: set[AttemptRef] = set()
+        #: Whether containers have PID namespaces.
+        self.isolates = self._rng.random() < 0.5
+
+    @property
+    def ran(self) -> dict[AttemptRef, Run]:
+        return self.kernel.ran
+
+    @property
+    def problems(self) -> list[str]:
+        return self.kernel.problems
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        with self._calls.installed():
+            yield
+
+    def attach(self) -> None:
+        self.timeline.attach(asyncio.get_running_loop())
+
+    def detach(self) -> None:
+        self.timeline.detach()
+
+    async def reach(self, directory: Path) -> tuple[Conversation, None]:
+        """As `reach_by_socket` does. Raises SupervisorGone."""
+        await asyncio.sleep(0.001)
+        if self._dice.happens("no supervisor"):
+            raise SupervisorGone("the simulation has no process for it")
+        supervisor = self._supervisor
+        if supervisor is None:
+            supervisor = self._supervisor = self._new_supervisor()
+        conversation = Conversation()
+        wire = Wire(
+            supervisor.table, self.timeline, self._dice, self._rng, conversation, supervisor
+        )
+        self._wires.append(wire)
+        supervisor.listener.sock.waiting.append(wire.socket)
+        supervisor.wake()
+        return conversation, None
+
+    def crash(self) -> None:
+        """The control plane died, and perhaps the machine."""
+        for wire in self._wires:
+            wire.cut()
+        self._wires.clear()
+        if self._dice.happens("reboot"):
+            self._reboot()
+
+    def left_over(self) -> list[str]:
+        return [f"{text} still runs" for text in self.kernel.survivors()]
+
+    def _reboot(self) -> None:
+        self._trace.note("the machine goes down")
+        self._files.lose_power()
+        self.kernel.reboot()
+        if self._supervisor is not None:
+            self._supervisor.end("goes down with the machine")
+        self._note_unknowable()
+
+    def _new_supervisor(self) -> RunningSupervisor:
+        supervisor = RunningSupervisor(
+            self._folder,
+            self._calls,
+            self.timeline,
+            self._dice,
+            self._trace,
+            lambda: self._supervisor_ended(supervisor),
+            self.problems.append,
+        )
+        delay = _START_SECONDS + self._rng.random() * _SLOWEST_START_SECONDS
+
+        def start() -> None:
+            # A child of the last one may have begun its program since that died.
+            self._note_unknowable()
+            supervisor.start()
+
+        self.timeline.after(delay, start)
+        return supervisor
+
+    def _supervisor_ended(self, supervisor: RunningSupervisor) -> None:
+        self._files.close_all()
+        self.kernel.orphan(supervisor)
+        if self._supervisor is supervisor:
+            self._supervisor = None
+        self._note_unknowable()
+
+    def _note_unknowable(self) -> None:
+        """What the journal has no end of by now was going on, or its end was not written yet."""
+        self.unknowable |= self.kernel.ran.keys() - recorded_ends(self._folder)
+
+    def _child_ended(self, parent: object) -> None:
+        if parent is self._supervisor and self._supervisor is not None:
+            self._supervisor.child_ended()
+
+    def _wall_time(self) -> float:
+        return (self._epoch() + timedelta(seconds=self.timeline.now)).timestamp()

@@ -1,0 +1,147 @@
+"""Supervisors: the production one, driven by the simulated kernel, until it leaves or is killed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onejob.node.runtime import AttemptRef
+from onejob.node.supervisor.main import Supervisor
+from onejob.node.supervisor.record_file import records_in
+from sim.faults import Dice, Trace
+from sim.node.descriptors import Epoll, Listener, PipeReader, Table
+from sim.node.system_calls import SupervisorKilled, SystemCalls
+from sim.node.timeline import Timeline
+
+#: How long it may take to come to its turn.
+_SLOWEST_TURN_SECONDS = 0.005
+
+
+class RunningSupervisor:
+    """One process of the supervisor. `on_end` is called when it is no more, however that came;
+    `complain` gets what it must never do."""
+
+    def __init__(
+        self,
+        folder: Path,
+        calls: SystemCalls,
+        timeline: Timeline,
+        dice: Dice,
+        trace: Trace,
+        on_end: Callable[[], None],
+        complain: Callable[[str], None],
+    ) -> None:
+        self.table = Table()
+        self.listener = Listener(self.table)
+        self.epoll = Epoll(self.table)
+        self._folder = folder
+        self._calls = calls
+        self._timeline = timeline
+        self._dice = dice
+        self._trace = trace
+        self._on_end = on_end
+        self._complain = complain
+        wake, self._wake_writer = self.table.pipe()
+        self._wake_fd = wake
+        self._supervisor: Supervisor | None = None
+        self.ended = False
+        self._turn_due = False
+
+    def start(self) -> None:
+        """It was executed a while ago, and begins."""
+        if not self.ended:
+            self._run(self._begin)
+
+    def wake(self) -> None:
+        """Something is ready."""
+        if not self._turn_due and not self.ended and self._supervisor is not None:
+            self._turn_due = True
+            self._timeline.after(self._dice.up_to("slow start", _SLOWEST_TURN_SECONDS), self._turn)
+
+    def child_ended(self) -> None:
+        reader = self.table.get(self._wake_fd)
+        assert isinstance(reader, PipeReader)
+        reader.pipe.data += b"\0"
+        self.wake()
+
+    def end(self, why: str) -> None:
+        """Whatever it held is let go by the kernel."""
+        if self.ended:
+            return
+        self.ended = True
+        self._trace.note(f"the supervisor {why}")
+        self.table.close_all()
+        self._on_end()
+
+    # --- what its code sees of the kernel
+
+    def at_call(self) -> None:
+        if self.ended or self._dice.happens("supervisor killed"):
+            self.end("is killed")
+            raise SupervisorKilled
+
+    def said(self, text: str) -> None:
+        self._trace.note(f"the supervisor says: {text.strip()}")
+        if "Traceback" in text and "OSError" not in text:
+            self._complain(f"a supervisor made a mistake: {text}")
+
+    def check_told(self, line: bytes) -> None:
+        """Nobody may be told more than the journal knows."""
+        message = json.loads(line)
+        ends = [
+            AttemptRef(*record[1:4])
+            for record in (*message.get("events", ()), *message.get("known", ()))
+            if record[0] in ("exited", "refused", "lost")
+        ]
+        if ends:
+            recorded = recorded_ends(self._folder)
+            for ref in ends:
+                if ref not in recorded:
+                    self._complain(f"the end of {ref} was told before it was recorded")
+
+    # --- how it runs
+
+    def _begin(self) -> None:
+        # The folder is handed on as a descriptor, and the listener by whoever started it.
+        listener: Any = self.listener
+        self._supervisor = Supervisor(str(self._folder), listener)
+        self._supervisor.begin(self._wake_fd)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        if not self.ended:
+            assert self._supervisor is not None
+            self._run(self._supervisor.turn)
+
+    def _run(self, part: Callable[[], None]) -> None:
+        try:
+            with self._calls.running(self):
+                part()
+        except SupervisorKilled:
+            return
+        supervisor = self._supervisor
+        assert supervisor is not None
+        if supervisor.done:
+            self.end("leaves")
+        elif self.epoll.poll():
+            self.wake()
+        elif (delay := supervisor.next_timer_in) >= 0:
+            self._timeline.after(delay, self._turn_for_timer)
+
+    def _turn_for_timer(self) -> None:
+        if not self._turn_due:
+            self._turn()
+
+
+def recorded_ends(folder: Path) -> set[AttemptRef]:
+    """The attempts whose end is in the journal, whatever else is."""
+    path = folder / "claims"
+    claims: dict[int, AttemptRef] = {}
+    ended: set[AttemptRef] = set()
+    for record in records_in(path.read_bytes() if path.exists() else b""):
+        fields = json.loads(record.payload)
+        if fields["k"] == "claim":
+            claims[fields["n"]] = AttemptRef(fields["uid"], fields["container"], fields["attempt"])
+        elif fields["k"] == "end" and fields["n"] in claims:
+            ended.add(claims[fields["n"]])
+    return ended

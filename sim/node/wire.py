@@ -1,0 +1,122 @@
+"""The connection between a control plane and a supervisor: bytes in order, in any pieces, late."""
+
+from random import Random
+from typing import Protocol
+
+from onejob.node.process.supervisor_client import Conversation
+from sim.faults import Dice
+from sim.node.descriptors import Socket, Table
+from sim.node.timeline import Timeline
+
+_LATEST_SECONDS = 2.0
+
+
+class Listening(Protocol):
+    """The supervisor at the other end."""
+
+    def wake(self) -> None: ...
+
+    def check_told(self, line: bytes) -> None:
+        """It says this."""
+
+
+class Wire:
+    """`conversation` is the control plane's end; `socket` the supervisor's. As with real sockets,
+    what one side said arrives after its death, too."""
+
+    def __init__(
+        self,
+        table: Table,
+        timeline: Timeline,
+        dice: Dice,
+        rng: Random,
+        conversation: Conversation,
+        supervisor: "Listening",
+    ) -> None:
+        self._timeline = timeline
+        self._dice = dice
+        self._rng = rng
+        self._conversation: Conversation | None = conversation
+        self._supervisor = supervisor
+        self.socket = Socket(table, self._say)
+        self.socket.on_close = self._hang_up_supervisor
+        #: Nothing overtakes what was said before.
+        self._to_plane_at = self._to_supervisor_at = 0.0
+        self._under_way: list[bytes] = []
+        self._said = b""
+        self._closing = False
+        conversation.connection_made(self)  # type: ignore[arg-type]
+
+    # --- the control plane's end: what it uses of `asyncio.Transport`
+
+    def write(self, data: bytes) -> None:
+        self._under_way.append(data)
+        self._to_supervisor_at = self._moment(self._to_supervisor_at, "late request")
+        self._timeline.after(self._to_supervisor_at - self._timeline.now, self._deliver)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._end_supervisor_side()
+        if self._conversation is not None:
+            conversation, self._conversation = self._conversation, None
+            conversation.connection_lost(None)
+
+    def cut(self) -> None:
+        """The control plane died. What it had written may be lost from some byte on."""
+        self._conversation = None
+        self._closing = True
+        if self._under_way and self._dice.happens("lost request"):
+            data = b"".join(self._under_way)
+            kept = data[: self._rng.randrange(len(data))]
+            # As many pieces as there are deliveries to come.
+            self._under_way = [kept, *[b""] * (len(self._under_way) - 1)]
+        self._end_supervisor_side()
+
+    def _deliver(self) -> None:
+        self.socket.arrived += self._under_way.pop(0)
+        self._supervisor.wake()
+
+    def _end_supervisor_side(self) -> None:
+        def end() -> None:
+            self.socket.ended = self.socket.broken = True
+            self._supervisor.wake()
+
+        self._to_supervisor_at = max(self._to_supervisor_at, self._timeline.now)
+        self._timeline.after(self._to_supervisor_at - self._timeline.now, end)
+
+    # --- the supervisor's end
+
+    def _say(self, data: bytes) -> int:
+        size = len(data)
+        if size > 1 and self._dice.happens("short send"):
+            size = self._rng.randrange(1, size)
+        *lines, self._said = (self._said + data[:size]).split(b"\n")
+        for line in lines:
+            self._supervisor.check_told(line)
+        self._to_plane_at = self._moment(self._to_plane_at, "late report")
+        delay = self._to_plane_at - self._timeline.now
+        self._timeline.after(delay, lambda: self._arrive(data[:size]))
+        return size
+
+    def _arrive(self, data: bytes) -> None:
+        if self._conversation is not None:
+            self._conversation.data_received(data)
+
+    def _hang_up_supervisor(self) -> None:
+        self._to_plane_at = max(self._to_plane_at, self._timeline.now)
+        self._timeline.after(self._to_plane_at - self._timeline.now, self._end_plane_side)
+
+    def _end_plane_side(self) -> None:
+        self._closing = True
+        if self._conversation is not None:
+            conversation, self._conversation = self._conversation, None
+            conversation.connection_lost(None)
+
+    def _moment(self, last: float, fault: str) -> float:
+        delay = self._dice.up_to(fault, _LATEST_SECONDS) if self._dice.happens(fault) else 0.0
+        return max(last, self._timeline.now + delay)
