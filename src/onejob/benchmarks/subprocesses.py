@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -19,17 +19,26 @@ class ProbeFailed(Exception):
 
 
 def run_probe(
-    probe: str, sizes: Mapping[str, int], tick: Callable[[float], None] = lambda seconds: None
+    probe: str,
+    sizes: Mapping[str, int],
+    tick: Callable[[float], None] = lambda seconds: None,
+    *,
+    before: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Measurement:
-    """`tick` is called with the seconds that have passed, now and then."""
+    """`tick` is called with the seconds that have passed, now and then. `before` are words in front
+    of the command; the environment is ours where none is given."""
     command = [
+        *before,
         sys.executable,
         "-m",
         "onejob.benchmarks",
         probe,
         msgspec.json.encode(sizes).decode(),
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
     start = time.monotonic()
     try:
         while True:

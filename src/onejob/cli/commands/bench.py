@@ -10,6 +10,7 @@ from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 
 if TYPE_CHECKING:
     from onejob.benchmarks.catalogue import Scenario
+    from onejob.benchmarks.comparing.trees import Tree
     from onejob.benchmarks.results import Outcome
 
 _EPILOG = """\b
@@ -18,7 +19,8 @@ Examples:
   onejob bench --quick                     # everything, too small to judge by
   onejob bench giant processes             # two scenarios
   onejob bench --results results.jsonl     # and keep the figures
-  onejob bench scaling --plot cost.svg     # and draw cost against size"""
+  onejob bench scaling --plot cost.svg     # and draw cost against size
+  onejob bench --against main giant        # in turns with another revision"""
 
 
 @click.command(epilog=_EPILOG, short_help="Measure onejob next to its peers and limits")
@@ -32,6 +34,23 @@ Examples:
 @click.option(
     "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw `scaling` as SVG."
 )
+@click.option(
+    "--against",
+    metavar="REVISION",
+    help="Measure that revision of this checkout as well, in turns, and compare.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Turns of either revision, with --against.",
+)
+@click.option(
+    "--instructions",
+    is_flag=True,
+    help="Also count instructions per Pod, with --against; takes minutes where valgrind counts.",
+)
 def command(
     names: tuple[str, ...],
     list_only: bool,
@@ -39,6 +58,9 @@ def command(
     as_json: bool,
     results: Path | None,
     plot: Path | None,
+    against: str | None,
+    rounds: int,
+    instructions: bool,
 ) -> int:
     """Measure what this machine makes of onejob, next to others measured in the same run.
 
@@ -55,6 +77,10 @@ def command(
         rows = [[scenario.name, scenario.title] for scenario in scenarios]
         print("\n".join(render_table((), rows, terminal.width)))
         return EXIT_OK
+    if against is not None:
+        if results is not None or plot is not None:
+            raise CommandError("--against keeps and draws nothing", "leave --results and --plot")
+        return _compare(scenarios, against, rounds, quick, instructions, as_json)
     if plot is not None and not any(scenario.name == "scaling" for scenario in scenarios):
         raise CommandError("--plot draws the scenario `scaling`", "name it as well")
 
@@ -83,6 +109,77 @@ def command(
     if not as_json:
         print("\n".join(render_targets(outcomes, terminal)))
     return EXIT_FAILED if any(outcome.problem for outcome in outcomes) else EXIT_OK
+
+
+def _compare(
+    scenarios: "tuple[Scenario, ...]",
+    revision: str,
+    rounds: int,
+    quick: bool,
+    instructions: bool,
+    as_json: bool,
+) -> int:
+    import msgspec
+
+    from onejob.benchmarks.comparing.rounds import compare, run_rounds
+    from onejob.benchmarks.comparing.trees import NoSuchTree, both_trees
+    from onejob.benchmarks.subprocesses import ProbeFailed
+    from onejob.cli.display.bench_report import render_comparison
+    from onejob.cli.display.terminal import terminal_of
+
+    progress = _Progress(len(scenarios))
+    failed = False
+    try:
+        with both_trees(revision) as (other, this):
+            for scenario in scenarios:
+                progress.begin()
+                try:
+                    found = run_rounds(
+                        scenario, other, this, rounds=rounds, quick=quick, progress=progress.show
+                    )
+                except ProbeFailed as failure:
+                    failed = True
+                    progress.clear()
+                    print(f"{scenario.name}: could not be measured: {failure}")
+                    continue
+                progress.clear()
+                compared = compare(found)
+                if as_json:
+                    line = {"scenario": scenario.name, "against": other.name, "rounds": found}
+                    print(msgspec.json.encode(line | {"compared": compared}).decode())
+                else:
+                    title = f"{scenario.name}  {scenario.title}"
+                    shown = render_comparison(title, other.name, compared, terminal_of())
+                    print("\n".join(shown) + "\n", flush=True)
+            if instructions:
+                print(_instructions(other, this, progress))
+    except NoSuchTree as error:
+        raise CommandError(
+            f"cannot compare with {revision!r}: {error}",
+            "name a commit, and run it in a checkout of onejob",
+        ) from error
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def _instructions(other: "Tree", this: "Tree", progress: "_Progress") -> str:
+    from onejob.benchmarks.comparing.instructions import find_counter, per_pod
+
+    counter = find_counter()
+    if counter is None:
+        return (
+            "instructions per Pod: not counted, because perf cannot ask this processor and "
+            "valgrind is not installed"
+        )
+    counted = []
+    for tree in (other, this):
+        progress.show(f"instructions of {tree.name}, by {counter.name}", 0.0)
+        counted.append(per_pod(tree, counter))
+    progress.clear()
+    before, now = counted
+    return (
+        f"instructions per Pod, by {counter.name}: {before:,.0f} at {other.name}, "
+        f"{now:,.0f} now: {now / before:.2f}"
+    )
 
 
 def _chosen(names: tuple[str, ...]) -> "tuple[Scenario, ...]":

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from onejob.benchmarks.comparing.rounds import Compared
 from onejob.benchmarks.results import Outcome, Peer, number
 from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import Terminal
@@ -61,6 +62,31 @@ def render_targets(outcomes: Sequence[Outcome], terminal: Terminal) -> list[str]
     headers = ["SCENARIO", "FIGURE", "ONEJOB", "TARGET", ""]
     table = [_painted(line, terminal) for line in render_table(headers, rows, terminal.width)]
     return [*table, f"{met} of {len(rows)} targets met"]
+
+
+def render_comparison(
+    title: str, other: str, compared: Sequence[Compared], terminal: Terminal
+) -> list[str]:
+    """Figures of two revisions as rows; how they compare, and with the limits, as columns."""
+    limits = list(dict.fromkeys(limit for row in compared for limit in row.by_limit))
+    headers = ["FIGURE", other.upper(), "THIS", "RATIO", "LOWEST", "HIGHEST"]
+    headers += [f"BY {limit.upper()}" for limit in limits]
+    rows = [
+        [
+            row.figure,
+            number(row.other),
+            number(row.this),
+            *(f"{value:.2f}" for value in (row.ratio.middle, row.ratio.lowest, row.ratio.highest)),
+            *(_by_limit(row.by_limit.get(limit)) for limit in limits),
+        ]
+        for row in compared
+    ]
+    shown = render_table(headers, rows, terminal.width - len(_INDENT))
+    return [terminal.paint(title, "bold"), *(_INDENT + line for line in shown)]
+
+
+def _by_limit(both: tuple[float, float] | None) -> str:
+    return "" if both is None else f"{both[0]:.2f} → {both[1]:.2f}"
 
 
 def _shared(outcome: Outcome, peer: Peer) -> bool:
