@@ -1,0 +1,97 @@
+"""A Pod that wants out, under `--host-fs ro`: as root and as somebody else."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.serving import Server, a_server, needs_kubectl
+from tests.node.support import needs_namespaces, needs_pid_namespaces
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can keep root in"),
+    needs_kubectl,
+    needs_namespaces,
+    needs_pid_namespaces,
+]
+
+SCRIPT = Path(__file__).with_name("escapes.py")
+NAMES = re.findall(r'^    "([^"]+)": ', SCRIPT.read_text().partition("TRIES:")[2], re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("host")
+    before = os.environ.get("API_PASSWORD")
+    os.environ["API_PASSWORD"] = "in-the-environment-3c1f"
+    try:
+        with a_server(folder / "data", "--host-fs", "ro") as found:
+            yield found
+    finally:
+        del os.environ["API_PASSWORD"]
+        if before is not None:
+            os.environ["API_PASSWORD"] = before
+
+
+def python_for(user: int) -> str:
+    """One that may be run by everybody, unless root wants it."""
+    if user == 0:
+        return sys.executable
+    found = shutil.which("python3", path="/usr/bin:/bin")
+    if found is None:
+        pytest.skip("there is no python3 in /usr/bin that somebody without rights may run")
+    return found
+
+
+def tried_as(server: Server, name: str, user: int) -> dict[str, str]:
+    assert server.process is not None
+    command = [python_for(user), "-I", "-c", SCRIPT.read_text()]
+    arguments = [str(server.data_dir), str(server.process.pid)]
+    container = {"name": "c", "image": "python", "command": command, "args": arguments}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {"runAsUser": user},
+            "containers": [container],
+        },
+    }
+    server.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    server.kubectl(
+        "wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{name}", "--timeout=60s"
+    )
+    lines = server.kubectl("logs", name).splitlines()
+    assert lines[-1] == "all tried", lines
+    return dict(line.split(": ", 1) for line in lines[:-1])
+
+
+@pytest.fixture(scope="module")
+def as_root(server: Server) -> dict[str, str]:
+    return tried_as(server, "root", 0)
+
+
+@pytest.fixture(scope="module")
+def as_nobody(server: Server) -> dict[str, str]:
+    return tried_as(server, "nobody", 65534)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_root_in_a_pod_does_not_get_out(as_root: dict[str, str], name: str) -> None:
+    assert as_root[name].startswith("closed"), as_root[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_in_a_pod_does_not_get_out(as_nobody: dict[str, str], name: str) -> None:
+    assert as_nobody[name].startswith("closed"), as_nobody[name]
+
+
+def test_every_way_out_is_tried(as_root: dict[str, str]) -> None:
+    assert list(as_root) == NAMES
+    assert len(NAMES) > 55
