@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from onejob.api.access.admin_token import TOKEN_FILE, AdminTokenAuthenticator, admin_token
 from onejob.api.access.authentication import AnyOf, CertificateAuthenticator
@@ -30,12 +30,22 @@ from onejob.node.sessions.pod_sessions import PodSessions
 from onejob.server import ControlPlane, Settings, World, prepare_data_dir
 from onejob.wire.requests import LogOptions
 
+if TYPE_CHECKING:
+    from onejob.api.audit.recorder import Auditor
+
 
 class HttpsServer:
     """Made by `start`; `stop` ends it within a second, open watches or not."""
 
-    def __init__(self, plane: ControlPlane, listener: ApiServer, kubeconfig: Path) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        listener: ApiServer,
+        kubeconfig: Path,
+        auditor: "Auditor | None" = None,
+    ) -> None:
         self.plane = plane
+        self._auditor = auditor
         self.kubeconfig = kubeconfig
         self._listener = listener
 
@@ -51,8 +61,9 @@ class HttpsServer:
         tls_files: TlsFiles | None = None,
     ) -> "HttpsServer":
         """Listening when this returns. Raises CannotOpen, NotTrusted, BadAuthority, BadTlsFile,
-        BadKeys, RuntimeUnavailable or CannotListen with one clear line."""
+        BadKeys, CannotAudit, RuntimeUnavailable or CannotListen with one clear line."""
         world = world or World()
+        auditor = _auditor(settings, world)
         prepare_data_dir(settings.data_dir)
         certificates = ensure_certificates(
             settings.data_dir / "pki", server_names(host), world.clock.now()
@@ -93,6 +104,7 @@ class HttpsServer:
                 rng=SystemRandom(),
                 metrics=plane.metrics,
                 accounts=plane.accounts,
+                auditor=auditor,
                 dashboard=_dashboard(plane, authorizer, sources["logs"]),
                 **sources,
             )
@@ -103,7 +115,9 @@ class HttpsServer:
             await plane.stop()
             raise
         write_kubeconfig(kubeconfig, server=listener.url, authority=authority, token=token)
-        return cls(plane, listener, kubeconfig)
+        if auditor is not None:
+            _export_audit(plane, auditor)
+        return cls(plane, listener, kubeconfig, auditor)
 
     @property
     def url(self) -> str:
@@ -112,6 +126,27 @@ class HttpsServer:
     async def stop(self) -> None:
         await self._listener.stop()
         await self.plane.stop()
+        if self._auditor is not None:
+            self._auditor.log.stop()
+
+
+def _auditor(settings: Settings, world: World) -> "Auditor | None":
+    """Most servers have none and never import this. Raises CannotAudit."""
+    chosen = settings.audit
+    if chosen is None:
+        return None
+    from onejob.api.audit.log_file import AuditLog
+    from onejob.api.audit.recorder import Auditor, load_policy
+
+    policy = load_policy(chosen.policy_file)
+    log = AuditLog(chosen.log_path, chosen.rotation, world.clock.now)
+    return Auditor(policy, log, world.clock.now, SystemRandom())
+
+
+def _export_audit(plane: ControlPlane, auditor: "Auditor") -> None:
+    log = auditor.log
+    plane.metrics.read("apiserver_audit_event_total", lambda: {(): log.written})
+    plane.metrics.read("apiserver_audit_error_total", lambda: {("log",): log.dropped})
 
 
 def _dashboard(plane: ControlPlane, authorizer: Authorizer, logs: PodLogs) -> DashboardPages:

@@ -122,6 +122,11 @@ METRICS: Sequence[Metric] = (
     Metric(
         "onejob_store_damaged_documents", "gauge", "The number of documents that cannot be read"
     ),
+    Metric("apiserver_audit_event_total", "counter", "The number of audit events written"),
+    Metric(
+        "apiserver_audit_error_total", "counter", "The number of audit events that were lost",
+        ("plugin",),
+    ),
     Metric("onejob_store_commits_total", "counter", "The number of commits"),
     Metric("onejob_store_writes_total", "counter", "The number of objects written"),
     Metric(

@@ -74,6 +74,7 @@ from onejob.wire.requests import WriteOptions
 
 if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
+    from onejob.api.audit.settings import AuditSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class Settings:
     with_node: bool = True
     #: The folders of the host that Pods may have as volumes; None for all.
     host_paths: tuple[str, ...] | None = None
+    #: What is recorded of requests; None for nothing.
+    audit: "AuditSettings | None" = None
     #: Whether there are roles and tokens of service accounts, for a server that several users and
     #: Pods reach.
     with_access: bool = False

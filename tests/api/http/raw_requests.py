@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,19 @@ class Requests:
     def __init__(self, server: HttpsServer, session: aiohttp.ClientSession) -> None:
         self.server = server
         self._session = session
+        #: Of the last answer.
+        self.headers: Mapping[str, str] = {}
         self.warnings: list[str] = []
 
     async def __call__(
         self, method: str, path: str, body: Any = None, *, accept: str = "application/json",
-        content_type: str = "application/json",
+        content_type: str = "application/json", headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:  # fmt: skip
         """Code and decoded answer."""
-        headers = {"Accept": accept, "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type, **(headers or {})}
         data = None if body is None else msgspec.json.encode(body)
         async with self._session.request(method, path, data=data, headers=headers) as answer:
+            self.headers = answer.headers
             self.warnings = answer.headers.getall("Warning", [])
             content = await answer.read()
             if answer.content_type == "text/plain":
@@ -61,10 +64,10 @@ class Requests:
 
 
 @asynccontextmanager
-async def a_server(folder: Path) -> AsyncIterator[Requests]:
+async def a_server(folder: Path, **settings: Any) -> AsyncIterator[Requests]:
     """Whole, with all controllers; its Pods end at once."""
     server = await HttpsServer.start(
-        Settings(folder / "data", NodeOptions(runtime="simulated", name="node")),
+        Settings(folder / "data", NodeOptions(runtime="simulated", name="node"), **settings),
         host="127.0.0.1",
         port=0,
         kubeconfig=folder / "kubeconfig",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from onejob.api.access.authentication import AUTHENTICATED_GROUP, Impersonation
+from onejob.api.audit_notes import note, noted
 from onejob.planning.rbac.policy import MASTERS, Policy
 from onejob.planning.rbac.rules import Question, Rule
 from onejob.wire.errors import Forbidden
@@ -100,6 +101,9 @@ def needed_to_impersonate(other: Impersonation) -> Iterator[Attributes]:
 
 def require(authorizer: Authorizer, user: User, attributes: Attributes) -> None:
     decision = authorizer.authorize(user, attributes)
+    if noted():
+        note("authorization.k8s.io/decision", "allow" if decision.allowed else "forbid")
+        note("authorization.k8s.io/reason", decision.reason)
     if not decision.allowed:
         raise _forbidden(user, attributes, decision.reason)
 

@@ -13,6 +13,7 @@ from onejob.api.admission.limit_ranges import LimitRanges
 from onejob.api.admission.pod_security import (
     label_errors,
     namespace_warnings,
+    pod_audit,
     pod_refusal,
     pod_warning,
     policy_of,
@@ -21,6 +22,7 @@ from onejob.api.admission.pod_security import (
 from onejob.api.admission.priority import PRIORITY_CLASSES, Priorities
 from onejob.api.admission.quotas import Quotas
 from onejob.api.admission.templates import HAVE_TEMPLATES, template_of
+from onejob.api.audit_notes import note, noted
 from onejob.api.sections import copied, held, plain
 from onejob.api.strategy import Document
 from onejob.objects.meta import NAMESPACES, PODS, Key
@@ -215,6 +217,8 @@ class Admission:
 
 def _review_pods(rules: NamespaceRules, kind: Kind, doc: Document) -> list[str]:
     policy = rules.pod_security
+    if noted():
+        _note_violations(policy, kind, doc)
     if kind.resource == PODS:
         if refusal := pod_refusal(policy, doc):
             raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
@@ -223,6 +227,15 @@ def _review_pods(rules: NamespaceRules, kind: Kind, doc: Document) -> list[str]:
         template = template_of(kind.resource, doc)
         found = "" if template is None else pod_warning(policy, template)
     return [found] if found else []
+
+
+def _note_violations(policy: Policy, kind: Kind, doc: Document) -> None:
+    """For the audit log."""
+    if kind.resource == PODS:
+        note(f"{PREFIX}enforce-policy", str(policy.enforce))
+    pod = doc if kind.resource == PODS else template_of(kind.resource, doc)
+    if pod is not None and (found := pod_audit(policy, pod)):
+        note(f"{PREFIX}audit-violations", found)
 
 
 def annotation_errors(new: Document, old: Document | None) -> list[FieldError]:

@@ -39,14 +39,22 @@ def pod_warning(policy: Policy, pod: Document) -> str:
     return _judged(policy, _annotations(pod), msgspec.json.encode(held(pod, "spec") or {}))[1]
 
 
+def pod_audit(policy: Policy, pod: Document) -> str:
+    return _judged(policy, _annotations(pod), msgspec.json.encode(held(pod, "spec") or {}))[2]
+
+
 @lru_cache(maxsize=_REMEMBERED)
 def _judged(
     policy: Policy, annotations: tuple[tuple[str, str], ...], spec: bytes
-) -> tuple[str, str]:
+) -> tuple[str, str, str]:
     """Remembered: all Pods of a Job have the same spec."""
     decoded = msgspec.json.decode(spec)
     noted = dict(annotations)
-    return refusal(policy, noted, decoded), warning(policy.warn, noted, decoded)
+    return (
+        refusal(policy, noted, decoded),
+        warning(policy.warn, noted, decoded),
+        warning(policy.audit, noted, decoded),
+    )
 
 
 def _annotations(pod: Document) -> tuple[tuple[str, str], ...]:

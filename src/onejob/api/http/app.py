@@ -7,8 +7,9 @@ sent. Every failure is a `Status` document; what nobody foresaw is logged and an
 import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from onejob.api.access.authentication import (
     ANONYMOUS,
@@ -66,6 +67,9 @@ from onejob.store.base import DamagedDocument
 from onejob.wire.errors import ApiError, BadRequest, Forbidden, InternalError, Unauthorized
 from onejob.wire.requests import User
 
+if TYPE_CHECKING:
+    from onejob.api.audit.recorder import AuditedRequest, Auditor
+
 Scope: TypeAlias = MutableMapping[str, Any]
 
 log = logging.getLogger(__name__)
@@ -101,6 +105,7 @@ class ApiApp:
         ports: PortSource | None = None,
         accounts: ServiceAccounts | None = None,
         dashboard: Dashboard | None = None,
+        auditor: "Auditor | None" = None,
     ) -> None:
         self._authenticator = authenticator
         self._dashboard = dashboard
@@ -111,6 +116,7 @@ class ApiApp:
         self._clock = service.clock
         self._checks = {"ping": lambda: "", **(checks or {})}
         self._accounts = accounts
+        self._auditor = auditor
         self._endpoints = Endpoints(
             service,
             authorizer=authorizer,
@@ -132,6 +138,9 @@ class ApiApp:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         started = _Started(self._clock.monotonic())
+        if self._auditor is not None:
+            started.audited = self._auditor.begin(scope, headers)
+            receive = _audited_body(started.audited, receive)
         try:
             answer = await self._answer(scope, headers, receive, started)
         except ClientGone:
@@ -143,6 +152,8 @@ class ApiApp:
             raise
         labels = started.labels(scope["method"])
         self._metrics.count("apiserver_request_total", *labels, str(answer.code))
+        if started.audited is not None:
+            answer = _audited(started.audited, answer)
         if not answer.endless:
             await self._delivery.deliver(answer, headers, scope["method"], receive, send)
             took = self._clock.monotonic() - started.at
@@ -154,6 +165,8 @@ class ApiApp:
             await self._delivery.deliver(answer, headers, scope["method"], receive, send)
         finally:
             self._metrics.count(*open_streams, by=-1)
+            if started.audited is not None:
+                started.audited.complete(answer.code, None, b"")
 
     def close_streams(self) -> None:
         """End every stream that has no end of its own, and all that would begin from now on."""
@@ -171,7 +184,7 @@ class ApiApp:
         method: str = scope["method"]
         try:
             path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
-            user = self._identify(scope, headers, path)
+            user = self._identify(scope, headers, path, started.audited)
             query = parse_query(scope["query_string"])
             request = Request(method, query, headers, user, receive)
             match path:
@@ -231,12 +244,26 @@ class ApiApp:
             case _:
                 raise PageNotFound(path.page)
 
-    def _identify(self, scope: Scope, headers: dict[bytes, bytes], path: RequestPath) -> User:
-        user = identify(self._authenticator, self._credentials(scope, headers))
-        public = isinstance(path, ServerPath) and path.page in _PUBLIC_PAGES
-        if user is ANONYMOUS and not public:
-            raise Unauthorized("Unauthorized")
-        other = read_impersonation(scope["headers"])
+    def _identify(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        path: RequestPath,
+        audited: "AuditedRequest | None",
+    ) -> User:
+        try:
+            user = identify(self._authenticator, self._credentials(scope, headers))
+            public = isinstance(path, ServerPath) and path.page in _PUBLIC_PAGES
+            if user is ANONYMOUS and not public:
+                raise Unauthorized("Unauthorized")
+            other = read_impersonation(scope["headers"])
+        except ApiError:
+            if audited is not None:
+                audited.identified(None, None, _attributes(scope, path))
+            raise
+        if audited is not None:
+            acts_as = None if other is None else other.as_user()
+            audited.identified(user, acts_as, _attributes(scope, path))
         return user if other is None else self._impersonated(user, other)
 
     def _credentials(self, scope: Scope, headers: dict[bytes, bytes]) -> Credentials:
@@ -256,17 +283,7 @@ class ApiApp:
         return other.as_user()
 
     def _authorize(self, user: User, target: ResourcePath, verb: str) -> None:
-        kind = target.kind
-        wanted = Attributes(
-            verb,
-            kind.group,
-            kind.version,
-            kind.plural,
-            target.subresource,
-            target.namespace,
-            target.name,
-        )
-        require(self._authorizer, user, wanted)
+        require(self._authorizer, user, _resource_attributes(target, verb))
 
     def _authorize_path(self, user: User, scope: Scope, method: str) -> None:
         require(self._authorizer, user, Attributes(method.lower(), path=scope["path"]))
@@ -275,29 +292,45 @@ class ApiApp:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
+        audited = None
+        if self._auditor is not None:
+            audited = self._auditor.begin(scope, dict(scope["headers"]))
         try:
-            session = await self._session(scope, receive)
+            session = await self._session(scope, receive, audited)
         except PageNotFound:
-            await _refuse_upgrade(send, text_answer("404 page not found\n", 404))
+            refusal = text_answer("404 page not found\n", 404)
         except ApiError as error:
-            await _refuse_upgrade(send, error_answer(error))
+            refusal = error_answer(error)
         except Exception:
             log.exception("a session on %s failed", scope["raw_path"])
-            await _refuse_upgrade(send, error_answer(InternalError(_LOGGED)))
+            refusal = error_answer(InternalError(_LOGGED))
         else:
-            await send({"type": "websocket.accept", "subprotocol": session.protocol or None})
-            labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
-            self._metrics.count(*labels)
-            try:
-                await session.run(receive, send)
-            finally:
-                self._metrics.count(*labels, by=-1)
+            await self._run_session(session, receive, send, audited)
+            return
+        await _refuse_upgrade(send, refusal if audited is None else _audited(audited, refusal))
 
-    async def _session(self, scope: Scope, receive: Receive) -> Session:
+    async def _run_session(
+        self, session: Session, receive: Receive, send: Send, audited: "AuditedRequest | None"
+    ) -> None:
+        if audited is not None:
+            audited.started(101)
+        await send({"type": "websocket.accept", "subprotocol": session.protocol or None})
+        labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
+        self._metrics.count(*labels)
+        try:
+            await session.run(receive, send)
+        finally:
+            self._metrics.count(*labels, by=-1)
+            if audited is not None:
+                audited.complete(101, None, b"")
+
+    async def _session(
+        self, scope: Scope, receive: Receive, audited: "AuditedRequest | None"
+    ) -> Session:
         """Raises what a plain request would get as its answer."""
         path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        user = self._identify(scope, headers, path)
+        user = self._identify(scope, headers, path, audited)
         _require_same_origin(headers)
         if not isinstance(path, ResourcePath) or path.subresource not in (*SESSIONS, "log"):
             raise BadRequest("only exec, attach, portforward and log can be upgraded")
@@ -313,12 +346,14 @@ class ApiApp:
 class _Started:
     """How far a request got before it was answered: what metrics count it under."""
 
-    __slots__ = ("at", "target", "verb")
+    __slots__ = ("at", "audited", "target", "verb")
 
     def __init__(self, at: float) -> None:
         self.at = at
         self.verb = ""
         self.target: ResourcePath | None = None
+        #: What the audit log keeps of it; None if there is none.
+        self.audited: AuditedRequest | None = None
 
     def labels(self, method: str) -> tuple[str, str, str, str, str]:
         """verb, group, version, resource, subresource"""
@@ -326,6 +361,54 @@ class _Started:
             return method if method in _METHODS else "OTHER", "", "", "", ""
         kind = self.target.kind
         return self.verb.upper(), kind.group, kind.version, kind.plural, self.target.subresource
+
+
+def _resource_attributes(target: ResourcePath, verb: str) -> Attributes:
+    kind = target.kind
+    return Attributes(
+        verb,
+        kind.group,
+        kind.version,
+        kind.plural,
+        target.subresource,
+        target.namespace,
+        target.name,
+    )
+
+
+def _attributes(scope: Scope, path: RequestPath) -> Attributes:
+    """What a request asks for, as the audit log has it: also of one that will be refused."""
+    method: str = scope.get("method", "GET")
+    if not isinstance(path, ResourcePath):
+        return Attributes(method.lower(), path=scope["path"])
+    try:
+        verb = verb_for(method, path)
+        if verb == "list" and flag(parse_query(scope["query_string"]), "watch"):
+            verb = "watch"
+    except ApiError:
+        verb = method.lower()
+    return _resource_attributes(path, verb)
+
+
+def _audited_body(audited: "AuditedRequest", receive: Receive) -> Receive:
+    async def received() -> Mapping[str, Any]:
+        message = await receive()
+        if audited.wants_body and message["type"] == "http.request":
+            audited.body(message.get("body", b""))
+        return message
+
+    return received
+
+
+def _audited(audited: "AuditedRequest", answer: Answer) -> Answer:
+    """An answer, recorded before it is sent, with the name of its record."""
+    if answer.endless:
+        audited.started(answer.code)
+    else:
+        body = answer.body if isinstance(answer.body, bytes) else None
+        audited.complete(answer.code, body, answer.content_type)
+    headers = (*answer.headers, (b"audit-id", audited.audit_id.encode("ascii", "replace")))
+    return replace(answer, headers=headers)
 
 
 def _require_same_origin(headers: dict[bytes, bytes]) -> None:

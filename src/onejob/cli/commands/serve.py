@@ -18,6 +18,7 @@ from onejob.planning.names import TRACKING_NAMES
 
 if TYPE_CHECKING:
     from onejob.api.access.tls_files import TlsFiles
+    from onejob.api.audit.settings import AuditSettings
     from onejob.cli.places import DataDir
     from onejob.gates import FeatureGates
     from onejob.https_server import HttpsServer
@@ -77,6 +78,35 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     help="A folder that Pods may have as a hostPath volume, with all in it; may be given several "
     "times. [default: all]",
 )
+@click.option(
+    "--audit-policy-file",
+    metavar="FILE",
+    help="What is recorded of requests: a Policy of audit.k8s.io/v1. [default: nothing]",
+)
+@click.option(
+    "--audit-log-path", metavar="FILE", help="Where it is recorded, as JSON lines; - for stdout."
+)
+@click.option(
+    "--audit-log-maxsize",
+    type=click.IntRange(0),
+    default=0,
+    metavar="MIB",
+    help="Begin another file at this size. [default: 100]",
+)
+@click.option(
+    "--audit-log-maxbackup",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Keep this many earlier files. [default: all]",
+)
+@click.option(
+    "--audit-log-maxage",
+    type=click.IntRange(0),
+    default=0,
+    metavar="DAYS",
+    help="Keep earlier files this long. [default: for ever]",
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 @node_options
 @controller_options
@@ -92,6 +122,11 @@ def command(
     tls_private_key_file: str | None,
     client_ca_file: str | None,
     host_paths: tuple[str, ...],
+    audit_policy_file: str | None,
+    audit_log_path: str | None,
+    audit_log_maxsize: int,
+    audit_log_maxbackup: int,
+    audit_log_maxage: int,
     verbose: int,
     node: "NodeOptions",
     gates: "FeatureGates",
@@ -115,6 +150,8 @@ def command(
         chosen = select_controllers(controllers)
     except UnknownController as error:
         raise CommandError(f"--controllers: {error}") from None
+    rotation = (audit_log_maxsize, audit_log_maxbackup, audit_log_maxage)
+    audit = _audit(audit_policy_file, audit_log_path, rotation)
     tls_files = _tls_files(tls_cert_file, tls_private_key_file, client_ca_file)
     place = find_data_dir(data_dir)
     place.prepare()
@@ -130,8 +167,23 @@ def command(
         controllers=chosen,
         with_node=not no_node,
         host_paths=_host_paths(host_paths),
+        audit=audit,
     )
     return _run(settings, host, port, place, tls_files)
+
+
+def _audit(
+    policy: str | None, path: str | None, rotation: tuple[int, int, int]
+) -> "AuditSettings | None":
+    if policy is None and path is None:
+        return None
+    if policy is None or path is None:
+        missing = "--audit-policy-file" if policy is None else "--audit-log-path"
+        raise CommandError(f"{missing} is missing", "the policy and the log are given together")
+    from onejob.api.audit.log_file import Rotation
+    from onejob.api.audit.settings import AuditSettings
+
+    return AuditSettings(policy, path, Rotation(*rotation))
 
 
 def _host_paths(given: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -176,6 +228,7 @@ async def _serve(
     from onejob.api.access.certificates import BadAuthority
     from onejob.api.access.service_accounts.signing_keys import BadKeys
     from onejob.api.access.tls_files import BadTlsFile
+    from onejob.api.audit.log_file import CannotAudit
     from onejob.api.http.serving import CannotListen
     from onejob.https_server import HttpsServer
     from onejob.node.runtime import RuntimeUnavailable
@@ -192,7 +245,14 @@ async def _serve(
         raise CommandError(str(error), "choose another with --listen") from None
     except NotTrusted as error:
         raise CommandError(str(error), "choose another place with --data-dir") from None
-    except (BadAuthority, BadKeys, BadTlsFile, CannotOpen, RuntimeUnavailable) as error:
+    except (
+        BadAuthority,
+        BadKeys,
+        BadTlsFile,
+        CannotAudit,
+        CannotOpen,
+        RuntimeUnavailable,
+    ) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(

@@ -1,0 +1,178 @@
+"""The file of the audit log: written by a thread of its own, rotated, never waited for.
+
+Lines go through a bounded queue. If the disk is full or too slow, lines are dropped, counted and
+said once on stderr: a server that can no longer be used because its log is full would be worse.
+"""
+
+import logging
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, Final
+
+log = logging.getLogger(__name__)
+
+_MIB: Final = 1024 * 1024
+_MOST_LINES: Final = 10_000
+_MOST_BYTES: Final = 64 * _MIB
+_STOP_SECONDS: Final = 5.0
+_TIME: Final = "%Y-%m-%dT%H-%M-%S.%f"
+
+
+class CannotAudit(Exception):
+    """The file cannot be written, or the policy not read. The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """0 keeps everything; without a size the file is rotated at 100 MiB."""
+
+    max_mib: int = 0
+    max_backups: int = 0
+    max_age_days: int = 0
+
+
+class AuditLog:
+    def __init__(self, path: str, rotation: Rotation, now: Callable[[], datetime]) -> None:
+        """`path` "-" is stdout. Raises CannotAudit."""
+        self._path = None if path == "-" else Path(path)
+        self._rotation = rotation
+        self._now = now
+        self._most_bytes = (rotation.max_mib or 100) * _MIB
+        self._queue: queue.Queue[bytes | None] = queue.Queue(_MOST_LINES)
+        self._waiting_bytes = 0
+        self._lock = threading.Lock()
+        self._failing = False
+        self.written = 0
+        self.dropped = 0
+        try:
+            self._file = self._open()
+        except OSError as error:
+            raise CannotAudit(f"cannot write the audit log {path}: {error.strerror}") from None
+        self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
+        self._thread.start()
+
+    def write(self, line: bytes) -> None:
+        """Never waits."""
+        with self._lock:
+            if self._waiting_bytes + len(line) > _MOST_BYTES:
+                self.dropped += 1
+                return
+            self._waiting_bytes += len(line)
+        try:
+            self._queue.put_nowait(line)
+        except queue.Full:
+            with self._lock:
+                self._waiting_bytes -= len(line)
+                self.dropped += 1
+
+    def stop(self) -> None:
+        """Write what waits, but not for ever."""
+        try:
+            self._queue.put(None, timeout=_STOP_SECONDS)
+        except queue.Full:
+            return
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            lines = [self._queue.get()]
+            while len(lines) < 1000:
+                try:
+                    lines.append(self._queue.get_nowait())
+                except queue.Empty:
+                    break
+            kept = [line for line in lines if line is not None]
+            self._append(kept)
+            with self._lock:
+                self._waiting_bytes -= sum(map(len, kept))
+            if len(kept) < len(lines):
+                self._file.close()
+                return
+
+    def _append(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        try:
+            self._rotate_if_full(sum(map(len, lines)))
+            start = self._size()
+            try:
+                self._file.write(b"".join(lines))
+                self._file.flush()
+            except OSError:
+                self._cut_back(start)
+                raise
+        except OSError as error:
+            with self._lock:
+                self.dropped += len(lines)
+            if not self._failing:
+                self._failing = True
+                log.error(
+                    "the audit log %s cannot be written (%s): requests go on, and are not recorded",
+                    self._path or "on stdout",
+                    error.strerror,
+                )
+            return
+        if self._failing:
+            self._failing = False
+            log.error("the audit log is written again; %d events were lost", self.dropped)
+        with self._lock:
+            self.written += len(lines)
+
+    def _cut_back(self, start: int) -> None:
+        """So that no half line is left where the disk became full."""
+        if self._path is not None:
+            os.ftruncate(self._file.fileno(), start)
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size if self._path is not None else 0
+
+    def _open(self) -> IO[bytes]:
+        if self._path is None:
+            return os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._path, flags | os.O_NONBLOCK, 0o600)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(0, "it is not a regular file")
+        # Unbuffered: what could not be written shall not be written later.
+        return os.fdopen(descriptor, "ab", buffering=0)
+
+    def _rotate_if_full(self, more: int) -> None:
+        if self._path is None:
+            return
+        size = self._size()
+        if size and size + more > self._most_bytes:
+            stamp = self._now().astimezone(UTC).strftime(_TIME)[:-3]
+            self._path.rename(self._path.with_name(f"{self._path.stem}-{stamp}{self._path.suffix}"))
+            self._file.close()
+            self._file = self._open()
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        assert self._path is not None
+        backups: list[tuple[datetime, Path]] = []
+        prefix, suffix = f"{self._path.stem}-", self._path.suffix
+        for file in self._path.parent.iterdir():
+            name = file.name
+            if name.startswith(prefix) and name.endswith(suffix):
+                stamp = name[len(prefix) : len(name) - len(suffix)]
+                try:
+                    made = datetime.strptime(stamp, _TIME).replace(tzinfo=UTC)
+                except ValueError:
+                    continue
+                backups.append((made, file))
+        backups.sort(reverse=True)
+        rotation = self._rotation
+        doomed = backups[rotation.max_backups :] if rotation.max_backups else []
+        if rotation.max_age_days:
+            oldest = self._now() - timedelta(days=rotation.max_age_days)
+            doomed += [backup for backup in backups if backup[0] < oldest]
+        for _, file in doomed:
+            file.unlink(missing_ok=True)

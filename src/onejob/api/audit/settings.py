@@ -1,0 +1,13 @@
+"""What can be chosen about the audit log."""
+
+from dataclasses import dataclass, field
+
+from onejob.api.audit.log_file import Rotation
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    policy_file: str
+    #: "-" is stdout.
+    log_path: str
+    rotation: Rotation = field(default_factory=Rotation)
