@@ -28,8 +28,11 @@ class Link:
         self.cut = False
         self.loses_answers = False
         self.hangs = False
+        #: How long a read waits before the server sees it.
+        self.read_delay = 0.0
 
     async def get(self, key: Key) -> bytes:
+        await asyncio.sleep(self.read_delay)
         await self._pass()
         return await self._inner.get(key)
 
@@ -128,6 +131,22 @@ def test_a_leader_that_is_cut_off_stops_before_another_begins(tmp_path: Path) ->
         assert cluster.clock.monotonic() - stopped_at >= 4.5
         assert leader.why == "it could not be renewed in time: the server is gone"
         assert (await lease(cluster)).spec.lease_transitions == 1
+
+    election(tmp_path, "a b", test)
+
+
+def test_a_record_is_respected_from_when_it_was_seen_however_long_reading_it_took(
+    tmp_path: Path,
+) -> None:
+    async def test(cluster: Cluster, a: Replica, b: Replica) -> None:
+        await asyncio.sleep(20)
+        leader, other = (a, b) if a.may_write else (b, a)
+        # As long as a server that starts says "try again": longer than the lease.
+        other.link.read_delay = TIMING.lease_seconds + 5
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+            assert leader.may_write
+            assert not other.may_write
 
     election(tmp_path, "a b", test)
 

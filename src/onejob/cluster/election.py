@@ -114,11 +114,12 @@ class Elector:
             log.warning("the lease %s is not released: %s", self._key, error)
 
     async def _try_to_acquire(self) -> Leadership | None:
+        lease = await self._read()
+        # Not the time before: reading may take long, and the record be new.
         now = self._clock.monotonic()
-        self._sighting = sighted(self._sighting, await self._read(), now)
-        if seconds_until_free(self._sighting, self._identity, self._clock.monotonic()):
+        self._sighting = sighted(self._sighting, lease, now)
+        if seconds_until_free(self._sighting, self._identity, now):
             return None
-        lease = self._sighting.lease
         sent_at = self._clock.monotonic()
         try:
             await self._write(lease, self._taken(lease))
