@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from onejob.cli.errors import CommandError
-from onejob.node.options import LogRetention, NodeOptions, PidNamespace, RuntimeName
+from onejob.node.options import (
+    EnforcedLimits,
+    LogRetention,
+    NodeOptions,
+    PidNamespace,
+    RuntimeName,
+)
 
 if TYPE_CHECKING:
     from onejob.planning.queue.limits import Limits
@@ -93,6 +99,14 @@ _NODE_OPTIONS = (
         help="With --host-fs ro: a folder, file or device that is excepted.",
     ),
     click.option(
+        "--enforce-limits",
+        type=click.Choice(get_args(EnforcedLimits)),
+        default="auto",
+        show_default=True,
+        help="What keeps processes within resources.limits; auto: control groups, where the "
+        "machine allows it; rlimit: the memory of each process by itself.",
+    ),
+    click.option(
         "--keep-logs",
         default="168h",
         show_default=True,
@@ -132,6 +146,7 @@ def node_options(function: F) -> F:
         host_fs: str,
         writable: tuple[str, ...],
         pid_namespace: PidNamespace,
+        enforce_limits: EnforcedLimits,
         keep_logs: str,
         keep_logs_size: str,
         **options: Any,
@@ -146,6 +161,7 @@ def node_options(function: F) -> F:
             host_read_only=host_fs == "ro",
             writable=parse_writable(writable, host_fs, pid_namespace),
             pid_namespace=pid_namespace,
+            enforce_limits=enforce_limits,
             kept_logs=parse_kept_logs(keep_logs, keep_logs_size),
         )
         return function(*arguments, node=node, **options)

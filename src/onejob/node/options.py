@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 RuntimeName: TypeAlias = Literal["process", "podman", "simulated"]
+EnforcedLimits: TypeAlias = Literal["auto", "rlimit", "off"]
 PidNamespace: TypeAlias = Literal["auto", "on", "off"]
 
 
@@ -43,6 +44,9 @@ class NodeOptions:
     pid_namespace: PidNamespace = "auto"
     #: Where containers without workingDir start; None means a scratch directory per Pod.
     working_dir: Path | None = None
+    #: What keeps containers that are processes within their limits: "auto": control groups, where
+    #: the machine allows it.
+    enforce_limits: EnforcedLimits = "auto"
     #: Of Pods that are deleted; None means that their logs go with them.
     kept_logs: LogRetention | None = None
     #: Whether Pods end when this process does (`run`) or outlive it (`serve`).

@@ -176,6 +176,21 @@ class ReportsConditions(Protocol):
         """Where to say so; called before `start`."""
 
 
+@dataclass(frozen=True, slots=True)
+class LimitsInForce:
+    #: In one line: what keeps containers within their limits, or why nothing does.
+    text: str
+    enforced: bool
+
+
+@runtime_checkable
+class KnowsLimits(Protocol):
+    """A runtime in which it depends on the machine whether `resources.limits` are kept."""
+
+    @property
+    def limits_in_force(self) -> LimitsInForce: ...
+
+
 @runtime_checkable
 class ShowsProcesses(Protocol):
     """A runtime whose containers are processes that this machine can see."""

@@ -311,6 +311,7 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
         f"onejob v{__version__} serves Kubernetes API {load_schema().release} at {server.url}\n"
         f"  state    {settings.data_dir}\n"
         f"  runtime  {settings.node.runtime if settings.with_node else 'none: no Pods run here'}\n"
+        f"{_limits_line(server)}"
         "\n"
         "Next, in another terminal:\n"
         f"  export KUBECONFIG={server.kubeconfig}\n"
@@ -319,6 +320,17 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
         "  onejob logs -f job/hello",
         flush=True,
     )
+
+
+def _limits_line(server: "HttpsServer") -> str:
+    from onejob.node.runtime import KnowsLimits
+
+    if not server.plane.settings.with_node:
+        return ""
+    runtime = server.plane.node.runtime
+    if not isinstance(runtime, KnowsLimits):
+        return ""
+    return f"  limits   {runtime.limits_in_force.text}\n"
 
 
 def _log_to_stderr(verbose: int) -> None:

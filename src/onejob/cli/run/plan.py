@@ -12,9 +12,18 @@ from onejob.cli.run.manifests import STDIN, WRITABLE_KINDS, BadManifests, Manife
 from onejob.gates import FeatureGates
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
 from onejob.planning.names import BUILT_IN_MANAGER
+from onejob.planning.queue.standing import PRIORITY_CLASSES
 
 #: In the order of creation: a Job comes last, so that what it needs is there.
-_RUNNABLE: Final = (NAMESPACES, "serviceaccounts", "configmaps", "secrets", "services", JOBS)
+_RUNNABLE: Final = (
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    "serviceaccounts",
+    "configmaps",
+    "secrets",
+    "services",
+    JOBS,
+)
 _BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -58,6 +67,19 @@ def plan_run(
         (*_missing_namespaces(objects), *objects),
         tuple(_left_out(manifest) for manifest in left_out),
         jobs,
+    )
+
+
+def has_limits(planned: PlannedObject) -> bool:
+    """Whether it is a Job whose containers have limits of memory or CPU."""
+    if planned.resource != JOBS:
+        return False
+    spec = planned.document["spec"]["template"]["spec"]
+    return any(
+        name in (container.get("resources") or {}).get("limits", ())
+        for kind in ("initContainers", "containers")
+        for container in spec.get(kind) or ()
+        for name in ("memory", "cpu")
     )
 
 
@@ -127,7 +149,9 @@ def _namespace(manifest: Manifest, default: str) -> str:
 
 
 def _missing_namespaces(objects: Sequence[PlannedObject]) -> list[PlannedObject]:
-    given = {item.document["metadata"].get("name") for item in objects if not item.namespace}
+    given = {
+        item.document["metadata"].get("name") for item in objects if item.resource == NAMESPACES
+    }
     given.update(_BUILT_IN_NAMESPACES)
     named = dict.fromkeys(item.namespace for item in objects if item.namespace)
     return [

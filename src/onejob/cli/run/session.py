@@ -28,7 +28,7 @@ from onejob.cli.places import DataDir
 from onejob.cli.run.cpu_time import workload_cpu_seconds
 from onejob.cli.run.following import Follower, LogSource
 from onejob.cli.run.outputs import FolderOutput, Output, StreamOutput
-from onejob.cli.run.plan import RunPlan
+from onejob.cli.run.plan import RunPlan, has_limits
 from onejob.cli.run.progress import RunProgress
 from onejob.cli.run.runs import RanJob, Run, RunFolder, create_folder, new_run_id, prune
 from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
@@ -37,7 +37,7 @@ from onejob.clock import SystemClock
 from onejob.gates import FeatureGates
 from onejob.node.agent.pressure import short_of_space
 from onejob.node.options import NodeOptions
-from onejob.node.runtime import AttemptRef, Runtime, RuntimeUnavailable
+from onejob.node.runtime import AttemptRef, KnowsLimits, Runtime, RuntimeUnavailable
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, NAMESPACES
 from onejob.planning.queue.limits import Limits
@@ -227,6 +227,10 @@ class _Session:
             self._display.notice(
                 "running as root: Pods act on this host's files (--host-fs ro forbids changes)"
             )
+        if isinstance(runtime, KnowsLimits) and any(map(has_limits, self._plan.objects)):
+            limits = runtime.limits_in_force
+            if not limits.enforced:
+                self._display.notice(f"limits of memory and CPU are {limits.text}")
         for notice in self._plan.notices:
             self._display.notice(notice)
 

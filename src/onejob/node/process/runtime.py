@@ -21,6 +21,8 @@ from onejob.node.agent.settings import NO_SETTINGS, FetchedSettings, fetch_setti
 from onejob.node.images import NoStandIn
 from onejob.node.logs.reading import log_name, log_path, read_logs
 from onejob.node.process.descriptors import Sink
+from onejob.node.process.devices import Devices, NoDevice
+from onejob.node.process.limits import LimitKeeper
 from onejob.node.process.mounts import ONLY_PROC
 from onejob.node.process.settings import ProcessSettings
 from onejob.node.process.supervisor_client import (
@@ -37,6 +39,7 @@ from onejob.node.runtime import (
     Ended,
     Fetch,
     Inheritance,
+    LimitsInForce,
     Lost,
     RuntimeEvent,
     RuntimeTraits,
@@ -111,7 +114,18 @@ class ProcessRuntime:
         self._closing = False
         self._conditions: NodeConditions | None = None
         self._pressures = Pressures(self._short_of_space)
+        self._devices = Devices(data_dir / "devices.json", settings.node.allocatable)
+        self._limits = LimitKeeper(
+            data_dir,
+            clock,
+            settings.options.enforce_limits,
+            lambda: self._supervisor.joins_groups,
+        )
         self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
+
+    @property
+    def limits_in_force(self) -> LimitsInForce:
+        return LimitsInForce(self._limits.title, not self._limits.problem)
 
     def report_to(self, conditions: NodeConditions) -> None:
         self._conditions = conditions
@@ -129,6 +143,9 @@ class ProcessRuntime:
             self._report_mount_namespaces()
         self._pressures.watch_disk()
         self._setup.inherit(found.folders)
+        if found.known:
+            self._limits.inherit()
+        self._devices.inherit({record[1] for record in found.known})
         if self._options.host_read_only:
             await self._try_read_only()
         return Inheritance(
@@ -217,6 +234,7 @@ class ProcessRuntime:
             # Removed by the next run of the server, as after any end that this one did not see.
             return
         self._cancel_launching(uid)
+        self._devices.release(uid)
         self._setup.unlink(uid)
         self._released.append(uid)
         if self._removal_timer is None:
@@ -227,6 +245,7 @@ class ProcessRuntime:
         if self._closing:
             return
         self._cancel_launching(uid)
+        self._devices.release(uid)
         self._setup.remove_all(uid)
         self._to_forget.append(uid)
         self._flush_soon()
@@ -300,6 +319,8 @@ class ProcessRuntime:
         patience = self._longest_grace + _PATIENCE_SECONDS
         await self._supervisor.close(end=end, patience_seconds=patience)
         await asyncio.to_thread(self._cleaner.shutdown)
+        if end:
+            self._limits.close()
 
     def _cancel_launching(self, uid: str) -> None:
         for ref, launching in self._launching.items():
@@ -328,7 +349,9 @@ class ProcessRuntime:
         settings = await fetch_settings(self._fetch, settings_used(pod, container))
         if ref not in self._running:
             raise ConfigProblem("the container is not running")
-        return self._process(pod, container, ref, settings, tuple(command))
+        request = self._process(pod, container, ref, settings, tuple(command))
+        self._limits.join(request, container, ref)
+        return request
 
     async def _launch_with(
         self, pod: NodePod, container: Container, ref: AttemptRef, keys: Sequence[Any]
@@ -349,10 +372,12 @@ class ProcessRuntime:
         now = self._clock.now()
         try:
             command = self._settings.images.command_line(container)
+            self._devices.assign(pod.uid, container)
             request = self._process(pod, container, ref, settings, command)
             self._number_processes(request, pod)
             notes = self._setup.set_up(request, pod, container, ref, settings)
             notes += self._not_enforced(pod, container)
+            self._limits.apply(request, container, ref)
         except NoStandIn as problem:
             failed = Exit(128, now, reason="StartError", message=str(problem))
             self._deliver([Ended(ref, failed)])
@@ -362,6 +387,9 @@ class ProcessRuntime:
             return
         except VolumeProblem as problem:
             self._deliver([StartBlocked(ref, "ContainerCreating", problem.message)])
+            return
+        except NoDevice as problem:
+            self._deliver([StartBlocked(ref, "ContainerCreating", str(problem))])
             return
         except OSError as error:
             if pressure := pressure_of(error):
@@ -392,7 +420,8 @@ class ProcessRuntime:
         settings: FetchedSettings,
         command: tuple[str, ...],
     ) -> dict[str, Any]:
-        env = environment(pod, container, self._settings.base_env, settings, self._settings.node)
+        base = self._settings.base_env | self._devices.variables(pod.uid, container.name)
+        env = environment(pod, container, base, settings, self._settings.node)
         argv = expand_all(command, env)
         request: dict[str, Any] = {
             "claim": ref,
@@ -524,6 +553,7 @@ class ProcessRuntime:
             self._running.add(ref)
             return Started(ref, _moment(record[4])) if record[4] else None
         self._running.discard(ref)
+        self._devices.ended(ref.uid, ref.container)
         # The word of the protocol, which supervisors of earlier versions speak as well.
         if kind == "hindered":
             return self._blocked(ref, record[4], record[5])
@@ -531,6 +561,7 @@ class ProcessRuntime:
         if alone != [True]:
             self._setup.may_be_in_use(ref.uid)
         if kind == "lost":
+            self._limits.forget(ref)
             return Lost(ref, _moment(at))
         exit = Exit(
             code,
@@ -540,7 +571,7 @@ class ProcessRuntime:
             reason,
             message or self._setup.last_message(ref, code),
         )
-        return Ended(ref, exit)
+        return Ended(ref, self._limits.ended(ref, exit))
 
     def _replace_supervisor(self) -> None:
         """It was killed: a new one ends what the old one left and reports what is lost."""

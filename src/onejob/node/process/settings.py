@@ -1,6 +1,5 @@
 """What containers that are processes are started with."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onejob.node.images import Images, Shell, find_shell
@@ -11,7 +10,7 @@ from onejob.node.setup.environment import NodeContext
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
     node: NodeContext
-    base_env: Mapping[str, str]
+    base_env: dict[str, str]
     options: NodeOptions
     images: Images = field(default_factory=Images)
     shell: Shell = field(default_factory=find_shell)

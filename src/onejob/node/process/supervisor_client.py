@@ -50,6 +50,8 @@ class Handshake(msgspec.Struct):
     pid_namespace_problem: str = OLD_SUPERVISOR
     #: Whether it can take rights away from processes.
     limits_rights: bool = False
+    #: Whether it can put processes into control groups.
+    joins_groups: bool = False
     #: Where the processes of each Pod were started, by uid.
     folders: dict[str, str] = {}
 
@@ -149,6 +151,7 @@ class SupervisorClient:
         #: As the handshake has it.
         self.pid_namespace_problem = ""
         self.limits_rights = False
+        self.joins_groups = False
 
     async def connect(self) -> Handshake:
         """Find or start the supervisor, and ask what it knows."""
@@ -179,6 +182,7 @@ class SupervisorClient:
         self.isolates = handshake.isolates
         self.pid_namespace_problem = handshake.pid_namespace_problem
         self.limits_rights = handshake.limits_rights
+        self.joins_groups = handshake.joins_groups
         # Not before whoever called us has the handshake.
         asyncio.get_running_loop().call_soon(conversation.listen, self._receive)
         conversation.ended.add_done_callback(lambda _: self._lost(conversation))

@@ -188,6 +188,7 @@ class Supervisor:
                     pid_namespaces.problem() if message.get("pid_namespaces") else ""
                 ),
                 "limits_rights": True,
+                "joins_groups": True,
             }
         except OSError as error:
             # No process to be had: what this machine can do is not known, and to be asked again.

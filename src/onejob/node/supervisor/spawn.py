@@ -13,7 +13,7 @@ import resource
 import signal
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from onejob.node.supervisor import init, linux, mounting, pid_namespaces
@@ -44,7 +44,7 @@ _RESET_SIGNALS = (
 
 _SET_UP_IN_CHILD = frozenset({
     "mounts", "join", "user", "group", "groups", "limits", "tty", "capabilities",
-    "no_new_privileges",
+    "no_new_privileges", "groups_to_join",
 })  # fmt: skip
 
 
@@ -235,6 +235,7 @@ def _record_start(journal: Journal, request: Request) -> None:
 
 def _set_up(request: Request, streams: Streams) -> None:
     """Everything about the process that its program inherits, apart from its streams."""
+    _join_groups(request.get("groups_to_join", ()))
     if request.get("tty") and request.get("user") is not None:
         # Or it could write to its terminal, but not open it by name.
         os.fchown(streams.stdin, request["user"], -1)
@@ -336,6 +337,16 @@ def _find_and_start(start: _Start, request: Request) -> int:
         raise SetupFailed("StartError", f'exec: "{name}": permission denied')
     where = "no such file or directory" if "/" in name else "executable file not found in $PATH"
     raise SetupFailed("StartError", f'exec: "{name}": {where}')
+
+
+def _join_groups(files: Sequence[str]) -> None:
+    """Control groups, by the files that list their processes. Before anything is mounted."""
+    for name in files:
+        fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
 
 
 def _enter(folder: str) -> None:

@@ -1,0 +1,371 @@
+"""Limits on memory and CPU that the kernel keeps: a control group for each container that has any.
+
+Version 2 needs a group that was delegated to us, because a group with processes of its own cannot
+have limits below it: ours are moved into one beside. Version 1 has a tree for each controller.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from onejob.node.runtime import AttemptRef
+from onejob.objects.pod_spec import Container
+from onejob.wire.quantity import parse_quantity
+
+_PREFIX: Final = "onejob-"
+#: In version 2: where our own processes go, so that others can have limits.
+_OWN: Final = "onejob-server"
+_PROCS: Final = "cgroup.procs"
+#: In microseconds: of so much, so much may be used.
+_CPU_PERIOD: Final = 100_000
+#: The kernel refuses less.
+_LEAST_CPU_QUOTA: Final = 1_000
+#: Empty groups of other servers are removed once nobody can be about to use them.
+_ABANDONED_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    #: None means as much as there is.
+    memory_bytes: int | None = None
+    cpu_milli: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.memory_bytes is not None or self.cpu_milli is not None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUsage:
+    #: Processes of the group that the kernel killed for want of memory.
+    oom_kills: int = 0
+    #: Most memory that was used at once; 0 if that is not known.
+    peak_bytes: int = 0
+
+
+def limits_of(container: Container) -> ContainerLimits:
+    amounts = container.resources.limits
+    memory, cpu = amounts.get("memory"), amounts.get("cpu")
+    return ContainerLimits(
+        parse_quantity(memory).whole if memory else None,
+        parse_quantity(cpu).milli if cpu else None,
+    )
+
+
+class _Tree(Protocol):
+    #: For people.
+    title: str
+
+    def make(self, name: str, limits: ContainerLimits) -> Sequence[Path]:
+        """The groups for a container; processes join all of them. Raises OSError."""
+
+    def usage(self, name: str) -> GroupUsage: ...
+
+    def folders(self) -> Sequence[Path]:
+        """Where its groups are."""
+
+
+class ControlGroups:
+    """The groups of one node; made by `find`."""
+
+    def __init__(self, tree: _Tree | None, problem: str) -> None:
+        self._tree = tree
+        #: Why limits cannot be kept; empty if they can.
+        self.problem = problem
+
+    @classmethod
+    def find(
+        cls, data_dir: Path, now: datetime, *, proc: Path = Path("/proc/self")
+    ) -> "ControlGroups":
+        """What this machine allows, found out by trying."""
+        identity = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
+        try:
+            tree = _find_tree(f"{_PREFIX}{identity}", proc)
+        except _Unusable as problem:
+            return cls(None, str(problem))
+        except OSError as error:
+            return cls(None, f"{error.filename}: {error.strerror}")
+        _remove_abandoned(tree, now)
+        return cls(tree, "")
+
+    @property
+    def title(self) -> str:
+        return "" if self._tree is None else self._tree.title
+
+    def make(self, ref: AttemptRef, limits: ContainerLimits) -> list[str]:
+        """The files in which a process of the container has to write 0 to join. Raises OSError."""
+        if self._tree is None or not limits:
+            return []
+        return [str(group / _PROCS) for group in self._tree.make(group_name(ref), limits)]
+
+    def files(self, ref: AttemptRef) -> list[str]:
+        """The same for a container that runs already."""
+        return [str(group / _PROCS) for group in self._groups(ref)]
+
+    def known(self) -> set[str]:
+        """Names of the containers that have groups."""
+        folders = self._tree.folders() if self._tree is not None else ()
+        return {group.name for folder in folders for group in _below(folder)}
+
+    def close(self, ref: AttemptRef) -> GroupUsage:
+        """The container has ended: what it used. Its groups are removed."""
+        groups = self._groups(ref)
+        if self._tree is None or not groups:
+            return GroupUsage()
+        usage = self._tree.usage(group_name(ref))
+        for group in groups:
+            _remove(group)
+        return usage
+
+    def remove_all(self) -> None:
+        """Nothing runs any more."""
+        for folder in self._tree.folders() if self._tree is not None else ():
+            for group in _below(folder):
+                _remove(group)
+            _remove(folder)
+
+    def _groups(self, ref: AttemptRef) -> list[Path]:
+        folders = self._tree.folders() if self._tree is not None else ()
+        return [group for folder in folders if (group := folder / group_name(ref)).is_dir()]
+
+
+class _Unusable(Exception):
+    """There are control groups, but not for us."""
+
+
+class _Version1:
+    title = "control groups, version 1"
+
+    def __init__(self, by_controller: Mapping[str, Path]) -> None:
+        self._memory = by_controller["memory"]
+        self._cpu = by_controller.get("cpu")
+
+    def folders(self) -> Sequence[Path]:
+        return [self._memory] if self._cpu is None else [self._memory, self._cpu]
+
+    def make(self, name: str, limits: ContainerLimits) -> Sequence[Path]:
+        made: list[Path] = []
+        if limits.memory_bytes is not None:
+            group = self._memory / name
+            group.mkdir(parents=True, exist_ok=True)
+            _write(group / "memory.limit_in_bytes", limits.memory_bytes)
+            with contextlib.suppress(OSError):
+                # Only where swap is accounted for: memory and swap together.
+                _write(group / "memory.memsw.limit_in_bytes", limits.memory_bytes)
+            made.append(group)
+        if limits.cpu_milli is not None and self._cpu is not None:
+            group = self._cpu / name
+            group.mkdir(parents=True, exist_ok=True)
+            _write(group / "cpu.cfs_period_us", _CPU_PERIOD)
+            _write(group / "cpu.cfs_quota_us", _quota(limits.cpu_milli))
+            made.append(group)
+        return made
+
+    def usage(self, name: str) -> GroupUsage:
+        group = self._memory / name
+        kills = _field(group / "memory.oom_control", "oom_kill")
+        return GroupUsage(kills, _number(group / "memory.max_usage_in_bytes"))
+
+
+class _Version2:
+    title = "control groups, version 2"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def folders(self) -> Sequence[Path]:
+        return [self._folder]
+
+    def make(self, name: str, limits: ContainerLimits) -> Sequence[Path]:
+        group = self._folder / name
+        group.mkdir(parents=True, exist_ok=True)
+        if limits.memory_bytes is not None:
+            _write(group / "memory.max", limits.memory_bytes)
+            with contextlib.suppress(OSError):
+                _write(group / "memory.swap.max", 0)
+            with contextlib.suppress(OSError):
+                # As Kubernetes: a container is killed as a whole.
+                _write(group / "memory.oom.group", 1)
+        if limits.cpu_milli is not None:
+            _write(group / "cpu.max", f"{_quota(limits.cpu_milli)} {_CPU_PERIOD}")
+        return [group]
+
+    def usage(self, name: str) -> GroupUsage:
+        group = self._folder / name
+        return GroupUsage(
+            _field(group / "memory.events", "oom_kill"), _number(group / "memory.peak")
+        )
+
+
+# --- finding out what there is ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    root: str
+    point: Path
+    type: str
+    options: frozenset[str]
+
+
+def _find_tree(name: str, proc: Path) -> _Tree:
+    mounts = list(_mounts(proc))
+    own = _own_groups(proc)
+    trees: dict[str, Path] = {
+        controller: _own_folder(mount, own[controller])
+        for mount in mounts
+        if mount.type == "cgroup"
+        for controller in ("memory", "cpu")
+        if controller in mount.options and controller in own
+    }
+    if "memory" in trees:
+        return _try_version_1(trees, name)
+    for mount in mounts:
+        if mount.type == "cgroup2" and "" in own:
+            return _try_version_2(_own_folder(mount, own[""]), name, proc)
+    raise _Unusable("this machine has no control groups")
+
+
+def _try_version_1(trees: Mapping[str, Path], name: str) -> _Tree:
+    usable: dict[str, Path] = {}
+    for controller, folder in trees.items():
+        try:
+            (folder / name).mkdir(exist_ok=True)
+            usable[controller] = folder / name
+        except OSError as error:
+            if controller == "memory":
+                raise _Unusable(f"{folder}: {error.strerror}") from None
+    return _Version1(usable)
+
+
+def _try_version_2(folder: Path, name: str, proc: Path) -> _Tree:
+    if folder.name == _OWN:
+        # We, or who started us, were moved here before.
+        folder = folder.parent
+    available = (folder / "cgroup.controllers").read_text().split()
+    wanted = [controller for controller in ("memory", "cpu") if controller in available]
+    if "memory" not in wanted:
+        raise _Unusable(f"{folder} has no memory controller: it is not delegated")
+    control = folder / "cgroup.subtree_control"
+    if not set(wanted) <= set(control.read_text().split()):
+        _make_way(folder, proc)
+        _write(control, " ".join(f"+{controller}" for controller in wanted))
+    (folder / name).mkdir(exist_ok=True)
+    _write(folder / name / "cgroup.subtree_control", " ".join(f"+{one}" for one in wanted))
+    return _Version2(folder / name)
+
+
+def _make_way(folder: Path, proc: Path) -> None:
+    """Move our processes out of the group, unless others are in there, too: whose it is then."""
+    processes = set(map(int, (folder / _PROCS).read_text().split()))
+    others = {pid for pid in processes if pid != os.getpid() and not _is_below_us(pid, proc)}
+    if others:
+        raise _Unusable(
+            f"{folder} is shared with other processes (start onejob in a group of its own: "
+            "systemd-run --user --scope -p Delegate=yes onejob ...)"
+        )
+    own = folder / _OWN
+    own.mkdir(exist_ok=True)
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            _write(own / _PROCS, pid)
+
+
+def _is_below_us(pid: int, proc: Path) -> bool:
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        try:
+            text = (proc.parent / str(pid) / "stat").read_text()
+        except OSError:
+            return True
+        pid = int(text.rpartition(")")[2].split()[1])
+    return False
+
+
+def _mounts(proc: Path) -> Iterator[_Mount]:
+    for line in (proc / "mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if kind[0] in ("cgroup", "cgroup2"):
+            options = frozenset(kind[2].split(",")) if len(kind) > 2 else frozenset()
+            yield _Mount(fields[3], Path(fields[4]), kind[0], options)
+
+
+def _own_groups(proc: Path) -> Mapping[str, str]:
+    """By controller; "" for version 2."""
+    found: dict[str, str] = {}
+    for line in (proc / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            found[controller] = path
+    return found
+
+
+def _own_folder(mount: _Mount, path: str) -> Path:
+    """Where our own group is; the top of what is mounted if that cannot be seen from here."""
+    if path == mount.root or not path.startswith(mount.root.rstrip("/") + "/"):
+        return mount.point
+    folder = mount.point / path.removeprefix(mount.root).lstrip("/")
+    return folder if folder.is_dir() else mount.point
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def group_name(ref: AttemptRef) -> str:
+    return f"{ref.uid}_{ref.container}_{ref.attempt}"
+
+
+def _quota(cpu_milli: int) -> int:
+    return max(cpu_milli * _CPU_PERIOD // 1000, _LEAST_CPU_QUOTA)
+
+
+def _write(path: Path, value: int | str) -> None:
+    path.write_text(f"{value}\n")
+
+
+def _number(path: Path) -> int:
+    return _read(path, lambda text: int(text))
+
+
+def _field(path: Path, name: str) -> int:
+    """Of lines that have a name and a number each."""
+    return _read(path, lambda text: int(dict(map(str.split, text.splitlines()))[name]))
+
+
+def _read(path: Path, parse: Callable[[str], int]) -> int:
+    """0 where the kernel does not tell."""
+    try:
+        return parse(path.read_text())
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _below(folder: Path) -> list[Path]:
+    try:
+        return [entry for entry in folder.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _remove(group: Path) -> None:
+    """One in which processes are stays, and is removed later."""
+    with contextlib.suppress(OSError):
+        group.rmdir()
+
+
+def _remove_abandoned(tree: _Tree, now: datetime) -> None:
+    """Groups of servers that were killed: none of their processes is left."""
+    for folder in tree.folders():
+        for other in _below(folder.parent):
+            if other.name.startswith(_PREFIX) and other not in (folder, folder.parent / _OWN):
+                with contextlib.suppress(OSError):
+                    if now.timestamp() - other.stat().st_mtime > _ABANDONED_SECONDS:
+                        for group in _below(other):
+                            _remove(group)
+                        _remove(other)

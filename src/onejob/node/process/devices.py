@@ -1,0 +1,146 @@
+"""Which devices each container may use, where the node has a number of them to give.
+
+How many Pods run at once is decided by requests, as for any resource. This says which of the
+devices a container gets, so that no two use the same one.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onejob.objects.pod_spec import Container
+from onejob.wire.quantity import parse_quantity
+
+log = logging.getLogger(__name__)
+
+#: Resource -> variables that programs look for. Any other has one that is made of its name.
+_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "nvidia.com/gpu": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+    "amd.com/gpu": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+}
+_MOST_DEVICES: Final = 1024
+
+
+class NoDevice(Exception):
+    """None is free yet."""
+
+
+class _Held(msgspec.Struct):
+    resource: str
+    uid: str
+    container: str
+    slots: tuple[int, ...]
+
+
+class Devices:
+    """Slots are numbered from 0 for each resource. Who has which is kept on disk, because Pods
+    outlive the server."""
+
+    def __init__(self, record: Path, capacity: Mapping[str, int]) -> None:
+        self._record = record
+        self._capacity = {
+            name: amount
+            for name, amount in capacity.items()
+            # Resources of a domain are counted in whole devices.
+            if "/" in name and 0 < amount <= _MOST_DEVICES
+        }
+        self._held: list[_Held] = []
+        #: Containers that do not run now: they may have to hand their slots on.
+        self._idle: set[tuple[str, str]] = set()
+
+    def inherit(self, uids: Iterable[str]) -> None:
+        """Take up what an earlier run of the server has written down, of Pods that are left."""
+        left = set(uids)
+        try:
+            held = msgspec.json.decode(self._record.read_bytes(), type=list[_Held])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            log.warning("%s: %s: devices may be given twice", self._record, error)
+            return
+        self._held = [one for one in held if one.uid in left and one.resource in self._capacity]
+
+    def assign(self, uid: str, container: Container) -> dict[str, str]:
+        """Variables for a container that is about to start. Raises NoDevice, OSError."""
+        if not self._capacity:
+            return {}
+        owner = (uid, container.name)
+        self._idle.discard(owner)
+        changed = False
+        for resource, amount in _wanted(container, self._capacity).items():
+            if self._of(resource, *owner) is None:
+                self._held.append(_Held(resource, *owner, self._take(resource, amount)))
+                changed = True
+        if changed:
+            self._save()
+        return self.variables(uid, container.name)
+
+    def variables(self, uid: str, container: str) -> dict[str, str]:
+        """Also of resources that it did not ask for: it sees none of those."""
+        found: dict[str, str] = {}
+        for resource in self._capacity:
+            slots = self._of(resource, uid, container) or ()
+            for variable in variables_of(resource):
+                found[variable] = ",".join(_device(variable, slot) for slot in slots)
+        return found
+
+    def ended(self, uid: str, container: str) -> None:
+        """It may start again and have the same ones, unless others need them before."""
+        if self._capacity:
+            self._idle.add((uid, container))
+
+    def release(self, uid: str) -> None:
+        """The Pod is over."""
+        if any(one.uid == uid for one in self._held):
+            self._held = [one for one in self._held if one.uid != uid]
+            self._save()
+        self._idle = {owner for owner in self._idle if owner[0] != uid}
+
+    def _of(self, resource: str, uid: str, container: str) -> tuple[int, ...] | None:
+        for one in self._held:
+            if (one.resource, one.uid, one.container) == (resource, uid, container):
+                return one.slots
+        return None
+
+    def _take(self, resource: str, amount: int) -> tuple[int, ...]:
+        free = self._free(resource)
+        for one in list(self._held):
+            if len(free) >= amount:
+                break
+            if one.resource == resource and (one.uid, one.container) in self._idle:
+                self._held.remove(one)
+                free = self._free(resource)
+        if len(free) < amount:
+            raise NoDevice(f"{resource}: {amount} wanted, {len(free)} free")
+        return tuple(free[:amount])
+
+    def _free(self, resource: str) -> list[int]:
+        taken = {slot for one in self._held if one.resource == resource for slot in one.slots}
+        return [slot for slot in range(self._capacity[resource]) if slot not in taken]
+
+    def _save(self) -> None:
+        unfinished = self._record.with_suffix(".new")
+        unfinished.write_bytes(msgspec.json.encode(self._held))
+        os.replace(unfinished, self._record)
+
+
+def variables_of(resource: str) -> tuple[str, ...]:
+    own = "ONEJOB_" + re.sub("[^A-Z0-9]+", "_", resource.upper())
+    return _VARIABLES.get(resource, (own,))
+
+
+def _device(variable: str, slot: int) -> str:
+    """A slot is one of the devices that the server itself may use, if it is limited to some."""
+    own = [device for device in os.environ.get(variable, "").split(",") if device]
+    return own[slot] if slot < len(own) else str(slot)
+
+
+def _wanted(container: Container, known: Mapping[str, int]) -> dict[str, int]:
+    amounts = {**container.resources.requests, **container.resources.limits}
+    wanted = {name: parse_quantity(amounts[name]).whole for name in known if name in amounts}
+    return {name: amount for name, amount in wanted.items() if amount > 0}

@@ -1,0 +1,113 @@
+"""Keeps containers within `resources.limits`: by control groups, or by a limit of each process."""
+
+import logging
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from onejob.clock import Clock
+from onejob.node.options import EnforcedLimits
+from onejob.node.process.cgroups import ContainerLimits, ControlGroups, group_name, limits_of
+from onejob.node.process.supervisor_client import OLD_SUPERVISOR
+from onejob.node.runtime import AttemptRef
+from onejob.objects.pod_spec import Container
+from onejob.planning.pod.lifecycle import Exit
+from onejob.wire.quantity import Quantity
+
+log = logging.getLogger(__name__)
+
+_OOM_KILLED: Final = "OOMKilled"
+_NANO: Final = 10**9
+
+
+class LimitKeeper:
+    def __init__(
+        self, data_dir: Path, clock: Clock, mode: EnforcedLimits, can_join: Callable[[], bool]
+    ) -> None:
+        """`can_join`: whether the supervisor can put processes into groups."""
+        self._data_dir = data_dir
+        self._clock = clock
+        self._mode = mode
+        self._can_join = can_join
+        #: Containers that have groups, by the names of these, and what they may use.
+        self._limited: dict[str, ContainerLimits] = {}
+
+    @cached_property
+    def _groups(self) -> ControlGroups:
+        # Looked for when the first container needs it: most runs have no limits.
+        return ControlGroups.find(self._data_dir, self._clock.now())
+
+    @property
+    def problem(self) -> str:
+        """Why limits are not kept; empty if they are."""
+        if self._mode != "auto":
+            return "--enforce-limits off" if self._mode == "off" else ""
+        return self._groups.problem if self._can_join() else OLD_SUPERVISOR
+
+    @property
+    def title(self) -> str:
+        """In one line, what keeps limits."""
+        if self._mode == "rlimit":
+            return "memory of each process (RLIMIT_DATA), CPU not limited"
+        if problem := self.problem:
+            return f"not enforced: {problem}"
+        return f"memory and CPU by {self._groups.title}"
+
+    def inherit(self) -> None:
+        """Something may run since before we began."""
+        if self._mode == "auto" and not self._groups.problem:
+            self._limited = dict.fromkeys(self._groups.known(), ContainerLimits())
+
+    def apply(self, request: dict[str, Any], container: Container, ref: AttemptRef) -> None:
+        """Say in the request of a container what limits it. Raises OSError."""
+        limits = limits_of(container)
+        if not limits or self._mode == "off":
+            return
+        if self._mode == "rlimit":
+            self._limit_processes(request, limits)
+        elif not self.problem:
+            request["groups_to_join"] = self._groups.make(ref, limits)
+            self._limited[group_name(ref)] = limits
+
+    def join(self, request: dict[str, Any], container: Container, ref: AttemptRef) -> None:
+        """The same for a process beside a container that runs."""
+        if self._mode == "rlimit":
+            self._limit_processes(request, limits_of(container))
+        elif group_name(ref) in self._limited:
+            request["groups_to_join"] = self._groups.files(ref)
+
+    def ended(self, ref: AttemptRef, exit: Exit) -> Exit:
+        """How a container ended, with what its groups tell of it."""
+        limits = self._limited.pop(group_name(ref), None)
+        if limits is None:
+            return exit
+        usage = self._groups.close(ref)
+        if not usage.oom_kills or exit.code == 0:
+            return exit
+        message = exit.message or _message(limits, usage.peak_bytes)
+        return msgspec.structs.replace(exit, reason=_OOM_KILLED, message=message)
+
+    def forget(self, ref: AttemptRef) -> None:
+        """Nobody knows how it ended."""
+        if self._limited.pop(group_name(ref), None) is not None:
+            self._groups.close(ref)
+
+    def close(self) -> None:
+        """Nothing runs any more."""
+        if "_groups" in self.__dict__:
+            self._groups.remove_all()
+
+    def _limit_processes(self, request: dict[str, Any], limits: ContainerLimits) -> None:
+        if limits.memory_bytes is not None:
+            request["limits"] = {"RLIMIT_DATA": limits.memory_bytes}
+
+
+def _message(limits: ContainerLimits, peak_bytes: int) -> str:
+    if limits.memory_bytes is None:
+        return "it used more memory than its limit"
+    limit = Quantity(limits.memory_bytes * _NANO, "binary")
+    peak = f" (most at once: {Quantity(peak_bytes * _NANO, 'binary')})" if peak_bytes else ""
+    return f"it used more memory than its limit of {limit}{peak}"
