@@ -1,7 +1,7 @@
 """A disk that is slow, full, fails, and loses what was not written when the process dies.
 
-It stands where the store's commits run. A commit is one SQLite transaction, so it happens wholly
-or not at all; one that happened but was not answered is found after the restart.
+It stands where the store's commits run; `database_disk.py` is what lies below SQLite. A commit that
+happened but was not answered is found after the restart.
 """
 
 import asyncio
@@ -34,9 +34,11 @@ class Disk:
 class DiskCommitter:
     """Implements `onejob.store.writer.Committer` for one process, which `crash` kills."""
 
-    def __init__(self, disk: Disk, crash: Callable[[str], None]) -> None:
-        self._disk = disk
+    def __init__(
+        self, disk: Disk, crash: Callable[[str], None], on_stop: Callable[[], None]
+    ) -> None:
         self._dice = disk.dice
+        self._on_stop = on_stop
         self._crash = crash
         self._jobs: deque[tuple[Job, Done]] = deque()
         self._busy = False
@@ -51,6 +53,7 @@ class DiskCommitter:
 
     def stop(self) -> None:
         """Nothing is under way between callbacks."""
+        self._on_stop()
 
     def cut(self) -> None:
         """The process is dead: nothing more is written, nobody is answered."""
@@ -76,6 +79,8 @@ class DiskCommitter:
             self._crash("before a commit")
             return
         error = self._attempt(job)
+        if self._cut:
+            return
         if self._happens("crash after a commit"):
             self._crash("after a commit")
             return
@@ -87,8 +92,6 @@ class DiskCommitter:
     def _attempt(self, job: Job) -> StoreError | None:
         if self._happens("failed commit"):
             return CommitFailed("the simulated disk failed once")
-        if not self.reliable and self._disk.full:
-            return CommitFailed("the simulated disk is full")
         try:
             job()
         except StoreError as error:

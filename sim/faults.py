@@ -15,6 +15,11 @@ RATES = {
     "full disk": 0.004,
     "crash before a commit": 0.004,
     "crash after a commit": 0.004,
+    # Below SQLite.
+    "short store write": 0.0005,
+    "failed store write": 0.0002,
+    "failed store sync": 0.001,
+    "crash in a store write": 0.0005,
     # Between the API and those who use it.
     "lost answer": 0.02,
     "refused write": 0.01,

@@ -95,16 +95,18 @@ class Machine:
     def left_over(self) -> Sequence[str]:
         return ()
 
-    def crash(self) -> None:
+    def crash(self) -> bool:
         """The control plane died. Requests that were under way may be lost, and the machine may
-        go down with it."""
+        go down with it: whether it did."""
         now = asyncio.get_running_loop().time()
         for process in list(self.processes.values()):
             if process.state(now) == "asked" and self._dice.happens("lost request"):
                 del self.processes[process.ref]
                 del self.ran[process.ref]
-        if self._dice.happens("reboot"):
+        rebooted = self._dice.happens("reboot")
+        if rebooted:
             self._reboot(now)
+        return rebooted
 
     def _reboot(self, now: float) -> None:
         """What ran is gone, and so are records that were not on disk yet."""
@@ -137,6 +139,8 @@ class Machine:
 
     def stop(self, process: Process, grace_seconds: float, now: float) -> None:
         if process.state(now) == "ended" or process.code in (128 + _SIGTERM, 128 + _SIGKILL):
+            return
+        if process.failed_start:
             return
         code, ends_at = 128 + _SIGTERM, now + self._rng.choice((0.0, 0.1))
         if self._dice.happens("ignored SIGTERM"):

@@ -19,13 +19,14 @@ from onejob.node.options import NodeOptions
 from onejob.node.setup.environment import NodeContext
 from onejob.planning.queue.limits import Limits
 from onejob.server import ControlPlane, Settings, World
-from onejob.store.base import CannotOpen, CommitFailed, StoreError
+from onejob.store.base import CannotOpen, CommitFailed, StoreError, StoreFailed
 from onejob.store.log import LogStore
 from onejob.virtual_time import NOON, VirtualTimeLoop
 from sim.api import FaultyClient
 from sim.checks.judge import Judge
 from sim.checks.problems import Problem
 from sim.checks.rest import left_over
+from sim.database_disk import VFS, DatabaseDisk
 from sim.disk import Disk, DiskCommitter
 from sim.faults import Dice, Trace
 from sim.history import History, Version
@@ -95,6 +96,7 @@ class _World:
         self.trace = Trace()
         self.dice = Dice(seed, self.trace, often)
         self.disk = Disk(self.dice)
+        self.database = DatabaseDisk(seed, self.dice, folder, lambda: self.disk.full)
         self.history = History()
         self.people = People(seed, self.history, self.trace)
         self.judge = Judge(job_limit)
@@ -114,6 +116,7 @@ class _World:
 
     def run(self) -> Verdict:
         with ExitStack() as undo:
+            undo.enter_context(self.database.installed())
             if isinstance(self.machine, ProcessMachine):
                 undo.enter_context(self.machine.installed())
             return self._run()
@@ -169,7 +172,7 @@ class _Life:
         self._world = world
         self._loop = asyncio.get_running_loop()
         self._clock = LoopClock(self._loop, world.epoch)
-        self._committer = DiskCommitter(world.disk, self._crash)
+        self._committer = DiskCommitter(world.disk, self._crash, world.database.close)
         self._died: asyncio.Future[str] = self._loop.create_future()
         self._store: LogStore
         self._client: FaultyClient
@@ -193,7 +196,7 @@ class _Life:
             return False
         world = self._world
         plane.failed.add_done_callback(lambda failed: self._fail(failed.result()))
-        self._committer.reliable = self._client.reliable = False
+        self._committer.reliable = self._client.reliable = world.database.reliable = False
         world.people.meet(plane)
         world.history.follow(plane.store)
         stopped = await self._or_death(self._disturb())
@@ -218,8 +221,10 @@ class _Life:
             committer=self._committer,
             client=self._make_client,
             runtime=self._make_runtime,
+            vfs=VFS,
         )
         world.trace.note("start")
+        world.database.begin(self._crash)
         try:
             return await ControlPlane.start(settings, outside)
         except CannotOpen as error:
@@ -306,7 +311,11 @@ class _Life:
     async def _stop(self, plane: ControlPlane) -> bool:
         # Without room on the disk the last writes are lost, and whoever stops it is told so.
         with suppress(CommitFailed):
-            await plane.stop()
+            try:
+                await plane.stop()
+            except StoreFailed:
+                if not self._world.database.broke:
+                    raise
         return True
 
     # --- how it ends
@@ -320,13 +329,16 @@ class _Life:
         self._died.set_result(when)
         self._committer.cut()
         self._runtime.disconnect()
-        self._world.machine.crash()
+        rebooted = self._world.machine.crash()
+        self._world.database.die(machine_too=rebooted)
 
     def _fail(self, why: str) -> None:
         """It ended by itself, which it never should."""
-        if not self._died.done():
+        if self._died.done():
+            return
+        if not self._world.database.broke:
             self._world.judge.problems.add("keeps running", f"the control plane failed: {why}")
-            self._crash(why)
+        self._crash(why)
 
     async def _or_death(self, part: Coroutine[Any, Any, T]) -> T | None:
         """What a part of this life results in; None if it died meanwhile."""
@@ -347,3 +359,4 @@ class _Life:
         with suppress(TimeoutError, StoreError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._store.close()
+        self._world.database.restore()

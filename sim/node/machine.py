@@ -89,13 +89,15 @@ class ProcessMachine:
         supervisor.wake()
         return conversation, None
 
-    def crash(self) -> None:
-        """The control plane died, and perhaps the machine."""
+    def crash(self) -> bool:
+        """The control plane died, and perhaps the machine: whether it did."""
         for wire in self._wires:
             wire.cut()
         self._wires.clear()
-        if self._dice.happens("reboot"):
+        rebooted = self._dice.happens("reboot")
+        if rebooted:
             self._reboot()
+        return rebooted
 
     def left_over(self) -> list[str]:
         return [f"{text} still runs" for text in self.kernel.survivors()]

@@ -86,12 +86,13 @@ class RunningSupervisor:
             self._complain(f"a supervisor made a mistake: {text}")
 
     def check_told(self, line: bytes) -> None:
-        """Nobody may be told more than the journal knows."""
+        """Nobody may be told more than the journal knows. That an attempt is lost follows from a
+        claim without an end, so the next supervisor would say the same."""
         message = json.loads(line)
         ends = [
             AttemptRef(*record[1:4])
             for record in (*message.get("events", ()), *message.get("known", ()))
-            if record[0] in ("exited", "refused", "lost")
+            if record[0] in ("exited", "refused")
         ]
         if ends:
             recorded = recorded_ends(self._folder)

@@ -116,6 +116,8 @@ class World:
     committer: Committer | None = None
     #: What the controllers and the node agent use the API through.
     client: Callable[[Service], LocalClient] = LocalClient
+    #: The SQLite VFS below the store; None means SQLite's own.
+    vfs: str | None = None
     #: What runs containers; None means what the settings name.
     runtime: Callable[[NodeContext], Runtime] | None = None
 
@@ -346,6 +348,7 @@ class ControlPlane:
             settings.data_dir / "onejob.db",
             clock=world.clock,
             committer=world.committer,
+            vfs=world.vfs,
             is_readable=is_readable,
         )
         try:

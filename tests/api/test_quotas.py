@@ -18,6 +18,7 @@ from onejob.virtual_time import run_virtual, virtual_clock
 from onejob.wire.errors import ApiError, Forbidden
 from onejob.wire.kinds import BY_RESOURCE
 from onejob.wire.requests import DeleteOptions, Outcome, WriteOptions
+from sim.faulty_disk import Entry, FaultyDisk
 from tests.api.service_support import (
     CONFIGMAP,
     NAMESPACE,
@@ -31,7 +32,6 @@ from tests.api.service_support import (
     read,
     served,
 )
-from tests.store.faulty_disk import Entry, FaultyDisk
 
 _QUOTA = BY_RESOURCE["resourcequotas"]
 _LIMITS = BY_RESOURCE["limitranges"]

@@ -14,7 +14,7 @@ from onejob.controllers.bootstrap import bootstrap
 from onejob.gates import FeatureGates
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
-from tests.store.faulty_disk import Entry, FaultyDisk
+from sim.faulty_disk import Entry, FaultyDisk
 
 
 class Disk:

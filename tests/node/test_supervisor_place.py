@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from onejob.node.process.supervisor_client import SupervisorClient
 from onejob.node.runtime import RuntimeUnavailable
 from onejob.node.supervisor.journal import Claim, Journal, identity_of
+from tests.faults import Faults, faulty_supervisors
 from tests.node.support import (
     a_node,
     a_process_node,
@@ -95,6 +97,54 @@ def test_a_damaged_journal_is_told_of_as_one_that_may_lack_records(
         await client.close(end=True)
 
     asyncio.run(main())
+
+
+def test_a_server_that_connects_learns_of_an_end_only_once_it_is_recorded(tmp_path: Path) -> None:
+    place = tmp_path / "supervisor"
+    claim = ["u", "c", 0]
+    request = {
+        "claim": claim,
+        "argv": ["sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.01; done"],
+        "env": {"PATH": os.environ["PATH"]},
+        "cwd": str(tmp_path),
+        "log": str(tmp_path / "log"),
+    }
+    told: list[str] = []
+
+    def client(owner: bool, lost: asyncio.Event) -> SupervisorClient:
+        return SupervisorClient(
+            place,
+            owner=owner,
+            on_events=lambda events: told.extend(event[0] for event in events),
+            on_lost=lost.set,
+        )
+
+    async def until(holds: Callable[[], bool]) -> None:
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.01)
+
+    async def main(faults: Faults) -> None:
+        lost = asyncio.Event()
+        first = client(True, lost)
+        await first.connect()
+        first.send({"do": "spawn", "items": [request]})
+        await until(lambda: told == ["started"])
+        faults.fail("pwrite", errno.EIO)
+        (tmp_path / "go").touch()
+        await until(lambda: faults.happened("pwrite") > 1)
+        second = client(False, lost)
+        handshake = await second.connect()
+        assert [record[0] for record in handshake.known] == ["started"]
+        assert told == ["started"]
+        faults.mend("pwrite")
+        await until(lambda: told == ["started", "exited", "exited"])
+        await second.close(end=False)
+        await first.close(end=True)
+
+    with faulty_supervisors(tmp_path / "faults") as faults:
+        asyncio.run(asyncio.wait_for(main(faults), 30))
 
 
 def test_a_folder_that_was_moved_is_still_the_one_its_processes_belong_to(tmp_path: Path) -> None:

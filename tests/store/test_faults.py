@@ -16,7 +16,7 @@ from onejob.store.base import CommitFailed, StoreError, StoreFailed
 from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 from onejob.virtual_time import run_virtual
-from tests.store.faulty_disk import (
+from sim.faulty_disk import (
     Entry,
     FaultyDisk,
     after_power_loss,

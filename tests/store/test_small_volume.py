@@ -11,7 +11,7 @@ from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
-from tests.store.faulty_disk import Entry, FaultyDisk
+from sim.faulty_disk import Entry, FaultyDisk
 from tests.store.support import pod, put
 
 KIB = 1024

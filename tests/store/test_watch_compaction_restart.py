@@ -11,7 +11,7 @@ from onejob.store.base import Compacted, TooFarBehind
 from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 from onejob.virtual_time import run_virtual
-from tests.store.faulty_disk import Entry, FaultyDisk, after_power_loss, everything, nothing
+from sim.faulty_disk import Entry, FaultyDisk, after_power_loss, everything, nothing
 from tests.store.support import (
     a_store,
     collect,

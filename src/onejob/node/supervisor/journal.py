@@ -111,6 +111,8 @@ class Journal:
         self._records = 0
         self._unwritten: list[bytes] = []
         self._unwritten_bytes = 0
+        #: Numbers of attempts whose end is not on record yet.
+        self._unrecorded_ends: set[int] = set()
         #: Attempts that are being started by a child: its record goes to the present file.
         self._starting: set[int] = set()
         found = self._replay()
@@ -188,6 +190,13 @@ class Journal:
             return False
         return True
 
+    def may_be_told(self, attempt: Attempt) -> bool:
+        """Whether all that is known of it would also be known to the next supervisor: what is lost
+        follows from a claim without an end."""
+        outcome = attempt.outcome
+        lost = outcome is not None and outcome.kind == "lost"
+        return lost or attempt.number not in self._unrecorded_ends
+
     def find(self, claim: Claim) -> Attempt | None:
         return self.attempts.get(claim.uid, {}).get(claim.container, {}).get(claim.attempt)
 
@@ -202,6 +211,7 @@ class Journal:
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
         self._close(attempt)
         attempt.outcome = outcome
+        self._unrecorded_ends.add(attempt.number)
         record = _end_record(attempt.number, outcome)
         if len(record) > _END_BYTES and not self._has_spare(len(record)):
             record = _end_record(attempt.number, _cut(outcome))
@@ -266,9 +276,7 @@ class Journal:
         if reserve:
             self._file.reserve(len(data) + reserve)
         end = self._file.append(data)
-        self.trouble = None
-        self._unwritten.clear()
-        self._unwritten_bytes = 0
+        self._all_written()
         return end
 
     def _has_spare(self, size: int) -> bool:
@@ -357,10 +365,14 @@ class Journal:
             return False
         self._records = len(records)
         # All of it is in the records above.
+        self._all_written()
+        return True
+
+    def _all_written(self) -> None:
+        self.trouble = None
         self._unwritten.clear()
         self._unwritten_bytes = 0
-        self.trouble = None
-        return True
+        self._unrecorded_ends.clear()
 
     # --- the format of earlier versions
 

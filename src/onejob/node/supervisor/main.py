@@ -179,7 +179,11 @@ class Supervisor:
         attempts = list(self._journal.each())
         try:
             handshake = {
-                "known": [describe(attempt) for attempt in attempts],
+                # An end that could not be recorded yet is told once it is, with other news.
+                "known": [
+                    describe(attempt, with_end=self._journal.may_be_told(attempt))
+                    for attempt in attempts
+                ],
                 "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
                 # A damaged journal, too, may lack what it should know.
                 "rebooted": self._journal.rebooted or self._journal.damaged,

@@ -84,8 +84,9 @@ class News:
                 self.add(attempt)
 
 
-def describe(attempt: Attempt) -> list[Any]:
+def describe(attempt: Attempt, *, with_end: bool = True) -> list[Any]:
+    """`with_end` False keeps how it ended to itself."""
     outcome = attempt.outcome
-    if outcome is None:
+    if outcome is None or not with_end:
         return ["started", *attempt.claim, attempt.started_at]
     return [outcome.kind, *attempt.claim, attempt.started_at, *outcome[1:]]

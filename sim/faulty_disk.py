@@ -37,6 +37,8 @@ class FaultyDisk(AbstractContextManager["FaultyDisk"]):
     journal: list[Entry] = field(default_factory=list)
     #: Called before each write, truncation and sync takes effect; may raise.
     before: Callable[[Entry], None] = lambda _: None
+    #: How many bytes of a write are taken before the disk is full; None for all of them.
+    shorten: Callable[[Entry], int | None] = lambda _: None
     #: Called after each write, truncation and sync took effect; may raise.
     after: Callable[[Entry], None] = lambda _: None
     _vfs: "_Vfs | None" = None
@@ -67,10 +69,17 @@ class FaultyDisk(AbstractContextManager["FaultyDisk"]):
 def after_power_loss(
     journal: list[Entry], directory: Path, keep: Callable[[Entry], bytes | None]
 ) -> None:
-    """Write the files as they are after the journal's last entry and a loss of power.
+    """Write the files as they are after the journal's last entry and a loss of power."""
+    directory.mkdir()
+    for name, image in images_after_power_loss(journal, keep).items():
+        (directory / name).write_bytes(image)
 
-    `keep` says what is left of a write that was not synced: None for nothing of it.
-    """
+
+def images_after_power_loss(
+    journal: list[Entry], keep: Callable[[Entry], bytes | None]
+) -> dict[str, bytearray]:
+    """The contents of the files, by name. `keep` says what is left of a write that was not synced:
+    None for nothing of it."""
     synced_upto = {entry.name: at for at, entry in enumerate(journal) if entry.what == "sync"}
     files: dict[str, bytearray] = {}
     for at, entry in enumerate(journal):
@@ -90,9 +99,7 @@ def after_power_loss(
         else:
             image.extend(bytes(max(0, entry.offset - len(image))))
             image[entry.offset : entry.offset + len(data)] = data
-    directory.mkdir()
-    for name, image in files.items():
-        (directory / name).write_bytes(image)
+    return files
 
 
 def nothing(_: Entry) -> None:
@@ -140,10 +147,14 @@ class _File(apsw.VFSFile):
         super().__init__("", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:
+        taken = self._disk.shorten(Entry("write", self._name, offset, data))
+        part = bytes(data) if taken is None else bytes(data[:taken])
         self._disk.perform(
-            Entry("write", self._name, offset, bytes(data)),
-            lambda: super(_File, self).xWrite(data, offset),
+            Entry("write", self._name, offset, part),
+            lambda: super(_File, self).xWrite(part, offset),
         )
+        if taken is not None:
+            raise apsw.FullError("the disk took a part of the write")
 
     def xTruncate(self, newsize: int) -> None:
         self._disk.perform(

@@ -1,0 +1,99 @@
+"""The disk below SQLite: full, short, failing, and what is left on it after a crash.
+
+A crash of the process leaves all that was written; one of the machine only what was synced for
+certain, and any part of the rest.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import apsw
+
+from sim.faults import Dice
+from sim.faulty_disk import Entry, FaultyDisk, any_part, everything, images_after_power_loss
+
+VFS = "onejob-sim"
+_DATABASE = "onejob.db"
+#: Not a file of contents: made anew by whoever opens the database first.
+_INDEX = f"{_DATABASE}-shm"
+
+
+class DatabaseDisk:
+    """`is_full` says whether there is no room left."""
+
+    def __init__(self, seed: int, dice: Dice, folder: Path, is_full: Callable[[], bool]) -> None:
+        self._rng = Random(f"{seed} database disk")
+        self._dice = dice
+        self._folder = folder
+        self._is_full = is_full
+        self._disk = FaultyDisk(VFS, before=self._before, shorten=self._shorten)
+        self._crash: Callable[[str], None] = lambda why: None
+        self._images: dict[str, bytearray] | None = None
+        #: Before the process is up, nothing goes wrong: it would only be started again.
+        self.reliable = True
+        #: What happened leaves the store not knowing what is on disk: its process has to end.
+        self.broke = False
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        with self._disk:
+            yield
+
+    def begin(self, crash: Callable[[str], None]) -> None:
+        """A process begins with the files as they are; `crash` kills it."""
+        self._crash = crash
+        self.reliable, self.broke = True, False
+        self._disk.journal.clear()
+        for path in sorted(self._folder.glob(f"{_DATABASE}*")):
+            if path.name != _INDEX and not path.name.endswith(".lock"):
+                self._disk.journal.append(Entry("write", path.name, 0, path.read_bytes()))
+                self._disk.journal.append(Entry("sync", path.name))
+
+    def close(self) -> None:
+        """The store is closed. SQLite passes over what fails then, as the log has it all; with a
+        file system in Python it would be raised."""
+        self.reliable = True
+
+    def die(self, *, machine_too: bool) -> None:
+        """The process is dead: what it writes from now on was never written."""
+        keep = any_part(self._rng) if machine_too else everything
+        self._images = images_after_power_loss(self._disk.journal, keep)
+        self.reliable = True
+
+    def restore(self) -> None:
+        """Have the files as the dead process left them."""
+        images, self._images = self._images, None
+        if images is None:
+            return
+        for path in self._folder.glob(f"{_DATABASE}*"):
+            if not path.name.endswith(".lock"):
+                path.unlink()
+        for name, image in images.items():
+            (self._folder / name).write_bytes(image)
+
+    def _happens(self, kind: str) -> bool:
+        return not self.reliable and self._dice.happens(kind)
+
+    def _before(self, entry: Entry) -> None:
+        if self.reliable:
+            return
+        if entry.what == "sync":
+            if self._happens("failed store sync"):
+                self.broke = True
+                raise apsw.IOError("the simulated disk failed at a sync")
+            return
+        if self._happens("crash in a store write"):
+            self._crash("in a write of the store")
+            raise apsw.IOError("the process is dead")
+        if self._happens("failed store write"):
+            self.broke = True
+            raise apsw.IOError("the simulated disk failed at a write")
+        if entry.what == "write" and self._is_full():
+            raise apsw.FullError("the simulated disk is full")
+
+    def _shorten(self, entry: Entry) -> int | None:
+        if len(entry.data) > 1 and self._happens("short store write"):
+            return self._rng.randrange(1, len(entry.data))
+        return None
