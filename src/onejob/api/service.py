@@ -5,6 +5,7 @@ Failures are raised as `onejob.wire.errors.ApiError`. A write returns once it is
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import cached_property, partial
 from random import Random
@@ -57,6 +58,8 @@ from onejob.wire.requests import (
 
 if TYPE_CHECKING:
     from onejob.api.custom.serving import Definitions
+
+log = logging.getLogger(__name__)
 
 _DEFINITIONS_PER_PAGE = 100
 #: Kinds whose DELETE answers with the object even when it is gone at once.
@@ -135,11 +138,18 @@ class Service:
             for stored in page.items:
                 document = msgspec.json.decode(stored.value)
                 if is_true(document, "Established"):
-                    terminating = "deletionTimestamp" in document["metadata"]
-                    self.definitions.install(document, terminating=terminating)
+                    self._install_definition(document)
             after = page.next_after
             if after is None:
                 return
+
+    def _install_definition(self, document: Document) -> None:
+        terminating = "deletionTimestamp" in document["metadata"]
+        try:
+            self.definitions.install(document, terminating=terminating)
+        except ValueError as error:
+            # Of a data dir that is older than a kind of the server. Its status will say so, too.
+            log.warning("%s is not served any more: %s", document["metadata"]["name"], error)
 
     def _kinds_changed(self, change: KindsChanged) -> None:
         staying = {(kind.strategy, kind.api_version) for kind in change.added}

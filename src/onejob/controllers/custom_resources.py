@@ -30,6 +30,7 @@ DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 _CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _PAGE = 500
 _LOOK_AGAIN_SECONDS = 1.0
+_BUILT_IN = frozenset(kind.resource for kind in (*KINDS, *MEASURED_KINDS))
 
 _read_any = msgspec.json.Decoder(AnyObject).decode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -129,7 +130,8 @@ class DefinitionController:
             return None
         if is_true(doc, "Established"):
             self._install(doc, terminating=True)
-        left = await self._delete_objects(name)
+        # Under a name of the server's own there are no objects of this definition.
+        left = 0 if name in _BUILT_IN else await self._delete_objects(name)
         reason, text = (
             ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
             if left

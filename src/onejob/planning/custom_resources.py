@@ -18,6 +18,9 @@ class NamesInUse:
 
     resources: frozenset[str] = field(default_factory=frozenset)
     kinds: frozenset[str] = field(default_factory=frozenset)
+    #: Of these, names that the server has itself: they are lost even by whoever had them before
+    #: the server did.
+    built_in: frozenset[str] = field(default_factory=frozenset)
 
 
 def names_in_use(group: str, others: Iterable[Definition], built_in: Iterable[Kind]) -> NamesInUse:
@@ -27,7 +30,8 @@ def names_in_use(group: str, others: Iterable[Definition], built_in: Iterable[Ki
     for kind in built_in:
         if kind.group == group:
             resources |= {kind.plural, kind.singular, *kind.short_names}
-            kinds |= {kind.kind, f"{kind.kind}List"}
+            kinds |= {kind.kind, kind.list_kind}
+    own = frozenset(filter(None, resources | kinds))
     for other in others:
         if other["spec"]["group"] == group:
             names = (other.get("status") or {}).get("acceptedNames") or {}
@@ -35,7 +39,7 @@ def names_in_use(group: str, others: Iterable[Definition], built_in: Iterable[Ki
                 names.get("plural"), names.get("singular"), *(names.get("shortNames") or ())
             }  # fmt: skip
             kinds |= {names.get("kind"), names.get("listKind")}
-    return NamesInUse(frozenset(filter(None, resources)), frozenset(filter(None, kinds)))
+    return NamesInUse(frozenset(filter(None, resources)), frozenset(filter(None, kinds)), own)
 
 
 def planned_status(definition: Definition, in_use: NamesInUse, now: datetime) -> dict[str, Any]:
@@ -49,7 +53,8 @@ def planned_status(definition: Definition, in_use: NamesInUse, now: datetime) ->
         conditions = with_condition(conditions, "NamesAccepted", *fine, now)
     else:
         conditions = with_condition(conditions, "NamesAccepted", "False", *conflict, now)
-    if not is_true({"status": {"conditions": conditions}}, "Established"):
+    lost = _lost(accepted, in_use)
+    if lost or not is_true({"status": {"conditions": conditions}}, "Established"):
         established = (
             ("True", "InitialNamesAccepted", "the initial names have been accepted")
             if conflict is None
@@ -73,7 +78,7 @@ def _accepted(
     for name in ("plural", "singular", "shortNames", "kind", "listKind"):
         used = in_use.kinds if name in ("kind", "listKind") else in_use.resources
         given, before = wanted.get(name), accepted.get(name)
-        taken = _taken(given, before, used)
+        taken = _taken(given, before, used, in_use.built_in)
         if taken:
             texts = [f'"{each}" is already in use' for each in taken]
             text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -91,11 +96,16 @@ def _accepted(
     return granted, conflict
 
 
-def _taken(given: Any, before: Any, used: frozenset[str]) -> list[str]:
+def _taken(given: Any, before: Any, used: frozenset[str], built_in: frozenset[str]) -> list[str]:
     """Of one name or several: those that others have."""
     wanted = given if isinstance(given, list) else [given] if given else []
     own = before if isinstance(before, list) else [before]
-    return [name for name in wanted if name not in own and name in used]
+    return [name for name in wanted if name in used and (name not in own or name in built_in)]
+
+
+def _lost(accepted: Mapping[str, Any], in_use: NamesInUse) -> bool:
+    """Whether the server itself has become the owner of what cannot be served under two kinds."""
+    return bool({accepted.get("plural"), accepted.get("kind")} & in_use.built_in)
 
 
 def _approval(definition: Definition) -> tuple[str, str, str] | None:

@@ -41,6 +41,8 @@ class Kind:
     stored_only: bool = field(default=False, compare=False)
     #: Whether a CustomResourceDefinition made it.
     custom: bool = field(default=False, compare=False)
+    #: What its lists are.
+    list_kind: str = ""
     # Put together once: every write asks for these.
     #: The plural with its group, as error messages and keys have it: `jobs.batch`.
     resource: str = field(init=False, compare=False, repr=False)
@@ -51,6 +53,7 @@ class Kind:
     def __post_init__(self) -> None:
         resource = f"{self.plural}.{self.group}" if self.group else self.plural
         version = f"{self.group}/{self.version}" if self.group else self.version
+        object.__setattr__(self, "list_kind", self.list_kind or f"{self.kind}List")
         object.__setattr__(self, "resource", resource)
         object.__setattr__(self, "storage", self.stored_as or resource)
         object.__setattr__(self, "api_version", version)

@@ -9,6 +9,7 @@ import pytest
 
 from onejob.api.custom.definition_checks import check_definition
 from onejob.api.custom.definitions import DefinitionStrategy
+from onejob.api.custom.structural import RULES
 from onejob.wire.kinds import BY_RESOURCE
 from tests.api.custom.build import a_definition, a_version, text, thing
 
@@ -136,3 +137,38 @@ def test_a_schema_of_any_depth_is_refused_in_bounded_time() -> None:
         "spec.versions[0].schema.openAPIV3Schema: Forbidden: schemas may not be nested deeper "
         "than 64 levels"
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_valid"),
+    [
+        (".size", True),
+        ("['size']", True),
+        (".labels.any", True),
+        (".labels['with.dots']", True),
+        (".nested.deep", True),
+        (".nested['dee\\p']", True),
+        (".other", False),
+        (".nested.other", False),
+        (".size.deeper", False),
+        ("size", False),
+        (".list[0]", False),
+        (".nested.", False),
+        (".nested..deep", False),
+        ("['size'", False),
+        ("[size]", False),
+    ],
+)
+def test_the_field_of_a_rule_is_one_of_the_schema(path: str, is_valid: bool) -> None:
+    properties = {
+        "size": {"type": "integer"},
+        "labels": {"type": "object", "additionalProperties": text()},
+        "nested": thing({"deep": text()}),
+        "list": {"type": "array", "items": text()},
+    }
+    rule = {"rule": "self.size > 0", "fieldPath": path}
+    found = errors_of(a_definition(a_version(thing(properties, **{RULES: [rule]}))))
+    place = f"{AT}.{RULES}[0].fieldPath"
+    assert found == (
+        [] if is_valid else [f'{place}: Invalid value: "{path}": must be a valid path']
+    )

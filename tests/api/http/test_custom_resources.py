@@ -355,6 +355,119 @@ def test_names_that_are_taken_are_not_served_until_they_are_free(tmp_path: Path)
     with_requests(tmp_path, test)
 
 
+def _of_the_servers_name() -> dict[str, Any]:
+    definition = a_definition(
+        a_version(name="v1"),
+        group="scheduling.k8s.io",
+        scope="Cluster",
+        names={"plural": "priorityclasses", "kind": "PriorityClass"},
+    )
+    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
+    return definition
+
+
+def test_a_definition_of_a_name_that_became_the_servers_is_not_served(tmp_path: Path) -> None:
+    """As in a data dir from before the server had such a kind."""
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    path = f"{DEFINITIONS}/priorityclasses.scheduling.k8s.io"
+
+    async def main() -> None:
+        async with a_server(tmp_path) as ask:
+            await ask.ok("POST", classes, {"metadata": {"name": "high"}, "value": 5})
+            definition = await ask.ok("POST", DEFINITIONS, _of_the_servers_name())
+
+            async def is_refused() -> bool:
+                conditions = (await ask.get(path))["status"]["conditions"]
+                states = {entry["type"]: entry["status"] for entry in conditions}
+                return (states.get("NamesAccepted"), states.get("Established")) == ("False",) * 2
+
+            await eventually(is_refused, "the names are taken")
+            definition = await ask.get(path)
+            status = {
+                **definition["status"],
+                "acceptedNames": definition["spec"]["names"],
+                "conditions": [
+                    {"type": "Established", "status": "True"},
+                    {"type": "NamesAccepted", "status": "True"},
+                ],
+            }
+            await ask.ok("PUT", f"{path}/status", {**definition, "status": status})
+            # As long as the controller has not looked, and after a restart, too.
+            assert (await ask.get(f"{classes}/high"))["value"] == 5
+            await eventually(is_refused, "the names are lost")
+        async with a_server(tmp_path) as ask:
+            assert (await ask.get(f"{classes}/high"))["value"] == 5
+            code, _ = await ask(
+                "POST", classes, {"metadata": {"name": "a"}, "value": 1_000_000_001}
+            )
+            assert code == 422
+            await ask.ok("DELETE", path)
+
+            async def is_gone() -> bool:
+                return (await ask("GET", path))[0] == 404
+
+            await eventually(is_gone, "the definition is gone")
+            # The objects of that name are not the definition's.
+            assert (await ask.get(f"{classes}/high"))["value"] == 5
+
+    asyncio.run(main())
+
+
+def test_an_old_value_that_is_optional_can_be_missing(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        rule = {
+            "rule": "oldSelf.hasValue() ? self.size >= oldSelf.value().size : self.size == 1",
+            "message": "begins with 1 and grows",
+            "optionalOldSelf": True,
+        }
+        spec = {**SPEC, "x-kubernetes-validations": [rule]}
+        await define(ask, a_definition(a_version(spec)))
+        code, refused = await ask("POST", PATH, widget(spec={"size": 2}))
+        assert (code, refused["details"]["causes"][0]["message"]) == (
+            422, "Invalid value: begins with 1 and grows",
+        )  # fmt: skip
+        await ask.ok("POST", PATH, widget(spec={"size": 1}))
+        await ask.ok("PATCH", f"{PATH}/a", {"spec": {"size": 3}}, content_type=MERGE)
+        code, _ = await ask("PATCH", f"{PATH}/a", {"spec": {"size": 2}}, content_type=MERGE)
+        assert code == 422
+
+    with_requests(tmp_path, test)
+
+
+def test_lists_are_of_the_kind_that_the_definition_says(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(names={"listKind": "WidgetCollection"}))
+        assert (await ask.get(PATH))["kind"] == "WidgetCollection"
+        document = await ask.get("/openapi/v3/apis/example.com/v1")
+        listed = document["components"]["schemas"]["com.example.v1.WidgetList"]
+        (gvk,) = listed["x-kubernetes-group-version-kind"]
+        assert gvk["kind"] == "WidgetCollection"
+
+    with_requests(tmp_path, test)
+
+
+def test_the_status_of_a_definition_is_written_apart(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition())
+        path = f"{DEFINITIONS}/{NAME}"
+        found = await ask.get(path)
+        found["status"]["storedVersions"] = ["v1", "v0"]
+        found["spec"]["names"]["shortNames"] = ["wd"]
+        changed = await ask.ok("PUT", f"{path}/status", found)
+        assert changed["status"]["storedVersions"] == ["v1", "v0"]
+        assert "shortNames" not in changed["spec"]["names"]
+        # Storage was migrated: the old version is struck off.
+        strike = {"status": {"storedVersions": ["v1"]}}
+        changed = await ask.ok("PATCH", f"{path}/status", strike, content_type=MERGE)
+        assert changed["status"]["storedVersions"] == ["v1"]
+        found = await ask.get(path)
+        found["status"]["storedVersions"] = []
+        changed = await ask.ok("PUT", path, found)
+        assert changed["status"]["storedVersions"] == ["v1"]
+
+    with_requests(tmp_path, test)
+
+
 def test_an_empty_object_is_not_the_same_as_none(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         await define(ask, a_definition(a_version(thing({"on": thing({})}))))

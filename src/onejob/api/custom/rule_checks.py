@@ -1,5 +1,6 @@
 """The CEL rules of a schema: whether they type, and what they may cost. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +16,8 @@ _REASONS: Final = [
     "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired",
 ]  # fmt: skip
 _MOST_EXPENSIVE: Final = 4
+#: One step of a fieldPath: `.name` or `['name']`.
+_STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)'\]")
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ def _check(
     declared = declare(schema, resource_root=root)
     for index, raw in enumerate(schema[RULES]):
         place = f"{path}.{RULES}[{index}]"
-        problems = list(_check_texts(raw, place))
+        problems = [*_check_texts(raw, place), *_check_field_path(raw, schema, place)]
         yield from problems
         if problems or declared is None:
             continue
@@ -94,13 +97,43 @@ def _check_texts(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield required(f"{path}.messageExpression", text)
     if raw.get("reason") and raw["reason"] not in _REASONS:
         yield not_supported(f"{path}.reason", raw["reason"], _REASONS)
-    field_path = raw.get("fieldPath") or ""
-    if field_path and not field_path.strip():
-        yield invalid(f"{path}.fieldPath", field_path, "must be non-empty if specified")
-    elif "\n" in field_path:
-        yield invalid(f"{path}.fieldPath", field_path, "must not contain line breaks")
-    elif field_path and not field_path.startswith((".", "[")):
-        yield invalid(f"{path}.fieldPath", field_path, "must be a valid path")
+
+
+def _check_field_path(
+    raw: Mapping[str, Any], schema: Mapping[str, Any], path: str
+) -> Iterator[FieldError]:
+    given = raw.get("fieldPath") or ""
+    if not given:
+        return
+    place = f"{path}.fieldPath"
+    if not given.strip():
+        yield invalid(place, given, "must be non-empty if specified")
+    if "\n" in given:
+        yield invalid(place, given, "must not contain line breaks")
+    if not _leads_to_a_field(given, schema):
+        yield invalid(place, given, "must be a valid path")
+
+
+def _leads_to_a_field(path: str, schema: Mapping[str, Any]) -> bool:
+    """Whether `.a['b']` names a field below the schema. Items of lists cannot be named."""
+    end = 0
+    below: Any = schema
+    for step in _STEP.finditer(path):
+        if step.start() != end:
+            return False
+        end = step.end()
+        name = step["name"] or _unescaped(step["quoted"])
+        if below.get("properties"):
+            below = below["properties"].get(name)
+        else:
+            below = below.get("additionalProperties")
+        if not isinstance(below, Mapping):
+            return False
+    return end == len(path)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
 
 
 def _check_rule(

@@ -49,6 +49,7 @@ class Definitions:
             return
         versions = served_versions(spec)
         kinds = kinds_of(spec, status.get("acceptedNames") or spec["names"], versions)
+        self._require_free(kinds)
         evolved = bool(before) or doc["metadata"].get("generation", 1) > 1
         service = self._service
         for kind, version in zip(kinds, versions, strict=True):
@@ -61,6 +62,14 @@ class Definitions:
             service.schema.add(kind.api_version, kind.kind, shape, definition)
         service.kinds.change(added=kinds, removed=before)
         self._installed[name] = (source, kinds)
+
+    def _require_free(self, kinds: Sequence[Kind]) -> None:
+        """Before anything is changed: the rules of a kind of the server must not be replaced."""
+        for kind in kinds:
+            for other in self._service.kinds.served:
+                same = other.plural == kind.plural or other.kind == kind.kind
+                if not other.custom and other.group == kind.group and same:
+                    raise ValueError(f"the server has {other.kind} of {other.group} itself")
 
     def remove(self, name: str) -> None:
         _, kinds = self._installed.pop(name, (None, ()))
@@ -109,6 +118,7 @@ def kinds_of(
             subresources=tuple(_subresources(version)),
             stored_as="" if number == 0 else resource,
             custom=True,
+            list_kind=names.get("listKind", ""),
         )
         for number, version in enumerate(versions)
     )

@@ -73,7 +73,7 @@ def list_pieces(
         list_kind, api_version = form, META_VERSION
         render = metadata_only
     else:
-        list_kind, api_version = f"{kind.kind}List", kind.api_version
+        list_kind, api_version = kind.list_kind, kind.api_version
 
         def render(document: bytes) -> bytes:
             # Items of custom resources say what they are.

@@ -72,7 +72,7 @@ def added_definitions(kinds: Iterable[Kind], schema: Schema) -> dict[str, dict[s
 def list_definition(kind: Kind) -> dict[str, Any]:
     """Of the lists of a kind that was added."""
     return {
-        "description": f"{kind.kind}List is a list of {kind.kind}",
+        "description": f"{kind.list_kind} is a list of {kind.kind}",
         "type": "object",
         "required": ["items"],
         "properties": {
@@ -84,7 +84,7 @@ def list_definition(kind: Kind) -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"allOf": [{"$ref": REFERENCE + LIST_META}]},
         },
-        **group_version_kind(kind, f"{kind.kind}List"),
+        **group_version_kind(kind, kind.list_kind),
     }
 
 

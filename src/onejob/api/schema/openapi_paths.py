@@ -158,7 +158,7 @@ def _operations(
 ) -> dict[str, Any]:
     gvk = (kind.group, kind.version, kind.kind)
     name = names[gvk]
-    list_name = names.get((kind.group, kind.version, kind.kind + "List"), name)
+    list_name = names.get((kind.group, kind.version, kind.list_kind), name)
     operations: dict[str, Any] = {}
     for verb in verbs:
         method, action, on_collection = _OPERATIONS.get(verb, ("", "", False))

@@ -54,7 +54,7 @@ def encode_list(kind: Kind, metadata: Mapping[str, Any], documents: Sequence[byt
     assert isinstance(shape, ObjectShape)
     items = [bytes_field(2, _raw(msgspec.json.decode(document))) for document in documents]
     raw = bytes_field(1, _message(metadata, shape)) + b"".join(items)
-    return _envelope(kind.api_version, f"{kind.kind}List", raw)
+    return _envelope(kind.api_version, kind.list_kind, raw)
 
 
 def encode_event(event_type: str, document: bytes) -> bytes:
