@@ -1,10 +1,11 @@
 """`onejob serve`: a control plane behind HTTPS, with its own CA and an admin kubeconfig."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, TypedDict
+
+from msgspec.structs import replace
 
 from onejob.api.access.admin_token import TOKEN_FILE, AdminTokenAuthenticator, admin_token
 from onejob.api.access.authentication import AnyOf, CertificateAuthenticator

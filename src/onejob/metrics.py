@@ -7,12 +7,12 @@ behind it: importing one costs more time and memory than the rest of an idle ser
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+
+class Metric(Struct, frozen=True):
     name: str
     type: Literal["counter", "gauge", "histogram"]
     help: str
@@ -143,8 +143,7 @@ METRICS: Sequence[Metric] = (
 _BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
-@dataclass(slots=True)
-class _Histogram:
+class _Histogram(Struct):
     counts: list[int]
     total: float = 0.0
 

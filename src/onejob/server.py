@@ -8,11 +8,12 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence, Set
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from msgspec import Struct, field
 
 from onejob.api.damage import is_readable
 from onejob.api.service import Service
@@ -77,8 +78,7 @@ if TYPE_CHECKING:
     from onejob.api.audit.settings import AuditSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Everything that can be chosen at start."""
 
     #: Where this control plane keeps its state: database, logs, certificates, supervisor.
@@ -106,8 +106,7 @@ class Settings:
     with_access: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(Struct, frozen=True):
     """What a control plane takes from outside: replaced by tests and the simulator."""
 
     clock: Clock = field(default_factory=SystemClock)

@@ -2,12 +2,12 @@
 
 import copy
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from onejob.api.sections import sectioned
 from onejob.api.service import Service

@@ -43,6 +43,42 @@ def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
     assert "onejob.cli.display.live" not in own
 
 
+#: Lists the dataclasses of onejob that a run has made: each takes most of a millisecond of its
+#: start, twenty times as long as a Struct.
+_DATACLASSES = """
+import sys
+from onejob.cli.main import run_command
+run_command(["run", "--", "true"])
+found = {
+    f"{module.__name__}.{thing.__qualname__}"
+    for name, module in list(sys.modules.items())
+    if name.startswith("onejob.")
+    for thing in vars(module).values()
+    if isinstance(thing, type) and "__dataclass_fields__" in vars(thing)
+    and thing.__module__ == name
+}
+print("made:", *sorted(found))
+"""
+
+
+def test_a_run_makes_hardly_any_dataclass_and_few_modules(onejob: CommandLine) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _DATACLASSES],
+        capture_output=True,
+        text=True,
+        env=onejob.environment,
+        cwd=onejob.home,
+        check=True,
+        timeout=60,
+    )
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("made:"))
+    made = line.split()[1:]
+    assert len(made) <= 5, f"make these Structs: {made}"
+    _, own = imported(onejob, "run", "--", "true")
+    # What few runs need is imported where it is needed.
+    assert len(own) <= 350
+
+
 @pytest.mark.parametrize("words", [("--help",), ("completion", "bash")])
 def test_help_imports_no_command(onejob: CommandLine, words: tuple[str, ...]) -> None:
     names, own = imported(onejob, *words)

@@ -1,13 +1,13 @@
 """Writers in the server's process follow the same rules as clients over HTTP."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from onejob.api.service import Service
 from onejob.client.base import Bind, Create, Patch

@@ -6,11 +6,12 @@ failures a case injects) and writes down what a server would have seen.
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.objects.job import Job, JobStatus, read_job
 from onejob.objects.meta import Condition

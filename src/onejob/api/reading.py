@@ -6,10 +6,10 @@ import binascii
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from onejob.api.strategy import Document, Strategy
 from onejob.api.turns import DOCUMENT_COST, Turns
@@ -58,8 +58,7 @@ _read_labels = msgspec.json.Decoder(_Labels).decode
 Matcher = Callable[[Key, bytes], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     store: Store
     strategies: Mapping[str, Strategy]
 

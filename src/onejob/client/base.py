@@ -5,10 +5,10 @@ command line alike, knows only this module, so it runs unchanged against a real 
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from onejob.objects.meta import Key
 from onejob.wire.errors import ApiError
@@ -80,16 +80,14 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 Result: TypeAlias = Written | ApiError
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     documents: Sequence[bytes]
     revision: int
     #: Opaque; pass it back to get the next page.
     continue_token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Which objects of a resource: namespace "" means all; selectors in Kubernetes' syntax."""
 
     resource: str

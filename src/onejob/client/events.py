@@ -9,11 +9,12 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from onejob.client.base import Client, Create, Op, Patch
 from onejob.clock import Clock
@@ -35,8 +36,7 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """The object an event is about."""
 
     api_version: str
@@ -68,8 +68,7 @@ class _Identity(NamedTuple):
     message: str
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(Struct):
     """An event that exists: where, how often it was seen, and since when."""
 
     key: Key
@@ -77,8 +76,7 @@ class _Written:
     first: datetime
 
 
-@dataclass(slots=True)
-class _Due:
+class _Due(Struct):
     """What is still to be written of an event: its newest state, however often it happened."""
 
     what: About
@@ -90,14 +88,12 @@ class _Due:
     at: datetime
 
 
-@dataclass(slots=True)
-class _Allowance:
+class _Allowance(Struct):
     tokens: float = _BURST
     at: float = 0.0
 
 
-@dataclass(slots=True)
-class _Similar:
+class _Similar(Struct):
     messages: set[str] = field(default_factory=set)
     at: float = 0.0
 

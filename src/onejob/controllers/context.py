@@ -1,6 +1,6 @@
 """What every controller is built with; `onejob.server` makes one per controller."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from onejob.client.base import Client
 from onejob.client.events import EventRecorder
@@ -9,8 +9,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerContext:
+class ControllerContext(Struct, frozen=True):
     client: Client
     #: Shared by all controllers, and started once all have asked for what they follow.
     informers: SharedInformers

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
@@ -24,8 +25,7 @@ _CATCH_UP_SECONDS = 5.0
 _BLOCKED_SECONDS = 3600.0
 
 
-@dataclass(slots=True)
-class _CronJobState:
+class _CronJobState(Struct):
     """What is kept of a CronJob between syncs."""
 
     #: The newest revisions written for it and for its Jobs: do not plan on older caches.

@@ -2,8 +2,9 @@
 Uses a `Client` and nothing else."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from onejob.client.base import Client, Create, Delete, Patch
 from onejob.objects.cronjob import CronJob, CronJobStatus, read_cronjob
@@ -32,8 +33,7 @@ from onejob.planning.job.plan import Event
 from onejob.wire.errors import AlreadyExists, ApiError, NotFound
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class Synced(Struct, frozen=True, kw_only=True):
     """What a sync did, and what is left to do: write the status, record the events, requeue."""
 
     #: The CronJob the status is for: the cached one, or a newer one that was read.

@@ -5,11 +5,11 @@ The objects of each such kind have an informer of their own that keeps none of t
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 
 from onejob.client.base import Client, Selection
 from onejob.client.events import EventRecorder, about
@@ -35,8 +35,7 @@ Document: TypeAlias = Mapping[str, Any]
 Schedule: TypeAlias = Callable[[Key, Expiry | Unusable], None]
 
 
-@dataclass(slots=True)
-class _Followed:
+class _Followed(Struct):
     rule: FinishRule
     task: asyncio.Task[None]
     #: Objects that wait for their time.

@@ -6,10 +6,10 @@ As long as there is no budget it does nothing. Pods that have ended do not count
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from onejob.client.base import Replace
 from onejob.client.events import about
@@ -38,8 +38,7 @@ _BATCH: Final = 100
 _WORKERS: Final = 2
 
 
-@dataclass(slots=True)
-class _Followed:
+class _Followed(Struct):
     """A budget, and the Pods that it covers."""
 
     spec: BudgetSpec

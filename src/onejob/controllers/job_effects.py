@@ -1,9 +1,9 @@
 """The API writes of a Job sync, one function per kind of write."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from onejob.client.base import Create, Delete, Patch, Result, Written
 from onejob.client.write_series import WriteSeries
@@ -31,8 +31,7 @@ from onejob.wire.errors import ApiError, Conflict, Forbidden, NotFound
 RecordEvent = Callable[[Event], None]
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(Struct):
     deleted: set[str] = field(default_factory=set)
     created: int = 0
     create_failures: int = 0

@@ -4,8 +4,9 @@ Updating Pods as they change, rather than listing them in each sync, makes a syn
 Nothing here has to survive a restart: it is rebuilt from the caches.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
@@ -19,8 +20,7 @@ from onejob.planning.job.pod_template import PodFactory
 Urgency: TypeAlias = Literal["at once", "soon", "not at all"]
 
 
-@dataclass(slots=True)
-class JobState:
+class JobState(Struct):
     census: Census = field(default_factory=Census)
     #: UIDs of Pods that the server said are gone, while the cache still shows them. They are
     #: counted already, and would be counted again in every sync.

@@ -9,8 +9,9 @@ The driver in `informer` performs the step a state asks for and feeds back what 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from onejob.client.base import WatchEvent
 
@@ -18,13 +19,11 @@ _FIRST_DELAY = 0.05
 _LONGEST_DELAY = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsList:
+class NeedsList(Struct, frozen=True):
     failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
+class Watching(Struct, frozen=True):
     revision: int
     failures: int = 0
 
@@ -32,29 +31,24 @@ class Watching:
 State: TypeAlias = NeedsList | Watching
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     documents: Sequence[bytes]
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(Struct, frozen=True):
     batch: Sequence[WatchEvent]
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """The server ended the watch, as it may at any time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Struct, frozen=True):
     """The revision to continue from is no longer kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """No answer, or an error that says nothing about the revision."""
 
 

@@ -3,7 +3,9 @@
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from onejob.objects.pod_spec import Container
 
@@ -12,8 +14,7 @@ class NoStandIn(Exception):
     """The container gives no command, and nothing is known that could stand in for its image."""
 
 
-@dataclass(frozen=True, slots=True)
-class StandIn:
+class StandIn(Struct, frozen=True):
     """As an image has it: args of the container replace `arguments`, never `entrypoint`."""
 
     entrypoint: tuple[str, ...] = ()
@@ -28,8 +29,7 @@ _SHELL_IMAGES = frozenset({"busybox", "alpine", "debian", "ubuntu"})
 _PREFECT_IMAGES = ("prefecthq/prefect", "prefecthq/prefect-dev")
 
 
-@dataclass(frozen=True, slots=True)
-class Images:
+class Images(Struct, frozen=True):
     """`mapped` comes from the user: an image, with or without tag, to its entrypoint."""
 
     mapped: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -64,8 +64,7 @@ class Images:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
+class Shell(Struct, frozen=True):
     """The program behind `sh`. Debian's dash lacks what scripts written for images use."""
 
     #: "" leaves the host's shell alone.

@@ -2,25 +2,24 @@
 runtime. Imports nothing of ours, because every command's options are made from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 RuntimeName: TypeAlias = Literal["process", "podman", "simulated"]
 EnforcedLimits: TypeAlias = Literal["auto", "rlimit", "off"]
 PidNamespace: TypeAlias = Literal["auto", "on", "off"]
 
 
-@dataclass(frozen=True, slots=True)
-class LogRetention:
+class LogRetention(Struct, frozen=True):
     """How long, and how much, of the logs of deleted Pods is kept."""
 
     seconds: float
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOptions:
+class NodeOptions(Struct, frozen=True):
     runtime: RuntimeName = "process"
     #: "" means the machine's host name.
     name: str = ""

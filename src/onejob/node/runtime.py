@@ -5,7 +5,6 @@ function given to `start`. A runtime decides nothing about restarts: it makes on
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -74,8 +73,7 @@ Fetch: TypeAlias = Callable[[Key], Awaitable[bytes]]
 Deliver: TypeAlias = Callable[[Sequence[RuntimeEvent]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True):
     """`code` is negative when the command could not run or did not end in time."""
 
     code: int
@@ -84,8 +82,7 @@ class CommandResult:
     pressure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Inheritance:
+class Inheritance(Struct, frozen=True):
     """What an earlier run of the node left behind."""
 
     attempts: Sequence[RuntimeEvent] = ()
@@ -93,8 +90,7 @@ class Inheritance:
     rebooted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeTraits:
+class RuntimeTraits(Struct, frozen=True):
     """In what runtimes differ beyond how they carry out requests. Nobody asks for their names."""
 
     #: Programs really run: they write output, have lifecycle hooks, and can be lost.
@@ -176,8 +172,7 @@ class ReportsConditions(Protocol):
         """Where to say so; called before `start`."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsInForce:
+class LimitsInForce(Struct, frozen=True):
     #: In one line: what keeps containers within their limits, or why nothing does.
     text: str
     enforced: bool

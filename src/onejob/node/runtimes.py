@@ -6,9 +6,11 @@ A further runtime is a class that has what `node.runtime.Runtime` asks for, and 
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onejob.clock import Clock
 from onejob.node.agent.capacity import BOUNDLESS, machine_capacity
@@ -26,8 +28,7 @@ from onejob.planning.pod.placement import Amounts
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeKind:
+class RuntimeKind(Struct, frozen=True):
     traits: RuntimeTraits
     make: Callable[[NodeOptions, Path, Clock, NodeContext], Runtime]
     #: What a node has to give if its options do not say.

@@ -1,9 +1,10 @@
 """What a CustomResourceDefinition's status shall say: which names it got, whether it is served."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct, field
 
 from onejob.wire.kinds import Kind
 
@@ -12,8 +13,7 @@ Definition: TypeAlias = Mapping[str, Any]
 _APPROVAL: Final = "api-approved.kubernetes.io"
 
 
-@dataclass(frozen=True, slots=True)
-class NamesInUse:
+class NamesInUse(Struct, frozen=True):
     """Of everything else in a group."""
 
     resources: frozenset[str] = field(default_factory=frozenset)

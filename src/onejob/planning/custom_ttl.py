@@ -6,11 +6,11 @@ on its CustomResourceDefinition names them.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from onejob.planning.ttl import NEVER, Expires, NeverExpires, expires_after
 
@@ -22,8 +22,7 @@ _FIELD = re.compile(r"[A-Za-z0-9_-]+")
 Path: TypeAlias = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FinishRule:
+class FinishRule(Struct, frozen=True):
     """Which fields of the objects of one kind the TTL controller reads."""
 
     #: A list of conditions, or one text such as a phase.
@@ -39,8 +38,7 @@ class BadRule(ValueError):
     """The annotation cannot be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
+class Unusable(Struct, frozen=True):
     """The object has finished, but its TTL or the time of its end is missing or malformed."""
 
     error: str

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.objects.disruption_budget import Budget, BudgetCondition, BudgetSpec, BudgetStatus
@@ -24,8 +24,7 @@ class BadBudget(Exception):
     """The status cannot be calculated; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class Needed(Struct, frozen=True):
     """How many Pods there should be, and how many of them must stay healthy."""
 
     expected: int
@@ -148,8 +147,7 @@ def _time(at: datetime | None) -> str | None:
     return None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """Why a Pod may not be evicted; `code` 429 may be tried again."""
 
     code: int

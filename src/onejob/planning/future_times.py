@@ -6,12 +6,12 @@ as long as was meant, and not longer.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class FutureTimes:
+
+class FutureTimes(Struct, frozen=True):
     """Moments that lie in the future, each with the time at which that was noticed."""
 
     times: Mapping[datetime, datetime] = field(default_factory=dict)

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 SERVICE_ACCOUNT = "default"
 ROOT_CA = "kube-root-ca.crt"
@@ -51,8 +51,7 @@ def root_ca_repair(stored: bytes, root_ca: str) -> bytes | None:
     return msgspec.json.encode([operation])
 
 
-@dataclass(slots=True)
-class Remains:
+class Remains(Struct):
     """What is still in a namespace after everything was asked to go."""
 
     #: By resource, and by finalizer: how many objects.
@@ -100,8 +99,7 @@ def _finalizers(document: dict[str, Any]) -> list[str]:
     return names
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
+class _Condition(Struct, frozen=True):
     type: str
     status: bool
     reason: str

@@ -6,10 +6,10 @@ deletion rests on it alone.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from onejob.objects.meta import Key, Meta, OwnerReference
 
@@ -17,22 +17,19 @@ FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
 
 
-@dataclass(frozen=True, slots=True)
-class Examine:
+class Examine(Struct, frozen=True):
     """Look closer: may this object stay, or, if it waits for its dependents, may it go?"""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
+class Orphan(Struct, frozen=True):
     """Take this owner's reference off all its dependents, then let it go."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignOwner:
+class ForeignOwner(Struct, frozen=True):
     """The owner lives in another namespace, which does not count as owning."""
 
     uid: str
@@ -191,20 +188,17 @@ class OwnerGraph:
 Standing: TypeAlias = Literal["solid", "dangling", "waiting", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class DropReferences:
+class DropReferences(Struct, frozen=True):
     """Some owners are solid, so the object stays, without its references to the others."""
 
     owner_uids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteObject:
+class DeleteObject(Struct, frozen=True):
     propagation: Literal["Background", "Foreground", "Orphan"]
     #: A dependent waits for this object in turn: stop blocking owners, or both wait for ever.
     unblock_owners: bool = False

@@ -5,9 +5,10 @@ Owners do not matter here, in either direction: they neither keep an expired obj
 TTL keep an object whose owners are gone.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.meta import Condition
@@ -21,8 +22,7 @@ from onejob.planning.names import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Expires:
+class Expires(Struct, frozen=True):
     finished_at: datetime
     at: datetime
 
@@ -35,13 +35,11 @@ class Expires:
         return self.finished_at > now
 
 
-@dataclass(frozen=True, slots=True)
-class NeverExpires:
+class NeverExpires(Struct, frozen=True):
     """Unfinished, without a TTL, or on its way out already."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownEnd:
+class UnknownEnd(Struct, frozen=True):
     """It has finished, but does not say when."""
 
     error: str

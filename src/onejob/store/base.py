@@ -20,10 +20,10 @@ watches see only what is durable.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
+from msgspec import Struct
 
 from onejob.objects.meta import Key
 
@@ -57,8 +57,7 @@ class Change(msgspec.Struct, gc=False):
     quiet: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     items: Sequence[Stored]
     revision: int
     #: The key to continue after, or None when the list is complete.

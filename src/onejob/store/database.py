@@ -8,7 +8,6 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from sys import intern
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 
 import apsw
 import msgspec
+from msgspec import Struct
 
 from onejob.objects.meta import Key
 from onejob.store.base import CannotOpen, Change, CorruptStore, StoreFailed, StoreLocked
@@ -30,8 +30,7 @@ _LOG_HEADER_BYTES = 32
 _CREATED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
+class Database(Struct, frozen=True):
     """The two connections and the lock that makes them the only ones."""
 
     lock: "LockFile"

@@ -1,7 +1,8 @@
 """Which part of the history may be compacted. Pure: changes and the time are passed in."""
 
 from collections import deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from onejob.store.limits import Limits
 
@@ -10,8 +11,7 @@ MARK_SECONDS = 1.0
 MARKS_PER_LIMIT = 32
 
 
-@dataclass(slots=True)
-class _Mark:
+class _Mark(Struct):
     """A stretch of history: its last revision and how many versions in it are superseded."""
 
     begun_at: float

@@ -1,12 +1,11 @@
 """How much the store keeps, where; one value at the edge, defaults for one machine."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     #: History on disk: what watches and paged lists can go back to.
     history_seconds: float = 300.0
     history_changes: int = 200_000

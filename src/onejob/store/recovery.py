@@ -1,7 +1,8 @@
 """Reads the log on disk into memory and checks that it is consistent."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from onejob.store.base import CorruptStore, Stored
 from onejob.store.contents import Contents
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 FIRST_REVISION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     contents: Contents
     history: History
     revision: int

@@ -1,9 +1,9 @@
 """One thing wrong with one field, rendered as upstream renders it."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 #: As much of a value or a name is repeated to whoever sent it; no real one is longer.
 _LONGEST_ECHO: Final = 1024
@@ -39,8 +39,7 @@ _HEADS: Final = {
 _VALUELESS: Final = frozenset({"FieldValueRequired", "FieldValueForbidden", "FieldValueTooLong"})
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
+class FieldError(Struct, frozen=True):
     type: str
     field: str
     value: Any = OMITTED

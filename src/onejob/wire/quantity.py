@@ -4,9 +4,10 @@ Values are whole nano-units in an int, so nothing is lost to floating point.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
+
+from msgspec import Struct
 
 QuantityFormat = Literal["decimal", "binary", "exponent"]
 
@@ -39,8 +40,7 @@ class BadQuantity(ValueError):
     """The text is no quantity; the message is upstream's."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Quantity:
+class Quantity(Struct, frozen=True, order=True):
     nanos: int
     format: QuantityFormat = "decimal"
 

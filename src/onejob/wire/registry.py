@@ -6,15 +6,15 @@ costs no more than in a constant; the tuples are replaced, so whoever iterates s
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from onejob.wire.errors import NotFound
 from onejob.wire.kinds import KINDS, MEASURED_KINDS, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class KindsChanged:
+class KindsChanged(Struct, frozen=True):
     """A kind that changed is both removed and added."""
 
     added: tuple[Kind, ...]

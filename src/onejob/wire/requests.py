@@ -1,11 +1,11 @@
 """What a request asks for, apart from transport: options of reads, writes and deletes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 
 from onejob.objects.meta import Key
 from onejob.wire.kinds import Kind
@@ -13,8 +13,7 @@ from onejob.wire.kinds import Kind
 NOWHERE: Final = Key("", "", "")
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """Who asks."""
 
     name: str
@@ -40,8 +39,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
         return Key(self.kind.storage, self.namespace, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True):
     user: User = INTERNAL
     dry_run: bool = False
     #: "" means none was given; HTTP fills in the default from the User-Agent.
@@ -54,8 +52,7 @@ class WriteOptions:
     trusted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(Struct, frozen=True):
     label_selector: str = ""
     field_selector: str = ""
     limit: int = 0
@@ -65,8 +62,7 @@ class ListOptions:
     resource_version_match: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchOptions:
+class WatchOptions(Struct, frozen=True):
     label_selector: str = ""
     field_selector: str = ""
     resource_version: str = ""
@@ -77,8 +73,7 @@ class WatchOptions:
     timeout_seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+class DeleteOptions(Struct, frozen=True):
     user: User = INTERNAL
     dry_run: bool = False
     #: "", Background, Foreground or Orphan.
@@ -123,8 +118,7 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     quiet: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
+class LogOptions(Struct, frozen=True):
     """The options of `GET …/log`."""
 
     follow: bool = False

@@ -6,8 +6,9 @@ matcher.matches({"app": "web", "tier": "a"})
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from onejob.objects.meta import LabelSelector
 
@@ -16,8 +17,7 @@ class SelectorError(ValueError):
     """The text is no selector; the message says why, as a client shall read it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelTerm:
+class LabelTerm(Struct, frozen=True):
     key: str
     #: =, ==, !=, in, notin, exists, !, gt or lt
     operator: str
@@ -42,8 +42,7 @@ class LabelTerm:
                 raise AssertionError(f"no such operator: {self.operator}")
 
 
-@dataclass(frozen=True, slots=True)
-class LabelMatcher:
+class LabelMatcher(Struct, frozen=True):
     """All terms must hold; without any, everything matches."""
 
     terms: tuple[LabelTerm, ...] = ()
@@ -52,15 +51,13 @@ class LabelMatcher:
         return all(term.matches(labels) for term in self.terms)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldTerm:
+class FieldTerm(Struct, frozen=True):
     field: str
     value: str
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSelector:
+class FieldSelector(Struct, frozen=True):
     terms: tuple[FieldTerm, ...] = ()
 
     def matches(self, fields: Mapping[str, str]) -> bool:

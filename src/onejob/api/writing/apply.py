@@ -5,11 +5,11 @@ changed without force. Pure: the result shares nothing with the arguments.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.api.schema.shapes import ListShape, MapShape, ObjectShape, Shape, field_shape
 from onejob.api.sections import copied

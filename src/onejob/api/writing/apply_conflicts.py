@@ -1,9 +1,9 @@
 """When an apply would change what others own: which fields, whose they are, and how to say so."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from onejob.api.writing.field_sets import FieldPath, FieldSet, in_order, render_field
 from onejob.api.writing.managed_fields import Entry
@@ -11,8 +11,7 @@ from onejob.wire.errors import MAX_CAUSES, Conflict, more_causes
 from onejob.wire.field_errors import shortened
 
 
-@dataclass(frozen=True, slots=True)
-class FieldConflict:
+class FieldConflict(Struct, frozen=True):
     entry: Entry
     path: FieldPath
 

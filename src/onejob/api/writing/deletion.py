@@ -1,8 +1,9 @@
 """What a DELETE does to one object: vanish, or stay with a deletionTimestamp; pure."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
+
+from msgspec import Struct
 
 from onejob.api.strategy import Document, Strategy
 from onejob.api.writing.metadata import revision_mismatch, timestamp, uid_mismatch
@@ -17,13 +18,11 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
 
-@dataclass(frozen=True, slots=True)
-class Vanish:
+class Vanish(Struct, frozen=True):
     """Nothing holds the object back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(Struct, frozen=True):
     """The object stays, marked as being deleted, until finalizers and grace are over.
     The document is the stored one itself when nothing changes."""
 

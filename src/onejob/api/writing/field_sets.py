@@ -7,11 +7,11 @@ set. What the schema calls atomic has no fields inside.
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from heapq import merge
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 
 from onejob.api.schema.shapes import ListShape, MapShape, ObjectShape, Shape, StringShape
 from onejob.api.sections import copied
@@ -50,8 +50,7 @@ def _collect(value: Any, shape: Shape, path: FieldPath, found: set[FieldPath]) -
         _collect(child, child_shape, (*path, element), found)
 
 
-@dataclass(slots=True)
-class Comparison:
+class Comparison(Struct):
     added: set[FieldPath] = field(default_factory=set)
     modified: set[FieldPath] = field(default_factory=set)
     removed: set[FieldPath] = field(default_factory=set)

@@ -3,9 +3,11 @@
 Server-side apply builds on this in `onejob.api.writing.apply`.
 """
 
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onejob.api.schema.shapes import ObjectShape
 from onejob.api.strategy import Document
@@ -49,8 +51,7 @@ _ALWAYS_WRITTEN: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     manager: str
     operation: str
     api_version: str

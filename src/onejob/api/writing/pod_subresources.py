@@ -1,9 +1,9 @@
 """What can be done to a Pod besides reading and writing it: bind it to a node, evict it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.api.input.query import delete_options_from_body
 from onejob.api.sections import sectioned, shallow

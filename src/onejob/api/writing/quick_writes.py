@@ -8,11 +8,11 @@ the two.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from onejob.api.writing.metadata import generated_name, new_uid, timestamp
 from onejob.api.writing.placing import ChooseNode
@@ -84,8 +84,7 @@ _read_created = msgspec.json.Decoder(_CreatedPod).decode
 _read_ended = msgspec.json.Decoder(_EndedPod).decode
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownSpec:
+class _KnownSpec(Struct, frozen=True):
     """What defaults and preparation make of a spec that was found valid, hostname aside."""
 
     #: The members of the defaulted spec, without the opening brace.
@@ -96,8 +95,7 @@ class _KnownSpec:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Blank:
+class _Blank(Struct, frozen=True):
     """A Pod to create, but for what is its own."""
 
     generate_name: str

@@ -7,9 +7,10 @@ all that was read is still so; otherwise it is made again.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onejob.api.sections import sectioned
 from onejob.api.turns import Worker
@@ -24,8 +25,7 @@ from onejob.wire.requests import Outcome
 _TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class _Staged:
+class _Staged(Struct, frozen=True):
     key: Key
     expected: int
     value: bytes | None

@@ -8,12 +8,12 @@ a patch never conflicts with itself, and a batch of writes shares one commit. Ca
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from onejob.api.admission.admission import Admission
 from onejob.api.damage import placeholder
@@ -90,8 +90,7 @@ _encode = msgspec.json.encode
 _decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Writes:
+class Writes(Struct, frozen=True):
     store: StagingStore
     strategies: Mapping[str, Strategy]
     schema: Schema

@@ -136,7 +136,7 @@ def command(
 
     An admin kubeconfig for kubectl and other clients is written to the data dir.
     """
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.clock import local_zone

@@ -14,11 +14,11 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob import own_process
 from onejob.cli.display.plain import Display, NotesDisplay, PlainDisplay, QuietDisplay

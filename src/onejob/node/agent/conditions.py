@@ -1,10 +1,10 @@
 """The conditions of the Node: what is set, since when, and the event about a change."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 
 from onejob.objects.meta import View
 
@@ -27,8 +27,7 @@ class NodeCondition(msgspec.Struct, frozen=True):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionEvent:
+class ConditionEvent(Struct, frozen=True):
     """A condition has changed: what the event about the Node is to say."""
 
     type: str
@@ -53,8 +52,7 @@ class _ReportedNode(View, frozen=True):
 _read_reported = msgspec.json.Decoder(_ReportedNode).decode
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     condition: NodeCondition
     since: datetime
 

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from onejob.client.base import Patch, Result
 from onejob.client.events import EventRecorder, about
@@ -33,8 +33,7 @@ _REVIEW_SECONDS = 300.0
 Why = Callable[[str], str]
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     pod: NodePod
     due: float
 

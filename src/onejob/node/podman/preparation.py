@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from onejob.node.agent.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.podman.command import NodeSide, RunRequest, run_request

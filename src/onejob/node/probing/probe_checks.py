@@ -2,8 +2,9 @@
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from onejob.node.probing.grpc_health import health
 from onejob.node.runtime import AttemptRef, Runtime
@@ -31,8 +32,7 @@ class Question(Protocol):
     def tcp_socket(self) -> TcpSocketAction | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     ok: bool
     why: str = ""
     #: Of an answer over HTTP.

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from onejob.clock import Clock
 from onejob.node.agent.pod_events import Probed
@@ -14,8 +15,7 @@ from onejob.objects.pod_spec import Container, NodePod, Probe
 Warn = Callable[[NodePod, str, str], None]
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(Struct):
     """Consecutive answers of one kind; thresholds decide when they count."""
 
     successes: int = 0

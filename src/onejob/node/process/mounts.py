@@ -7,8 +7,10 @@ into which the host's directories are bound, opened up along the way to the miss
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 #: What, source, target, read-only; see `onejob.node.supervisor.spawn`. `host` is a bind of
 #: something of the host's that may be gone by then. The source of a `directory` or `file` is the
@@ -26,8 +28,7 @@ Step: TypeAlias = tuple[
 ONLY_PROC: tuple[Step, ...] = (("proc", "", "/proc", False),)
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     source: str
     target: str
     read_only: bool = False
@@ -35,8 +36,7 @@ class Mount:
     volume: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MountPlan:
+class MountPlan(Struct, frozen=True):
     steps: tuple[Step, ...]
     #: Where to change root to in the end; "" to stay.
     root: str = ""
@@ -44,8 +44,7 @@ class MountPlan:
     sealed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HostView:
+class HostView(Struct, frozen=True):
     """What a container sees of the host, beside its volumes."""
 
     #: Its files cannot be changed.

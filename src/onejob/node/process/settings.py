@@ -1,14 +1,13 @@
 """What containers that are processes are started with."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from onejob.node.images import Images, Shell, find_shell
 from onejob.node.options import NodeOptions
 from onejob.node.setup.environment import NodeContext
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSettings:
+class ProcessSettings(Struct, frozen=True):
     node: NodeContext
     base_env: dict[str, str]
     options: NodeOptions

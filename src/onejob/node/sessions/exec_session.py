@@ -3,7 +3,8 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from onejob.node.process.descriptors import Sink, Source, resize_terminal
 
@@ -12,8 +13,7 @@ from onejob.node.process.descriptors import Sink, Source, resize_terminal
 Execute = Callable[[tuple[int, int, int]], Awaitable["Finished"]]
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """`code` is negative if the command could not be run; `message` says why."""
 
     code: int

@@ -6,11 +6,11 @@ links stand in for them.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.node.agent.settings import FetchedSettings
 from onejob.node.logs.reading import log_path

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from onejob.node.setup.service_variables import service_variables
 from onejob.objects.meta import Key
@@ -38,8 +39,7 @@ class Settings(Protocol):
     def values(self, key: Key) -> Mapping[str, bytes] | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class NodeContext:
+class NodeContext(Struct, frozen=True):
     """What the downward API tells of the node."""
 
     name: str

@@ -12,11 +12,12 @@ The answers of the API decide how a sync goes on, so it has stages, each a value
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
 from onejob.objects.job import Job
@@ -33,8 +34,7 @@ from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(Struct, frozen=True):
     """The result of deleting a Job; `error` None means that it is deleted."""
 
     name: str
@@ -42,8 +42,7 @@ class Deleted:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentState:
+class CurrentState(Struct, frozen=True):
     """The CronJob and its updated status before anything is started."""
 
     cronjob: CronJob
@@ -55,8 +54,7 @@ class CurrentState:
     unseen: tuple[ObjectReference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JobStart:
+class JobStart(Struct, frozen=True):
     slot: datetime
     name: str
     document: bytes
@@ -64,8 +62,7 @@ class JobStart:
     replaces: tuple[ObjectReference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StartPlan:
+class StartPlan(Struct, frozen=True):
     current: CurrentState
     now: datetime
     #: To be recorded at once.
@@ -80,27 +77,23 @@ class StartPlan:
     future_times: FutureTimes = NO_FUTURE_TIMES
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(Struct, frozen=True):
     job: Job
 
 
-@dataclass(frozen=True, slots=True)
-class Existed:
+class Existed(Struct, frozen=True):
     """A Job of that name is there already; this is it."""
 
     job: Job
 
 
-@dataclass(frozen=True, slots=True)
-class NotCreated:
+class NotCreated(Struct, frozen=True):
     error: str
     #: Not worth an event: the namespace is going away, or somebody else was faster.
     silent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NotReplaced:
+class NotReplaced(Struct, frozen=True):
     """The start was given up before the creation: a Job in its way could not be removed."""
 
     error: str
@@ -111,8 +104,7 @@ class NotReplaced:
 Outcome: TypeAlias = Created | Existed | NotCreated | NotReplaced
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(Struct, frozen=True):
     """The end of a sync: write `status` if there is one, then look again or, on an error, retry."""
 
     status: CronJobStatus | None = None
@@ -315,8 +307,7 @@ def reschedule(
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class _Obstacle:
+class _Obstacle(Struct, frozen=True):
     note: str
     event: Event | None = None
 

@@ -6,10 +6,11 @@ Grammar, error texts and day rule are those of the parser upstream uses, quirks 
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from onejob.planning.cronjob.time_zones import (
     FIRST_INSTANT,
@@ -36,8 +37,7 @@ class ScheduleError(ValueError):
     """The text is no schedule; the message is upstream's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Calendar:
+class Calendar(Struct, frozen=True):
     """Five fields. Minutes, hours, days and months that match, ascending; 0 is Sunday."""
 
     minutes: tuple[int, ...]
@@ -104,8 +104,7 @@ class Calendar:
         return wall.replace(hour=self.hours[hour_at], minute=self.minutes[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(Struct, frozen=True):
     """`@every`: a fixed distance, whatever the wall clock says."""
 
     seconds: int
@@ -190,8 +189,7 @@ def _parse_macro(text: str, zone: str) -> Schedule:
     raise ScheduleError(f"unrecognized descriptor: {text}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
+class _Bounds(Struct, frozen=True):
     low: int
     high: int
     names: Mapping[str, int]

@@ -4,9 +4,10 @@ A *slot* is one of the times a schedule stands for. However many were missed, on
 is ever started.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.planning.cronjob.schedule import Schedule
@@ -24,8 +25,7 @@ NO_INTERVAL = "time difference between two schedules is less than 1 second"
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
+class Recent(Struct, frozen=True):
     """What has become due since `earliest`, the last run or the creation."""
 
     earliest: datetime

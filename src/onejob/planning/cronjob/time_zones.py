@@ -5,9 +5,10 @@ The names are those of the tz database, old spellings included, exactly as writt
 
 import zoneinfo
 from bisect import bisect_right
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+
+from msgspec import Struct
 
 #: Room for adding an offset at either end of what datetime can hold.
 FIRST_INSTANT = datetime(1, 1, 3, tzinfo=UTC)
@@ -36,8 +37,7 @@ def load_time_zone(name: str) -> tzinfo:
     return UTC if name in ("UTC", "Local") else zoneinfo.ZoneInfo(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """From `start` (included) to `end` (excluded), local time is UTC plus `offset`."""
 
     start: datetime

@@ -1,8 +1,9 @@
 """How long to wait before a failed Pod is replaced: 10 s, doubling up to 10 minutes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.meta import Meta
@@ -15,8 +16,7 @@ _NO_DELAY = timedelta(0)
 _LONGEST_SECONDS = 100 * 365 * 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffRecord:
+class BackoffRecord(Struct, frozen=True):
     """What is remembered of a Job's failures. Kept in memory only: after a restart it is rebuilt
     from the Pods that are still there (`PastEnds`)."""
 
@@ -70,8 +70,7 @@ class PastEnds:
         return BackoffRecord(failures, max(self._failed_at.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffPolicy:
+class BackoffPolicy(Struct, frozen=True):
     base: timedelta
     ceiling: timedelta
 

@@ -5,8 +5,9 @@ one at its beginning and never asks again.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from onejob.objects.job import Job, JobStatus
 from onejob.planning.job.backoff import BackoffRecord
@@ -14,8 +15,7 @@ from onejob.planning.job.counting import Census, Tally
 from onejob.planning.job.plan import Accounting, Event, Fate, Ledger, Metric, Observed, Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A status that is complete but for the counting of ended Pods."""
 
     status: JobStatus
@@ -33,8 +33,7 @@ class Draft:
 OpenLedger: TypeAlias = Callable[[Job, Census, Tally, Fate | None], Ledger]
 
 
-@dataclass(frozen=True, slots=True)
-class Bookkeeping:
+class Bookkeeping(Struct, frozen=True):
     count: Callable[[Job, Census], Tally]
     #: The backoff record, given what was remembered and what is new.
     remember: Callable[[Observed, Tally], BackoffRecord]

@@ -1,10 +1,10 @@
 """Which Pods belong to a Job: keep, adopt, release or leave alone."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.meta import OwnerReference
@@ -27,8 +27,7 @@ def remove_tracking_if_unchanged(resource_version: str) -> bytes:
     return msgspec.json.encode({"metadata": metadata})
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(Struct, frozen=True):
     """What to do before Pods are counted.
 
     Adoptions need a live look at the Job first (`may_adopt`). A Pod that is not found is no

@@ -1,8 +1,10 @@
 """Which of a Job's Pods run, are ending or have ended, and what that adds to its counters."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
@@ -145,8 +147,7 @@ class Census:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """The counters as they would be if all that has ended were accounted for."""
 
     active: int = 0

@@ -1,6 +1,6 @@
 """spec.podFailurePolicy: what a failed Pod means for its Job."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from onejob.objects.job import ExitCodesRule, PodConditionPattern, PodFailurePolicy
 from onejob.objects.pod import ContainerStatus, Pod
@@ -8,8 +8,7 @@ from onejob.objects.pod import ContainerStatus, Pod
 _ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(Struct, frozen=True):
     """What the policy says of one failed Pod."""
 
     #: The action of the rule that matched; None if none did.

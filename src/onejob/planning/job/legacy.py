@@ -4,10 +4,10 @@ A Job so counted has as many successes and failures as it has Pods in those phas
 is deleted is forgotten, and its work may be done again.
 """
 
-from dataclasses import replace
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.objects.job import Job, JobStatus
 from onejob.objects.pod import Pod

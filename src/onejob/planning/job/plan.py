@@ -6,9 +6,10 @@ Pods it accounts for), a `Settlement` (write what their freeing changed).
 """
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from onejob.objects.job import Job, JobStatus
 from onejob.objects.pod import Pod
@@ -35,8 +36,7 @@ NoteKind: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """Why things are as they are, for `onejob why`. `until` is when time alone may change it."""
 
     kind: NoteKind
@@ -44,15 +44,13 @@ class Note:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """An increment of a counter."""
 
     name: str
@@ -60,8 +58,7 @@ class Metric:
     amount: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """What the controller knows of a Job beside the objects in its caches, which show all that it
     has written: it plans only once they do."""
 
@@ -72,14 +69,12 @@ class Observed:
     future_times: FutureTimes = NO_FUTURE_TIMES
 
 
-@dataclass(frozen=True, slots=True)
-class PodRef:
+class PodRef(Struct, frozen=True):
     name: str
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodDeletion:
+class PodDeletion(Struct, frozen=True):
     name: str
     uid: str
     ready: bool
@@ -89,8 +84,7 @@ class PodDeletion:
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodSeed:
+class PodSeed(Struct, frozen=True):
     """What distinguishes a Pod to be created from its siblings."""
 
     index: int | None = None
@@ -99,8 +93,7 @@ class PodSeed:
     ignored_failure_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(Struct, frozen=True):
     """How the Job will end, though it has not yet."""
 
     succeeds: bool
@@ -110,8 +103,7 @@ class Fate:
     recorded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(Struct, frozen=True):
     """What tracking needs to know of the Pods, as it was when the plan was made."""
 
     #: Pods holding the tracking finalizer that may lose it in this sync, in order.
@@ -121,8 +113,7 @@ class Ledger:
     tally: Tally = field(default_factory=Tally)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Stage one. Delete `prunings`; then delete `deletions` or create `creations`.
 
     `skipped` says why there is nothing to sync at all; then no accounting follows.
@@ -161,8 +152,7 @@ class Plan:
         return min((note.until for note in self.notes if note.until is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class PodOutcomes:
+class PodOutcomes(Struct, frozen=True):
     """What became of the plan's Pod changes. A Pod that was not found counts as deleted."""
 
     deleted: AbstractSet[str] = frozenset()
@@ -172,8 +162,7 @@ class PodOutcomes:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StatusWrite:
+class StatusWrite(Struct, frozen=True):
     """A status to write, and what may be said and remembered once it is stored."""
 
     status: JobStatus
@@ -184,8 +173,7 @@ class StatusWrite:
     finishes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Accounting:
+class Accounting(Struct, frozen=True):
     """Stage two. Do the `write`, if any; if it fails, stop and retry the sync. Then remove the
     tracking finalizer from `removals`, telling `settle` which removals succeeded."""
 
@@ -203,16 +191,14 @@ class Accounting:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalOutcomes:
+class RemovalOutcomes(Struct, frozen=True):
     """Which finalizers are gone. A Pod that was not found counts as removed."""
 
     removed: AbstractSet[str] = frozenset()
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(Struct, frozen=True):
     """Stage three. Do the `write`, if any; then, if there is an `error`, retry the sync."""
 
     write: StatusWrite | None = None

@@ -1,7 +1,6 @@
 """Which Jobs a change concerns, and which Pods nobody will ever account for."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import TypeAlias
@@ -22,8 +21,7 @@ from onejob.planning.names import STARTED_BY_MARK
 FindJob: TypeAlias = Callable[[Key], Job | None]
 
 
-@dataclass(frozen=True, slots=True)
-class JobRoute:
+class JobRoute(Struct, frozen=True):
     """What a changed Job calls for."""
 
     #: Sync it at once; otherwise together with what comes soon after.

@@ -1,8 +1,9 @@
 """How many Pods should run, which of too many to stop, what to start in place of the missing."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
@@ -28,8 +29,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _PHASE_RANK = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class PodChanges:
+class PodChanges(Struct, frozen=True):
     """Either deletions or creations, never both: what is deleted may be counted wrongly until
     it is gone."""
 

@@ -1,13 +1,12 @@
 """What an operator may set about how Jobs are planned."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from onejob.gates import FeatureGates
 from onejob.planning.names import BUILT_IN_MANAGER, TRACKING
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     #: The name Jobs give in `spec.managedBy` to be ours; the built-in one also takes all others.
     manager: str = BUILT_IN_MANAGER
     #: Off: `managedBy` is not looked at and every Job is ours.

@@ -7,9 +7,9 @@ goes, and the counter only after it is gone.
 
 from collections import Counter
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from onejob.objects.job import Job, JobStatus, UncountedPods
 from onejob.objects.meta import Condition
@@ -108,8 +108,7 @@ def settle(accounting: Accounting, outcomes: RemovalOutcomes) -> Settlement:
     return Settlement(write, accounting.error)
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Struct):
     """The Pods whose finalizers go in this sync, and what must be listed before."""
 
     uncounted: UncountedPods

@@ -6,23 +6,22 @@ that nothing here needs to know how quantities are written.
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from onejob.objects.pod_spec import NodePodSpec, NodeRequirement, NodeTerm, Toleration
 
 Amounts = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(Struct, frozen=True):
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Struct, frozen=True):
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
@@ -31,8 +30,7 @@ class NodeView:
     allocatable: Amounts = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A Pod that waits for a node."""
 
     uid: str

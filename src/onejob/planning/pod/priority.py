@@ -1,14 +1,14 @@
 """Which priority a new Pod gets: that of the class it names, or of the default class."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 _PREEMPTS: Final = "PreemptLowerPriority"
 
 
-@dataclass(frozen=True, slots=True)
-class PriorityClass:
+class PriorityClass(Struct, frozen=True):
     name: str
     value: int
     preemption_policy: str = _PREEMPTS

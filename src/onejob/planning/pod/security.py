@@ -4,8 +4,9 @@ Capabilities are sets of bits, as the kernel numbers them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from onejob.objects.pod_spec import (
     Capabilities,
@@ -42,16 +43,14 @@ _DEFAULT: Final = _bits(
 _HARMLESS: Final = (_DEFAULT & ~_bits("MKNOD", "AUDIT_WRITE")) | _bits("SYS_NICE", "IPC_LOCK")
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(Struct, frozen=True):
     #: All that the container may ever have; None for those of the server.
     capabilities: int | None = None
     no_new_privileges: bool = False
     read_only_root: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     message: str
     reason: str = "CreateContainerConfigError"
 
@@ -131,8 +130,7 @@ def root_refusal(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(Struct, frozen=True):
     """What there is to enforce a securityContext with."""
 
     #: An engine does it.

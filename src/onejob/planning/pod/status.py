@@ -1,9 +1,10 @@
 """The status that says what `plan_pod` decided: container states and conditions, in full."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.objects.pod_status import (
@@ -34,8 +35,7 @@ class _ConditionMaker(Protocol):
     ) -> ConditionReport: ...
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(Struct, frozen=True):
     """What a status says of the place a Pod runs at."""
 
     #: The scheme of container ids: `process`, `podman`, `simulated`.

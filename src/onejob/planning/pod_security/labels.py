@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from onejob.wire.field_errors import FieldError, invalid
 
@@ -18,8 +19,7 @@ LEVELS: Final = (PRIVILEGED, BASELINE, RESTRICTED)
 _VERSION: Final = re.compile(r"v1\.(0|[1-9][0-9]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class LevelVersion:
+class LevelVersion(Struct, frozen=True):
     level: str = PRIVILEGED
     #: The minor version of Kubernetes whose checks count; None for the newest.
     minor: int | None = None
@@ -28,8 +28,7 @@ class LevelVersion:
         return f"{self.level}:{'latest' if self.minor is None else f'v1.{self.minor}'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     enforce: LevelVersion = LevelVersion()
     audit: LevelVersion = LevelVersion()
     warn: LevelVersion = LevelVersion()

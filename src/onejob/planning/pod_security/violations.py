@@ -1,15 +1,15 @@
 """What a check answers, and how checks read a Pod."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 Spec: TypeAlias = Mapping[str, Any]
 Annotations: TypeAlias = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True):
     reason: str
     detail: str
 

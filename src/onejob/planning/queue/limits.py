@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from onejob.objects.job import Job
 
@@ -24,8 +25,7 @@ class BadLimits(ValueError):
     """The text cannot be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """By scope, as it is written: `*`, `namespace/NAME`, or the name of a queue."""
 
     by_scope: Mapping[str, int] = field(default_factory=dict)

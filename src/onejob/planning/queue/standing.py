@@ -1,11 +1,11 @@
 """What a Job's document says of its part in the queue."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.meta import Meta, View
@@ -63,8 +63,7 @@ _SYSTEM_CLASSES: Final[Mapping[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Priorities:
+class Priorities(Struct, frozen=True):
     """Of the classes by name, and of Jobs that name none."""
 
     by_class: Mapping[str, int]

@@ -1,9 +1,9 @@
 """Who has which rules: bindings and the roles that they name."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from onejob.objects.meta import LabelSelector, Meta, View
 from onejob.planning.rbac.rules import Question, Rule, allows
@@ -55,16 +55,14 @@ read_role = msgspec.json.Decoder(Role).decode
 read_binding = msgspec.json.Decoder(Binding).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """A rule that somebody has, and from where."""
 
     rule: Rule
     reason: str
 
 
-@dataclass(slots=True)
-class Policy:
+class Policy(Struct):
     """All roles and bindings of a server. Changed in place by whoever keeps it up to date."""
 
     #: (namespace, name); "" for ClusterRoles.

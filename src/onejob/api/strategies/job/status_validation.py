@@ -5,9 +5,10 @@ a status that was accepted once never stands in the way of an unrelated update.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from onejob.api.strategies.metadata import validate_metadata_update
 from onejob.api.strategy import Document
@@ -69,8 +70,7 @@ class Write:
         return not self._flipped.isdisjoint(conditions)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
+class Rule(Struct, frozen=True, eq=False):
     #: What is refused, in words; unique.
     refuses: str
     applies: Callable[[Write], bool]

@@ -1,8 +1,9 @@
 """Which Jobs may be created, and what a Job's spec must look like at all times."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from onejob.api.strategies.job.policies import validate_failure_policy, validate_success_policy
 from onejob.api.strategies.metadata import validate_metadata
@@ -51,8 +52,7 @@ _NON_NEGATIVE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JobOptions:
+class JobOptions(Struct, frozen=True):
     """What depends on the feature gates and on the stored object."""
 
     #: New Jobs carry both forms of the generated labels; very old ones only the undomained.

@@ -1,9 +1,10 @@
 """The row of a Pod: what its many statuses amount to in one word."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from onejob.api.strategies.printing import (
     AGE,
@@ -58,8 +59,7 @@ def pod_row_conditions(doc: Document) -> list[dict[str, str]]:
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
 
 
-@dataclass(slots=True)
-class _Summary:
+class _Summary(Struct):
     reason: str
     total: int
     ready: int = 0
