@@ -8,10 +8,11 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from onejob.node.runtime import AttemptRef
 from onejob.objects.pod_spec import Container
@@ -29,8 +30,7 @@ _LEAST_CPU_QUOTA: Final = 1_000
 _ABANDONED_SECONDS: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerLimits:
+class ContainerLimits(Struct, frozen=True):
     #: None means as much as there is.
     memory_bytes: int | None = None
     cpu_milli: int | None = None
@@ -39,8 +39,7 @@ class ContainerLimits:
         return self.memory_bytes is not None or self.cpu_milli is not None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupUsage:
+class GroupUsage(Struct, frozen=True):
     #: Processes of the group that the kernel killed for want of memory.
     oom_kills: int = 0
     #: Most memory that was used at once; 0 if that is not known.
@@ -204,8 +203,7 @@ class _Version2:
 # --- finding out what there is ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(Struct, frozen=True):
     root: str
     point: Path
     type: str
