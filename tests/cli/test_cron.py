@@ -75,3 +75,59 @@ def test_a_job_is_run_by_hand(served: CommandLine, tmp_path: Path) -> None:
         "error: job.batch/x is no CronJob (name cronjob/NAME)\n"
     )
     assert "not found" in served.run("cron", "run", "absent").stderr
+
+
+def test_a_span_is_backfilled_once_and_shown_in_the_history(
+    served: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "cron.yaml"
+    file.write_text(CRONJOB.replace("name: nightly", "name: filled"))
+    assert served.run("apply", "-f", str(file)).returncode == 0
+    span = ("--from", "2029-12-31", "--to", "2032-01-02")
+    dry = served.run("cron", "backfill", "cronjob/filled", *span, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    lines = dry.stdout.splitlines()
+    assert [line.split("would be created ")[1][:5] for line in lines] == ["(2030", "(2031", "(2032"]
+    assert "filled-backfill" not in served.run("get", "jobs").stdout
+    made = served.run("cron", "backfill", "filled", *span, "--queue", "slow")
+    assert made.stdout == dry.stdout.replace("would be created", "created")
+    again = served.run("cron", "backfill", "filled", *span)
+    assert again.stdout == dry.stdout.replace("would be created", "exists")
+    name = lines[0].split()[0]
+    job = json.loads(served.run("get", name, "-o", "json").stdout)
+    marks = {"onejob.dev/backfill": "filled", "onejob.dev/queue": "slow"}
+    assert marks.items() <= job["metadata"]["labels"].items()
+    assert job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+    assert "ownerReferences" not in job["metadata"]
+    assert served.run("wait", name, "--timeout", "30s").returncode == 0
+    history = served.run("cron", "history", "filled")
+    assert history.stdout == "No time of its schedule has come yet.\n", history.stderr
+
+
+def test_logs_of_a_cronjob_are_those_of_its_jobs(served: CommandLine, tmp_path: Path) -> None:
+    text = CRONJOB.replace("name: nightly", "name: talker").replace("/bin/true", "echo, hello")
+    (tmp_path / "cron.yaml").write_text(text)
+    assert served.run("apply", "-f", str(tmp_path / "cron.yaml")).returncode == 0
+    for _ in range(2):
+        name = served.run("cron", "run", "talker").stdout.split()[0]
+        assert served.run("wait", name, "--timeout", "30s").returncode == 0
+    assert served.run("logs", "cronjob/talker", "--no-prefix").stdout == "hello\nhello\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--from", "noon", "--to", "2030-01-01"], "--from noon: not a time"),
+        (["--from", "2030-01-02", "--to", "2030-01-01"], "--to 2030-01-01 is not after"),
+        (["--from", "0100-01-01", "--to", "2030-01-01"], "that are more than 1000 Jobs"),
+        (["--from", "2030-01-01T10:00:00Z", "--to", "2030-01-01T10:00:01Z"], "its schedule has no"),
+    ],
+)
+def test_a_span_that_makes_no_sense_is_refused(
+    served: CommandLine, tmp_path: Path, words: list[str], text: str
+) -> None:
+    (tmp_path / "cron.yaml").write_text(CRONJOB)
+    assert served.run("apply", "-f", str(tmp_path / "cron.yaml")).returncode == 0
+    refused = served.run("cron", "backfill", "nightly", *words)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: {text}")

@@ -56,7 +56,8 @@ def test_kept_logs_are_searched_by_text_and_time(gone: CommandLine) -> None:
         (["job/pair", "-c", "absent"], 1, "there are no logs of container absent"),
         (["job/pair", "--grep", "("], 2, "--grep (: "),
         (["job/pair", "-f"], 2, "--deleted goes with a name only"),
-        (["cronjob/pair"], 2, "CronJobs have no logs"),
+        (["cronjob/pair"], 1, "no logs of cronjob.batch/pair are kept"),
+        (["node/pair"], 2, "Nodes have no logs"),
         (["job/pair", "--since-time", "noon"], 2, "--since-time noon: expected a time"),
     ],
 )

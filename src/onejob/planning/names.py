@@ -19,6 +19,8 @@ STARTED_BY_MARK = "onejob.dev/started-by"
 #: Stand-ins for the extension fields, for API servers that would prune those.
 BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"
 FAILED_PODS_LIMIT_ANNOTATION = "onejob.dev/failed-pods-limit"
+#: On a CronJob: how many seconds after its slots it may start.
+JITTER_ANNOTATION = "onejob.dev/jitter-seconds"
 #: Instead of a Job's ttlSecondsAfterFinished, by how it finished.
 SUCCESS_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-success"
 FAILURE_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-failure"

@@ -19,7 +19,7 @@ from onejob.clock import SystemClock
 from onejob.explaining.durations import short_seconds
 from onejob.node.logs.keeping import KeptPod, kept_attempts, kept_pods
 from onejob.node.logs.reading import read_logs
-from onejob.objects.meta import JOBS, PODS
+from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.wire.requests import LogOptions
 
 
@@ -50,9 +50,10 @@ def list_kept(where: Sources) -> int:
 
 
 def find_kept(where: Sources, arg: ResourceArg) -> Sequence[Kept]:
-    """Of a Pod, or of all Pods of a Job; of several with the same name too, the oldest first."""
-    if arg.kind.resource not in (PODS, JOBS):
-        raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod or a Job")
+    """Of a Pod, or of all Pods of a Job or CronJob, the oldest first; also of several that had the
+    same name."""
+    if arg.kind.resource not in (PODS, JOBS, CRONJOBS):
+        raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod, a Job or a CronJob")
     found = [kept for kept in _all_kept(where) if _belongs(kept.pod, arg)]
     if not found:
         raise CommandError(
@@ -111,7 +112,13 @@ def _data_dirs(where: Sources) -> Iterator[Path]:
 def _belongs(pod: KeptPod, arg: ResourceArg) -> bool:
     if arg.kind.resource == PODS:
         return pod.name == arg.name
-    return (pod.owner_kind, pod.owner_name) == (arg.kind.kind, arg.name)
+    if pod.owner_kind != "Job":
+        return False
+    if arg.kind.resource == JOBS:
+        return pod.owner_name == arg.name
+    # As the CronJob controller names Jobs: the name and the minute.
+    cronjob, _, minute = pod.owner_name.rpartition("-")
+    return cronjob == arg.name and minute.isdigit()
 
 
 def _readings(kept: Kept, container: str, previous: bool) -> Iterator[tuple[Reading, Path]]:

@@ -1,7 +1,7 @@
 """`onejob cron`: when a schedule fires; a CronJob's Job, now."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +9,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
+    from onejob.cli.clients.base import Api
     from onejob.cli.clients.sources import Sources
     from onejob.planning.cronjob.schedule import Schedule
 
@@ -17,7 +18,9 @@ Examples:
   onejob cron next '*/15 9-17 * * MON-FRI'                 # the next ten times
   onejob cron next '30 2 * * *' --tz Europe/Berlin -n 3    # in a zone, summer time included
   onejob cron next '@every 90m' --after 2030-01-01T00:00:00Z
-  onejob cron run cronjob/nightly                          # its Job, now"""
+  onejob cron run cronjob/nightly                          # its Job, now
+  onejob cron history cronjob/nightly                      # what became of its last times
+  onejob cron backfill cronjob/nightly --from 2030-01-01 --to 2030-01-08 --dry-run"""
 
 _NEXT_EPILOG = """\b
 Examples:
@@ -29,10 +32,29 @@ Examples:
   onejob cron run cronjob/nightly
   onejob cron run nightly -n batch"""
 
+_HISTORY_EPILOG = """\b
+Examples:
+  onejob cron history cronjob/nightly
+  onejob cron history nightly -n batch --last 50 -o json
+\b
+It is told by the Jobs and Events that are left: Jobs are deleted by the CronJob's history limits,
+Events after an hour."""
 
-@click.group(epilog=_EPILOG, short_help="Show when a schedule fires, or run a CronJob now")
+_BACKFILL_EPILOG = """\b
+Examples:
+  onejob cron backfill cronjob/nightly --from 2030-01-01 --to 2030-01-08 --dry-run
+  onejob cron backfill nightly --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --queue slow
+\b
+The Jobs are named NAME-backfill-MINUTE, so a second call adds only what is missing. They have the
+label onejob.dev/backfill=NAME and are not the CronJob's: its history limits do not delete them."""
+
+#: More Jobs than this are hardly meant.
+_MOST_BACKFILLED = 1000
+
+
+@click.group(epilog=_EPILOG, short_help="When a schedule fires, run now, history, backfill")
 def command() -> None:
-    """Show when a schedule fires, or run a CronJob's Job now."""
+    """Show when a schedule fires and what became of its times, or run a CronJob's Jobs."""
 
 
 @command.command("next", epilog=_NEXT_EPILOG, short_help="Show when a schedule fires")
@@ -66,7 +88,7 @@ def next_times(
         # A TZ= prefix in the text wins.
         zone = parsed.zone
     now = SystemClock().now()
-    start = now if after is None else _time(after)
+    start = now if after is None else _time(after, "--after")
     times = _times(parsed, start, count)
     if not times:
         raise CommandError(f"{schedule!r} never fires", "does the month have that day?")
@@ -92,22 +114,110 @@ def next_times(
 @client_options
 def run_now(what: tuple[str, ...], where: "Sources") -> None:
     """Start the Job of a CronJob now, also while it is suspended; its schedule stays as it is."""
-    from onejob.cli.clients.base import get
-    from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.clients.writing import create
     from onejob.cli.display.output import resource_name
     from onejob.cli.run.manifests import made_manifest
-    from onejob.objects.meta import CRONJOBS
     from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
+
+    api, namespace, cronjob = _cronjob(where, what)
+    name = {"generateName": manual_prefix(cronjob["metadata"]["name"])}
+    document = job_of_cronjob(cronjob, name)
+    print(f"{resource_name(create(api, made_manifest(document), namespace))} created")
+
+
+@command.command("history", epilog=_HISTORY_EPILOG, short_help="Show what became of past times")
+@click.argument("what", nargs=-1, metavar="cronjob/NAME")
+@click.option("--last", type=click.IntRange(1, 1000), default=20, show_default=True)
+@output_option("json")
+@client_options
+def history(what: tuple[str, ...], last: int, output: str | None, where: "Sources") -> None:
+    """Show what became of the last times of a CronJob: what ran, was skipped or missed, and why."""
+    import msgspec
+
+    from onejob.cli.clients.cronjobs import read_fires
+    from onejob.cli.display.tables import render_table
+    from onejob.cli.display.terminal import terminal_of
+    from onejob.clock import SystemClock
+
+    api, namespace, cronjob = _cronjob(where, what)
+    found = read_fires(api, namespace, cronjob, SystemClock().now(), last)
+    if output:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        return
+    if not found:
+        print("No time of its schedule has come yet.")
+        return
+    rows = [
+        (
+            fire.slot.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            fire.state,
+            fire.job,
+            _lasted(fire.started_at, fire.finished_at),
+            fire.why,
+        )
+        for fire in found
+    ]
+    headers = ("SCHEDULED", "STATE", "JOB", "LASTED", "WHY")
+    for line in render_table(headers, rows, terminal_of().width):
+        print(line)
+
+
+@command.command("backfill", epilog=_BACKFILL_EPILOG, short_help="Run the Jobs of past times")
+@click.argument("what", nargs=-1, metavar="cronjob/NAME")
+@click.option("--from", "begin", required=True, metavar="TIME", help="Times after this one.")
+@click.option("--to", "until", required=True, metavar="TIME", help="Times up to this one.")
+@click.option("--queue", default="", metavar="NAME", help="Put the Jobs into this queue.")
+@click.option("--dry-run", is_flag=True, help="Print what would be created, create nothing.")
+@client_options
+def backfill(
+    what: tuple[str, ...], begin: str, until: str, queue: str, dry_run: bool, where: "Sources"
+) -> None:
+    """Create the Jobs of a CronJob for a span of its schedule, as far as they are missing."""
+    from onejob.cli.clients.cronjobs import backfill_jobs, existing_jobs
+    from onejob.cli.clients.writing import create
+    from onejob.cli.run.manifests import made_manifest
+
+    first, last = _time(begin, "--from"), _time(until, "--to")
+    if last <= first:
+        raise CommandError(f"--to {until} is not after --from {begin}")
+    api, namespace, cronjob = _cronjob(where, what)
+    wanted = backfill_jobs(cronjob, first, last, queue, most=_MOST_BACKFILLED + 1)
+    if len(wanted) > _MOST_BACKFILLED:
+        raise CommandError(
+            f"that are more than {_MOST_BACKFILLED} Jobs", "choose a shorter span, one by one"
+        )
+    if not wanted:
+        raise CommandError("its schedule has no time in that span")
+    there = existing_jobs(api, namespace)
+    for slot, document in wanted:
+        name = document["metadata"]["name"]
+        at = slot.strftime("%Y-%m-%dT%H:%M:%SZ")
+        if name in there:
+            print(f"job.batch/{name} exists ({at})")
+            continue
+        if not dry_run:
+            create(api, made_manifest(document), namespace)
+        print(f"job.batch/{name} {'would be ' if dry_run else ''}created ({at})")
+
+
+def _cronjob(where: "Sources", what: tuple[str, ...]) -> "tuple[Api, str, dict[str, Any]]":
+    """The server, and the CronJob's namespace and document."""
+    from onejob.cli.clients.base import get
+    from onejob.cli.clients.resource_args import one_resource_arg
+    from onejob.objects.meta import CRONJOBS
 
     arg = one_resource_arg(what, default="cronjob")
     if arg.kind.resource != CRONJOBS:
         raise CommandError(f"{arg} is no CronJob", "name cronjob/NAME")
     api = where.require_server()
     namespace = where.namespace_in(api)
-    cronjob = get(api, arg.kind, namespace, arg.name)
-    document = job_of_cronjob(cronjob, {"generateName": manual_prefix(arg.name)})
-    print(f"{resource_name(create(api, made_manifest(document), namespace))} created")
+    return api, namespace, get(api, arg.kind, namespace, arg.name)
+
+
+def _lasted(begin: datetime | None, end: datetime | None) -> str:
+    from onejob.api.strategies.printing import human_duration
+
+    return human_duration((end - begin).total_seconds()) if begin and end else ""
 
 
 def _times(schedule: "Schedule", after: datetime, count: int) -> list[datetime]:
@@ -120,25 +230,18 @@ def _times(schedule: "Schedule", after: datetime, count: int) -> list[datetime]:
     return found
 
 
-def _time(text: str) -> datetime:
+def _time(text: str, option: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(
-            f"--after {text}: not a time", "for instance 2030-01-31T12:00:00Z"
+            f"{option} {text}: not a time", "for instance 2030-01-31T12:00:00Z"
         ) from None
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _distance(time: datetime, now: datetime) -> str:
-    """`in` for people: `3m`, `5h20m`, `2d4h`."""
-    seconds = int((time - now).total_seconds())
-    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
-    days, rest = divmod(seconds, 86_400)
-    hours, rest = divmod(rest, 3_600)
-    minutes, seconds = divmod(rest, 60)
-    if days:
-        return f"{sign}{days}d{hours}h"
-    if hours:
-        return f"{sign}{hours}h{minutes:02}m"
-    return f"{sign}{minutes}m{seconds:02}s" if minutes else f"{sign}{seconds}s"
+    from onejob.api.strategies.printing import human_duration
+
+    seconds = (time - now).total_seconds()
+    return human_duration(seconds) if seconds >= 0 else f"{human_duration(-seconds)} ago"

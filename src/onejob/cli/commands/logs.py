@@ -18,6 +18,7 @@ Examples:
   onejob logs job/pi                 # all Pods of a Job, each line with its Pod
   onejob logs pi-x2k4p -c main       # one container of one Pod
   onejob logs -f job/pi              # and go on as they write
+  onejob logs cronjob/nightly        # all its Jobs that are left, the oldest first
   onejob logs --tail 20 -l app=etl   # by label
   onejob logs --grep 'error|warn' --since 1h job/pi
   onejob logs --deleted              # whose logs are kept though the Pod is gone
@@ -25,7 +26,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Print what containers wrote")
-@click.argument("what", nargs=-1, metavar="POD | job/NAME")
+@click.argument("what", nargs=-1, metavar="POD | job/NAME | cronjob/NAME")
 @click.option(
     "-l", "--selector", default="", metavar="LABELS", help="Pods by labels instead of by name."
 )
@@ -60,7 +61,7 @@ def command(
     where: "Sources",
     **options: Any,
 ) -> int:
-    """Print what the containers of a Pod, or of all Pods of a Job, wrote.
+    """Print what the containers of a Pod, or of all Pods of a Job or of a CronJob's Jobs, wrote.
 
     Several Pods are told apart by a prefix, as with kubectl logs --all-pods --prefix.
     """
@@ -135,8 +136,9 @@ def _pods(
     where: "Sources", what: tuple[str, ...], selector: str
 ) -> "tuple[Api, list[dict[str, Any]]]":
     from onejob.cli.clients.base import get, list_all
+    from onejob.cli.clients.pods import owners, pods_of_job
     from onejob.cli.clients.resource_args import one_resource_arg
-    from onejob.objects.meta import JOBS, PODS
+    from onejob.objects.meta import CRONJOBS, JOBS, PODS
     from onejob.wire.kinds import BY_RESOURCE
 
     pod_kind = BY_RESOURCE[PODS]
@@ -150,9 +152,12 @@ def _pods(
     document = get(api, arg.kind, namespace, arg.name)
     if arg.kind.resource == PODS:
         return api, [document]
-    if arg.kind.resource != JOBS:
-        raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod or a Job")
-    labels = document["spec"]["selector"].get("matchLabels", {})
-    text = ",".join(f"{key}={value}" for key, value in labels.items())
-    pods = list_all(api, pod_kind, namespace, labelSelector=text)
+    if arg.kind.resource == CRONJOBS:
+        jobs = list_all(api, BY_RESOURCE[JOBS], namespace)
+        own = [job for job in jobs if document["metadata"]["uid"] in owners(job)]
+    elif arg.kind.resource == JOBS:
+        own = [document]
+    else:
+        raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod, a Job or a CronJob")
+    pods = [pod for job in own for pod in pods_of_job(api, job)]
     return api, sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])

@@ -28,6 +28,7 @@ from onejob.planning.cronjob.slots import (
     is_too_late,
     look_again_seconds,
     slots_from,
+    start_delay,
 )
 from onejob.planning.cronjob.time_zones import time_zone_error
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
@@ -218,21 +219,23 @@ def _plan_start(
         text = f"unparseable schedule: {_quoted(cronjob.spec.schedule)} : {error}"
         event = _warning("UnparseableSchedule", text)
         return StartPlan(current, now, (*events, event), note=event.message)
-    recent = due_slot(cronjob, status, now, schedule, future_times)
+    # Slots are judged by the time that it is for this CronJob.
+    judged_at = now - start_delay(cronjob)
+    recent = due_slot(cronjob, status, judged_at, schedule, future_times)
     if recent.error is not None:
         text = f"invalid schedule: {cronjob.spec.schedule} : {recent.error}"
         event = _warning("InvalidSchedule", text)
         return StartPlan(current, now, (*events, event), note=event.message)
     if recent.slot is None:
-        again = look_again_seconds(cronjob, status, now, schedule, future_times)
+        again = look_again_seconds(cronjob, status, judged_at, schedule, future_times)
         return StartPlan(
             current, now, events, schedule, look_again_seconds=again, note="no slot is due"
         )
     if recent.missed == "many":
         events = (*events, _TOO_MANY_MISSED)
-    obstacle = _obstacle(cronjob, status, recent.slot, now)
+    obstacle = _obstacle(cronjob, status, recent.slot, judged_at)
     if obstacle is not None:
-        again = look_again_seconds(cronjob, status, now, schedule, future_times)
+        again = look_again_seconds(cronjob, status, judged_at, schedule, future_times)
         obstacle_events = (obstacle.event,) if obstacle.event else ()
         return StartPlan(
             current,
@@ -301,7 +304,8 @@ def reschedule(
     except ScheduleError:
         text = f"unparseable schedule for cronjob: {new.spec.schedule}"
         return None, _warning("UnParseableCronJobSchedule", text)
-    return look_again_seconds(new, new.status, now, schedule, future_times), None
+    judged_at = now - start_delay(new)
+    return look_again_seconds(new, new.status, judged_at, schedule, future_times), None
 
 
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
@@ -335,7 +339,8 @@ def _started(plan: StartPlan, update: "_StatusUpdate", job: Job) -> Settlement:
     update.active.append(reference_to(job))
     update.changed = True
     status = _with(update.status(), last_schedule_time=plan.start.slot)
-    again = look_again_seconds(plan.current.cronjob, status, plan.now, plan.schedule)
+    judged_at = plan.now - start_delay(plan.current.cronjob)
+    again = look_again_seconds(plan.current.cronjob, status, judged_at, plan.schedule)
     return Settlement(status, tuple(update.events), again)
 
 

@@ -4,6 +4,7 @@ A *slot* is one of the times a schedule stands for. However many were missed, on
 is ever started.
 """
 
+import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
@@ -12,6 +13,8 @@ from msgspec import Struct
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.planning.cronjob.schedule import Schedule
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
+from onejob.planning.job.backoff import annotated_number
+from onejob.planning.names import JITTER_ANNOTATION
 
 Missed: TypeAlias = Literal["none", "few", "many"]
 
@@ -107,6 +110,15 @@ def look_again_seconds(
         after = recent.earliest if recent.missed == "none" else now
     slot = schedule.next(after)
     return (slot + LOOK_AFTER_SLOT - now).total_seconds() if slot is not None else None
+
+
+def start_delay(cronjob: CronJob) -> timedelta:
+    """How long after its slots this CronJob starts: always the same, up to what its annotation
+    allows, so that CronJobs with one schedule do not all start at once."""
+    longest = annotated_number(cronjob.metadata, JITTER_ANNOTATION)
+    if not longest:
+        return timedelta()
+    return timedelta(seconds=zlib.crc32(cronjob.metadata.uid.encode()) % (longest + 1))
 
 
 def is_too_late(cronjob: CronJob, slot: datetime, now: datetime) -> bool:

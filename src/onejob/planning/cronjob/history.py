@@ -1,0 +1,148 @@
+"""What became of the slots of a CronJob, from the Jobs and Events that are left of them. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from onejob.objects.cronjob import CronJob
+from onejob.objects.job import Job
+from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, slot_of
+from onejob.planning.cronjob.schedule import Schedule
+from onejob.planning.cronjob.slots import start_delay
+
+#: On a Job that was made for a slot later: the CronJob's name.
+BACKFILL_LABEL = "onejob.dev/backfill"
+
+FireState: TypeAlias = Literal["Complete", "Failed", "Running", "Skipped", "Missed", "Unknown"]
+
+_FIRST_SPAN = timedelta(hours=1)
+#: Slots looked at on the way back in time; a schedule may have one each second.
+_MOST_SLOTS = 100_000
+
+#: Reasons of Events about a CronJob that say why there is no Job for a slot.
+_TELLING: Mapping[str, FireState] = {
+    "JobAlreadyActive": "Skipped",
+    "MissSchedule": "Missed",
+    "FailedCreate": "Missed",
+    "TooManyMissedTimes": "Missed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToldEvent:
+    """An Event about the CronJob."""
+
+    reason: str
+    message: str
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    slot: datetime
+    state: FireState
+    #: Empty if there is none.
+    job: str = ""
+    why: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+def fires(
+    cronjob: CronJob,
+    jobs: Iterable[Job],
+    events: Sequence[ToldEvent],
+    schedule: Schedule,
+    now: datetime,
+    count: int,
+) -> Sequence[Fire]:
+    """Of the last slots, the newest first."""
+    by_slot = dict(_slots_of_jobs(cronjob, jobs))
+    delay = start_delay(cronjob)
+    slots = last_slots(schedule, cronjob.metadata.creation_timestamp or now, now - delay, count)
+    found = [
+        _fire(cronjob, slot, until, by_slot.get(slot), events, now)
+        for slot, until in pairwise((*slots, now))
+    ]
+    return found[::-1]
+
+
+def last_slots(
+    schedule: Schedule, not_before: datetime, until: datetime, count: int
+) -> Sequence[datetime]:
+    """In order. A schedule only tells what comes next, so the search begins ever earlier."""
+    span = _FIRST_SPAN
+    while True:
+        begin = max(until - span, not_before)
+        found = list(slots_between(schedule, begin, until))
+        if len(found) >= count or begin == not_before:
+            return found[-count:]
+        span *= 4
+
+
+def slots_between(schedule: Schedule, begin: datetime, until: datetime) -> Iterator[datetime]:
+    """After `begin`, up to `until`."""
+    slot = schedule.next(begin)
+    for _ in range(_MOST_SLOTS):
+        if slot is None or slot > until:
+            return
+        yield slot
+        slot = schedule.next(slot)
+
+
+def _slots_of_jobs(cronjob: CronJob, jobs: Iterable[Job]) -> Iterator[tuple[datetime, Job]]:
+    for job in jobs:
+        slot = slot_of(cronjob, job)
+        if slot is None and job.metadata.labels.get(BACKFILL_LABEL) == cronjob.metadata.name:
+            slot = _annotated_slot(job)
+        if slot is not None:
+            yield slot, job
+
+
+def _annotated_slot(job: Job) -> datetime | None:
+    try:
+        return datetime.fromisoformat(job.metadata.annotations.get(SCHEDULED_AT_ANNOTATION, ""))
+    except ValueError:
+        return None
+
+
+def _fire(
+    cronjob: CronJob,
+    slot: datetime,
+    until: datetime,
+    job: Job | None,
+    events: Sequence[ToldEvent],
+    now: datetime,
+) -> Fire:
+    if job is not None:
+        return _with_job(slot, job)
+    for event in events:
+        if event.reason in _TELLING and event.first_at < until and event.last_at >= slot:
+            return Fire(slot, _TELLING[event.reason], why=event.message)
+    if cronjob.spec.suspend:
+        return Fire(slot, "Unknown", why="the CronJob is suspended now")
+    last = cronjob.status.last_schedule_time
+    if last is None or slot > last:
+        deadline = cronjob.spec.starting_deadline_seconds
+        if deadline is not None and now - slot > timedelta(seconds=deadline):
+            return Fire(slot, "Missed", why=f"startingDeadlineSeconds ({deadline}) was over")
+        return Fire(slot, "Missed", why="no Job was started for it (yet)")
+    return Fire(
+        slot,
+        "Unknown",
+        why="there is no Job of it any more (history limits), or it was skipped or missed "
+        "before the Events that are left",
+    )
+
+
+def _with_job(slot: datetime, job: Job) -> Fire:
+    condition = job.finished_condition
+    started = job.status.start_time
+    if condition is None:
+        return Fire(slot, "Running", job.metadata.name, started_at=started)
+    state: FireState = "Complete" if condition.type == "Complete" else "Failed"
+    why = condition.message if state == "Failed" else ""
+    return Fire(slot, state, job.metadata.name, why, started, condition.last_transition_time)
