@@ -127,6 +127,14 @@ METRICS: Sequence[Metric] = (
         "apiserver_audit_error_total", "counter", "The number of audit events that were lost",
         ("plugin",),
     ),
+    Metric(
+        "onejob_apiserver_requests_waited_total", "counter",
+        "The number of requests that waited because their user had too many",
+    ),
+    Metric(
+        "onejob_apiserver_requests_refused_total", "counter",
+        "The number of requests that were refused because too many of their user waited",
+    ),
     Metric("onejob_store_commits_total", "counter", "The number of commits"),
     Metric("onejob_store_writes_total", "counter", "The number of objects written"),
     Metric(

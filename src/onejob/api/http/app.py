@@ -37,6 +37,7 @@ from onejob.api.http.answers import (
 from onejob.api.http.dashboard import Dashboard
 from onejob.api.http.delivery import Delivery
 from onejob.api.http.endpoints import Endpoints
+from onejob.api.http.fairness import FairSeats
 from onejob.api.http.incoming import ClientGone, Receive, Request, Send
 from onejob.api.http.routing import (
     GroupPath,
@@ -131,6 +132,9 @@ class ApiApp:
         self._service = service
         self._upgrades = Upgrades(service, sessions, ports)
         self._delivery = Delivery()
+        self.seats = FairSeats(service.clock.monotonic)
+        metrics.read("onejob_apiserver_requests_waited_total", lambda: {(): self.seats.waited})
+        metrics.read("onejob_apiserver_requests_refused_total", lambda: {(): self.seats.refused})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -141,6 +145,19 @@ class ApiApp:
         if self._auditor is not None:
             started.audited = self._auditor.begin(scope, headers)
             receive = _audited_body(started.audited, receive)
+        try:
+            await self._serve(scope, headers, receive, send, started)
+        finally:
+            self._give_up_seat(started)
+
+    async def _serve(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
+        started: "_Started",
+    ) -> None:
         try:
             answer = await self._answer(scope, headers, receive, started)
         except ClientGone:
@@ -154,6 +171,10 @@ class ApiApp:
         self._metrics.count("apiserver_request_total", *labels, str(answer.code))
         if started.audited is not None:
             answer = _audited(started.audited, answer)
+        if answer.endless or isinstance(answer.body, bytes):
+            # All the work is done; how fast the client reads is its own business. Long lists are
+            # put together while they are sent.
+            self._give_up_seat(started)
         if not answer.endless:
             await self._delivery.deliver(answer, headers, scope["method"], receive, send)
             took = self._clock.monotonic() - started.at
@@ -167,6 +188,11 @@ class ApiApp:
             self._metrics.count(*open_streams, by=-1)
             if started.audited is not None:
                 started.audited.complete(answer.code, None, b"")
+
+    def _give_up_seat(self, started: "_Started") -> None:
+        if started.seat:
+            self.seats.leave(started.seat)
+            started.seat = ""
 
     def close_streams(self) -> None:
         """End every stream that has no end of its own, and all that would begin from now on."""
@@ -185,6 +211,9 @@ class ApiApp:
         try:
             path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
             user = self._identify(scope, headers, path, started.audited)
+            if not _is_public(path):
+                await self.seats.enter(user.name)
+                started.seat = user.name
             query = parse_query(scope["query_string"])
             request = Request(method, query, headers, user, receive)
             match path:
@@ -253,8 +282,7 @@ class ApiApp:
     ) -> User:
         try:
             user = identify(self._authenticator, self._credentials(scope, headers))
-            public = isinstance(path, ServerPath) and path.page in _PUBLIC_PAGES
-            if user is ANONYMOUS and not public:
+            if user is ANONYMOUS and not _is_public(path):
                 raise Unauthorized("Unauthorized")
             other = read_impersonation(scope["headers"])
         except ApiError:
@@ -346,7 +374,7 @@ class ApiApp:
 class _Started:
     """How far a request got before it was answered: what metrics count it under."""
 
-    __slots__ = ("at", "audited", "target", "verb")
+    __slots__ = ("at", "audited", "seat", "target", "verb")
 
     def __init__(self, at: float) -> None:
         self.at = at
@@ -354,6 +382,8 @@ class _Started:
         self.target: ResourcePath | None = None
         #: What the audit log keeps of it; None if there is none.
         self.audited: AuditedRequest | None = None
+        #: The user whose seat it has; "" if none.
+        self.seat = ""
 
     def labels(self, method: str) -> tuple[str, str, str, str, str]:
         """verb, group, version, resource, subresource"""
@@ -361,6 +391,10 @@ class _Started:
             return method if method in _METHODS else "OTHER", "", "", "", ""
         kind = self.target.kind
         return self.verb.upper(), kind.group, kind.version, kind.plural, self.target.subresource
+
+
+def _is_public(path: RequestPath) -> bool:
+    return isinstance(path, ServerPath) and path.page in _PUBLIC_PAGES
 
 
 def _resource_attributes(target: ResourcePath, verb: str) -> Attributes:

@@ -1,0 +1,203 @@
+"""Turns between users: nobody waits behind another's flood."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from onejob.api.http.fairness import FairSeats
+from onejob.client.kubeconfig import load_kubeconfig
+from onejob.clock import SystemClock
+from onejob.virtual_time import run_virtual
+from onejob.wire.errors import TooManyRequests
+from tests.api.http.raw_requests import Requests, eventually, with_requests
+
+
+def _seated(test: Callable[[FairSeats], Awaitable[None]], seats: int = 2, queue: int = 3) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        await test(FairSeats(loop.time, seats=seats, queue=queue))
+
+    run_virtual(main())
+
+
+def test_who_is_alone_is_never_held_up() -> None:
+    async def test(seats: FairSeats) -> None:
+        for _ in range(100):
+            await seats.enter("a")
+        assert seats.waited == 0
+        for _ in range(100):
+            seats.leave("a")
+        assert len(seats) == 0
+
+    _seated(test)
+
+
+def test_a_flood_waits_in_its_own_queue_and_others_pass() -> None:
+    async def test(seats: FairSeats) -> None:
+        await seats.enter("b")
+        seats.leave("b")
+        entered: list[int] = []
+
+        async def flood(number: int) -> None:
+            await seats.enter("a")
+            entered.append(number)
+
+        tasks = [asyncio.ensure_future(flood(number)) for number in range(4)]
+        await asyncio.sleep(0.01)
+        assert entered == [0, 1]
+        assert seats.waiting == 2
+        await seats.enter("b")
+        seats.leave("b")
+        assert entered == [0, 1]
+        for _ in range(4):
+            seats.leave("a")
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*tasks)
+        assert entered == [0, 1, 2, 3]
+        await asyncio.sleep(0.01)
+        assert len(seats) == 0
+
+    _seated(test, queue=10)
+
+
+def test_a_queue_that_is_full_says_when_to_come_back() -> None:
+    async def test(seats: FairSeats) -> None:
+        await seats.enter("b")
+        await seats.enter("a")
+        await seats.enter("a")
+        waiting = [asyncio.ensure_future(seats.enter("a")) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        with pytest.raises(TooManyRequests) as caught:
+            await seats.enter("a")
+        assert caught.value.retry_after_seconds == 1
+        assert seats.refused == 1
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert seats.waiting == 0
+
+    _seated(test)
+
+
+def test_when_the_others_are_gone_the_queue_opens() -> None:
+    async def test(seats: FairSeats) -> None:
+        await seats.enter("b")
+        seats.leave("b")
+        await seats.enter("a")
+        await seats.enter("a")
+        waiting = [asyncio.ensure_future(seats.enter("a")) for _ in range(3)]
+        await asyncio.sleep(2)
+        seats.leave("a")
+        await asyncio.gather(*waiting)
+
+    _seated(test)
+
+
+def test_whoever_gives_up_leaves_no_seat_taken() -> None:
+    async def test(seats: FairSeats) -> None:
+        await seats.enter("b")
+        await seats.enter("a")
+        first = asyncio.ensure_future(seats.enter("a"))
+        second = asyncio.ensure_future(seats.enter("a"))
+        await asyncio.sleep(0)
+        # Its turn comes in the same moment as it gives up.
+        seats.leave("a")
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await second
+        seats.leave("a")
+        seats.leave("b")
+        await asyncio.sleep(0.01)
+        assert len(seats) == 0
+
+    _seated(test, seats=1)
+
+
+async def _holds(look: Callable[[], bool]) -> bool:
+    return look()
+
+
+def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: Path) -> None:
+    async def test(requests: Requests) -> None:
+        app = requests.server._listener._app
+        app.seats = FairSeats(SystemClock().monotonic, seats=1, queue=1)
+        connection = load_kubeconfig(requests.server.kubeconfig, SystemClock())
+        credential = await connection.credentials.current()
+        other = {"Impersonate-User": "bob", "Impersonate-Group": "system:masters"}
+        assert (await requests("GET", "/api/v1/nodes", headers=other))[0] == 200
+        host, _, port = requests.server.url.removeprefix("https://").rpartition(":")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        head = (
+            "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: {credential.authorization}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        )
+        writer.write(head.encode())
+        await writer.drain()
+        await eventually(lambda: _holds(lambda: len(app.seats) == 1), "the request has a seat")
+        assert (await requests("GET", "/api/v1/nodes", headers=other))[0] == 200
+        waits = asyncio.ensure_future(requests("GET", "/api/v1/nodes"))
+        await eventually(lambda: _holds(lambda: app.seats.waiting == 1), "another one waits")
+        code, status = await requests("GET", "/api/v1/nodes")
+        assert code == 429
+        assert status["reason"] == "TooManyRequests"
+        assert requests.headers["Retry-After"] == "1"
+        assert (await requests("GET", "/healthz"))[0] == 200
+        writer.close()
+        await eventually(lambda: _holds(lambda: len(app.seats) == 0), "the seat is free")
+        assert (await waits)[0] == 200
+
+    with_requests(tmp_path, test)
+
+
+class _NoSeats(FairSeats):
+    async def enter(self, name: str) -> None:
+        pass
+
+    def leave(self, name: str) -> None:
+        pass
+
+
+async def _passed_by(requests: Requests, flood: int, mine: int) -> list[int]:
+    """How many requests of a flood are answered while each of another user's is."""
+    answered = 0
+    over = False
+
+    async def flooding() -> None:
+        nonlocal answered
+        while not over:
+            await requests("GET", "/api/v1/namespaces/default/configmaps")
+            answered += 1
+
+    tasks = [asyncio.ensure_future(flooding()) for _ in range(flood)]
+    other = {"Impersonate-User": "bob", "Impersonate-Group": "system:masters"}
+    passed = []
+    for _ in range(mine):
+        before = answered
+        assert (await requests("GET", "/api/v1/namespaces/default", headers=other))[0] == 200
+        passed.append(answered - before)
+    over = True
+    await asyncio.gather(*tasks)
+    return sorted(passed)
+
+
+def test_a_small_request_waits_for_few_of_a_flood(tmp_path: Path) -> None:
+    """Counted, not timed: what another user waits for is requests of the flood."""
+
+    async def test(requests: Requests) -> None:
+        app = requests.server._listener._app
+        connections = 48
+        limited = await _passed_by(requests, connections, 15)
+        app.seats = _NoSeats(SystemClock().monotonic)
+        unlimited = await _passed_by(requests, connections, 15)
+        middle = len(limited) // 2
+        print("answers of a flood per request of another user:", limited, unlimited)
+        assert limited[middle] <= connections / 3, (limited, unlimited)
+        assert unlimited[middle] >= connections / 2, (limited, unlimited)
+
+    with_requests(tmp_path, test)
