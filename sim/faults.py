@@ -39,6 +39,7 @@ RATES = {
     # The same with a simulated kernel and the production supervisor.
     "supervisor killed": 0.003,
     "no supervisor": 0.1,
+    "old supervisor": 0.3,
     "failed fork": 0.02,
     "left a stray": 0.05,
     "late request": 0.1,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onejob.node.runtime import AttemptRef
+from onejob.node.supervisor.connections import Connection
 from onejob.node.supervisor.main import Supervisor
 from onejob.node.supervisor.record_file import records_in
 from sim.faults import Dice, Trace
@@ -13,6 +14,8 @@ from sim.node.descriptors import Epoll, Listener, PipeReader, Table
 from sim.node.system_calls import SupervisorKilled, SystemCalls
 from sim.node.timeline import Timeline
 
+#: What handshakes did not have at first.
+_ADDED = frozenset({"version", "folders", "limits_rights", "pid_namespace_problem"})
 #: How long it may take to come to its turn.
 _SLOWEST_TURN_SECONDS = 0.005
 
@@ -106,6 +109,8 @@ class RunningSupervisor:
         # The folder is handed on as a descriptor, and the listener by whoever started it.
         listener: Any = self.listener
         self._supervisor = Supervisor(str(self._folder), listener)
+        if self._dice.happens("old supervisor"):
+            speak_as_before(self._supervisor)
         self._supervisor.begin(self._wake_fd)
 
     def _turn(self) -> None:
@@ -132,6 +137,24 @@ class RunningSupervisor:
     def _turn_for_timer(self) -> None:
         if not self._turn_due:
             self._turn()
+
+
+def speak_as_before(supervisor: Supervisor) -> None:
+    """As one of an earlier version, which was there before the server was upgraded: without what
+    was added to the protocol since."""
+    connections = supervisor._connections
+    send = connections.send
+
+    def send_less(connection: Connection, message: dict[str, Any]) -> None:
+        less = {name: part for name, part in message.items() if name not in _ADDED}
+        for name in less.keys() & {"known", "events"}:
+            less[name] = [
+                event[:-1] if event[0] in ("exited", "refused", "lost") else event
+                for event in less[name]
+            ]
+        send(connection, less)
+
+    connections.send = send_less  # type: ignore[method-assign]
 
 
 def recorded_ends(folder: Path) -> set[AttemptRef]:

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tests.node.support import (
     process_runtime,
     shell,
     the_container,
+    until_true,
 )
 from tests.node.survival_support import COUNTED, a_doomed_server, starts, wait_for
 
@@ -119,27 +119,21 @@ def test_a_server_that_connects_learns_of_an_end_only_once_it_is_recorded(tmp_pa
             on_lost=lost.set,
         )
 
-    async def until(holds: Callable[[], bool]) -> None:
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.01)
-
     async def main(faults: Faults) -> None:
         lost = asyncio.Event()
         first = client(True, lost)
         await first.connect()
         first.send({"do": "spawn", "items": [request]})
-        await until(lambda: told == ["started"])
+        await until_true(lambda: told == ["started"])
         faults.fail("pwrite", errno.EIO)
         (tmp_path / "go").touch()
-        await until(lambda: faults.happened("pwrite") > 1)
+        await until_true(lambda: faults.happened("pwrite") > 1)
         second = client(False, lost)
         handshake = await second.connect()
         assert [record[0] for record in handshake.known] == ["started"]
         assert told == ["started"]
         faults.mend("pwrite")
-        await until(lambda: told == ["started", "exited", "exited"])
+        await until_true(lambda: told == ["started", "exited", "exited"])
         await second.close(end=False)
         await first.close(end=True)
 

@@ -16,7 +16,13 @@ import msgspec
 
 from onejob import own_process
 from onejob.node.sessions.exec_session import Finished
+from onejob.node.supervisor.journal import NAME as JOURNAL_NAME
 from onejob.node.supervisor.listener import address, bind
+from onejob.node.supervisor.versions import (
+    NewerVersion,
+    require_known_journal,
+    require_known_protocol,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +39,10 @@ _PATIENCE_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)
 
 class SupervisorGone(Exception):
     """The supervisor died or could not be started."""
+
+
+class SupervisorRefused(SupervisorGone):
+    """A newer onejob left something that this one must not touch: to try again is of no use."""
 
 
 #: One that outlives an upgrade, because its Pods do, does not know what it was never taught.
@@ -54,6 +64,8 @@ class Handshake(msgspec.Struct):
     joins_groups: bool = False
     #: Where the processes of each Pod were started, by uid.
     folders: dict[str, str] = {}
+    #: See `supervisor/versions.py`.
+    version: int = 0
 
 
 class _Processes(msgspec.Struct):
@@ -162,6 +174,8 @@ class SupervisorClient:
         for pause in _PATIENCE_SECONDS:
             try:
                 return await self._handshake()
+            except SupervisorRefused:
+                raise
             except SupervisorGone as error:
                 # One that was just killed keeps its lock and its socket a moment longer.
                 log.info("trying again to reach a supervisor: %s", error)
@@ -179,6 +193,12 @@ class SupervisorClient:
         if not line:
             raise SupervisorGone("the supervisor hung up before it said anything")
         handshake = msgspec.json.decode(line, type=Handshake)
+        try:
+            require_known_protocol(handshake.version, str(self._directory))
+        except NewerVersion as newer:
+            self._conversation = None
+            conversation.hang_up()
+            raise SupervisorRefused(str(newer)) from newer
         self.isolates = handshake.isolates
         self.pid_namespace_problem = handshake.pid_namespace_problem
         self.limits_rights = handshake.limits_rights
@@ -270,10 +290,13 @@ def _reach(directory: Path) -> tuple[socket.socket, _Started | None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return _dial(address(folder)), None
+            require_known_journal(str(directory / JOURNAL_NAME))
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 bind(folder, listener)
                 process = _start(directory, listener.fileno(), lock, folder)
             return _dial(address(folder)), process
+        except NewerVersion as newer:
+            raise SupervisorRefused(str(newer)) from newer
         except OSError as error:
             raise SupervisorGone(f"no supervisor in {directory}: {error}") from error
 

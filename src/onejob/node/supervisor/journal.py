@@ -12,7 +12,7 @@ about. Pids of another boot or namespace mean nothing here, and those in a copy 
 belong to the original: such claims are lost, and nobody looks for their processes.
 
 Records are JSON objects: a field that is not known is passed over, one that is absent has its
-default, so fields can be added.
+default, so fields can be added. `versions.py` says what happens when that is not enough.
 """
 
 import json
@@ -22,6 +22,10 @@ from typing import Any, NamedTuple
 
 from onejob.node.supervisor import linux
 from onejob.node.supervisor.record_file import Record, RecordFile, frame
+from onejob.node.supervisor.versions import JOURNAL, require_known_journal
+
+#: Of the file, in the supervisor's folder.
+NAME = "claims"
 
 _json = json.JSONEncoder().encode
 
@@ -95,6 +99,8 @@ SLOT_BYTES = 192
 
 class Journal:
     def __init__(self, path: str, identity: Identity) -> None:
+        """Raises NewerVersion, and then nothing was touched."""
+        require_known_journal(path)
         self.identity = identity
         self.attempts: dict[str, dict[str, dict[int, Attempt]]] = {}
         #: The records are of another boot, another namespace or another folder.
@@ -430,7 +436,7 @@ def _cut(outcome: Outcome) -> Outcome:
 
 
 def _header_record(identity: Identity) -> bytes:
-    return frame(_json({"k": "header", **identity._asdict()}).encode())
+    return frame(_json({"k": "header", "version": JOURNAL, **identity._asdict()}).encode())
 
 
 def _claim_record(attempt: Attempt, slot_bytes: int) -> bytes:

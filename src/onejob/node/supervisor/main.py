@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any
 
-from onejob.node.supervisor import init, linux, pid_namespaces, spawn
+from onejob.node.supervisor import init, journal, linux, pid_namespaces, spawn
 from onejob.node.supervisor.capture import Capture, Input, LogFile
 from onejob.node.supervisor.commands import Command, Commands
 from onejob.node.supervisor.connections import Connection, Connections
@@ -31,6 +31,7 @@ from onejob.node.supervisor.loop import Loop, report, report_exception
 from onejob.node.supervisor.news import News, describe
 from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
+from onejob.node.supervisor.versions import PROTOCOL, NewerVersion
 
 #: With nobody connected and nothing running there is nothing to stay for.
 _IDLE_SECONDS = 5.0
@@ -76,7 +77,7 @@ class Child:
 
 class Supervisor:
     def __init__(self, directory: str, listener: Listener) -> None:
-        self._journal = Journal(os.path.join(directory, "claims"), identity_of(directory))
+        self._journal = Journal(os.path.join(directory, journal.NAME), identity_of(directory))
         self._null = os.open(os.devnull, os.O_RDWR)
         self._loop = Loop()
         self._connections = Connections(self._loop, listener, self._requests, self._hung_up)
@@ -179,6 +180,7 @@ class Supervisor:
         attempts = list(self._journal.each())
         try:
             handshake = {
+                "version": PROTOCOL,
                 # An end that could not be recorded yet is told once it is, with other news.
                 "known": [
                     describe(attempt, with_end=self._journal.may_be_told(attempt))
@@ -557,5 +559,12 @@ def main() -> None:
     # Children share our memory until they exec: the collector must not touch and so copy it.
     gc.freeze()
     gc.disable()
-    # By its descriptor, the folder is the same should it be moved.
-    Supervisor(f"/proc/self/fd/{folder}", Listener(folder, socket.socket(fileno=listener))).run()
+    try:
+        # By its descriptor, the folder is the same should it be moved.
+        place = f"/proc/self/fd/{folder}"
+        supervisor = Supervisor(place, Listener(folder, socket.socket(fileno=listener)))
+    except NewerVersion as newer:
+        # Whoever started us has looked, too, and said so.
+        report(str(newer))
+        sys.exit(1)
+    supervisor.run()
