@@ -125,6 +125,10 @@ class OnejobNamespace:
     def remove(self) -> None:
         """Delete the namespace; its contents follow in the background."""
         self._api.send(Ask("DELETE", path_of(BY_RESOURCE[NAMESPACES], "", self.name)))
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connection to the server; the namespace stays."""
         self._api.close()
 
 

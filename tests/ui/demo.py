@@ -17,7 +17,7 @@ def a_job(name: str, script: str, **spec: Any) -> Document:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "labels": {"app": name.split("-")[0]}},
-        "spec": {"template": pods, **spec},
+        "spec": {**spec, "template": pods},
     }
 
 

@@ -42,6 +42,7 @@ def main(folder: Path, only: set[str]) -> None:
         try:
             namespace = server.new_namespace()
             fill(namespace)
+            namespace.close()
             _take(server, namespace.name, folder, only)
         finally:
             server.stop()

@@ -78,7 +78,7 @@ export class Live<T extends KubeObject> {
         if (error instanceof ApiFailure && error.code === 410) continue;
         this.problemCode = error instanceof ApiFailure ? error.code : 0;
         this.problem.value = explainError(error);
-        if (error instanceof ApiFailure && [401, 403, 404].includes(error.code)) return;
+        if (error instanceof ApiFailure && [400, 401, 403, 404].includes(error.code)) return;
         await new Promise((done) => setTimeout(done, wait));
         wait = Math.min(wait * 2, 10_000);
       }

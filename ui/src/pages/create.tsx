@@ -161,7 +161,7 @@ export function Create() {
           {form.schedule ? field("zone", "Time zone of the schedule", "the server's") : <span />}
         </form>
         <div>
-          <Editor text={text} onChange={(value) => { if (value !== made) setOwn(value); }} label="YAML to create" marks={marks} />
+          <Editor text={text} onChange={(value) => setOwn(value === made ? null : value)} label="YAML to create" marks={marks} />
           {own !== null && <p class="bar" style={{ marginTop: "8px" }}><span class="muted">Edited by hand: the form is not followed.</span>
             <button class="small" onClick={() => setOwn(null)}>Back to the form's</button></p>}
         </div>

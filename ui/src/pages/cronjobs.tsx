@@ -41,7 +41,7 @@ function Actions({ cronjob, small }: { cronjob: CronJob; small?: boolean }) {
   const style = small ? "small" : "";
   return (
     <>
-      <button class={style} aria-label={`Run ${name} now`} onClick={() => void start(cronjob)}>Run now</button>
+      <button class={style} aria-label={`Run now: ${name}`} onClick={() => void start(cronjob)}>Run now</button>
       <button class={style} aria-label={`${cronjob.spec.suspend ? "Resume" : "Suspend"} ${name}`} onClick={() => askSuspend(cronjob)}>
         {cronjob.spec.suspend ? "Resume" : "Suspend"}
       </button>

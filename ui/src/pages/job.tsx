@@ -30,7 +30,7 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
       <>
         <div class="head"><div class="grow"><p class="crumb"><a href={href(["jobs"])}>Jobs</a></p><h1><Foreign text={name} /></h1></div></div>
         {list.problem.value && <Problem text={list.problem.value} />}
-        {list.loaded.value
+        {list.loaded.value || list.problemCode === 400
           ? <div class="card"><Empty title="There is no such Job" actions={<a class="button" href={href(["jobs"])}>All Jobs</a>}>It may have been deleted, or its time to live is over.</Empty></div>
           : <p class="muted">Loading…</p>}
       </>

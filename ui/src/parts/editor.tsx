@@ -8,7 +8,7 @@ import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
 import { EditorState } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 export interface Mark {
   /** Offsets in the text. */
@@ -25,6 +25,8 @@ const colours = HighlightStyle.define([
   { tag: [tags.punctuation, tags.separator, tags.squareBracket, tags.brace], color: "var(--muted)" },
 ]);
 
+const NO_MARKS: Mark[] = [];
+
 const look = EditorView.theme({
   "&": { height: "100%", fontSize: "12px", backgroundColor: "var(--surface)", color: "var(--text)" },
   "&.cm-focused": { outline: "2px solid var(--accent)", outlineOffset: "-2px" },
@@ -33,10 +35,13 @@ const look = EditorView.theme({
   ".cm-gutters": { backgroundColor: "var(--sunken)", color: "var(--muted)", borderRight: "1px solid var(--line)" },
   ".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "color-mix(in srgb, var(--accent) 8%, transparent)" },
   ".cm-selectionBackground, &.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground": { backgroundColor: "color-mix(in srgb, var(--accent) 25%, transparent)" },
+  // The marks that CodeMirror brings are images in the style sheet, which our policy forbids.
+  ".cm-lint-marker-error": { content: '"\u25cf"', color: "var(--bad)", textAlign: "center", lineHeight: "1em" },
+  ".cm-lintRange-error": { backgroundImage: "none", textDecoration: "underline wavy var(--bad-fill)" },
   ".cm-panels, .cm-tooltip": { backgroundColor: "var(--raised)", color: "var(--text)", borderColor: "var(--line)" },
 });
 
-export function Editor({ text, onChange, label, marks = [], readOnly = false, height = "60vh" }: {
+export function Editor({ text, onChange, label, marks = NO_MARKS, readOnly = false, height = "60vh" }: {
   text: string; onChange?: (text: string) => void; label: string; marks?: Mark[]; readOnly?: boolean; height?: string;
 }) {
   const host = useRef<HTMLDivElement>(null);
@@ -66,11 +71,14 @@ export function Editor({ text, onChange, label, marks = [], readOnly = false, he
         ],
       }),
     });
+    // What can be scrolled can be reached with keys.
+    made.scrollDOM.tabIndex = 0;
     view.current = made;
     return () => { made.destroy(); view.current = null; };
   }, [readOnly, label]);
 
-  useEffect(() => {
+  // Before anything else can be typed: later, the text would be older than what stands there.
+  useLayoutEffect(() => {
     const editor = view.current;
     if (editor && editor.state.doc.toString() !== text) {
       editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: text } });

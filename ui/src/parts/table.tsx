@@ -1,6 +1,6 @@
 /** A table that draws only the rows in view, with keys to move and act. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const ROW = 34;
 /** Below this all rows are drawn, which is simpler for whoever reads with other means. */
@@ -29,7 +29,10 @@ export interface Props<T> {
 
 export function Table<T>({ label, columns, rows, keyOf, open, keys, empty }: Props<T>) {
   const box = useRef<HTMLDivElement>(null);
-  const [picked, setPicked] = useState("");
+  const [picked, setPickedState] = useState("");
+  // Keys may come faster than the table is drawn.
+  const latest = useRef("");
+  const setPicked = (key: string) => { latest.current = key; setPickedState(key); };
   const [view, setView] = useState({ top: 0, height: 800 });
   const [sorting, setSorting] = useState<{ column: string; down: boolean } | null>(null);
   const column = columns.find((c) => c.name === sorting?.column);
@@ -62,12 +65,12 @@ export function Table<T>({ label, columns, rows, keyOf, open, keys, empty }: Pro
     }
   };
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       const element = event.target as HTMLElement;
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       if (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) || element.isContentEditable) return;
-      const at = shown.findIndex((row) => keyOf(row) === picked);
+      const at = shown.findIndex((row) => keyOf(row) === latest.current);
       if (event.key === "ArrowDown" || event.key === "j") pick(at + 1);
       else if (event.key === "ArrowUp" || event.key === "k") pick(at < 0 ? 0 : at - 1);
       else if (at >= 0 && event.key === "Enter" && open && !/^(A|BUTTON)$/.test(element.tagName)) open(shown[at] as T);

@@ -1,0 +1,198 @@
+"""The dashboard for everyone: keyboards, screen readers, narrow and dark screens, hostile texts."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from onejob.testing import OnejobNamespace
+from tests.ui.demo import a_job
+
+Open = Callable[[str], Page]
+
+pytestmark = pytest.mark.timeout(60)
+
+AXE = Path(__file__).resolve().parents[2] / "ui/node_modules/axe-core/axe.min.js"
+
+PAGES = {
+    "overview": "/?namespace={ns}",
+    "jobs": "/jobs?namespace={ns}",
+    "job": "/jobs/{ns}/train",
+    "pods": "/jobs/{ns}/train?tab=pods",
+    "logs": "/jobs/{ns}/render?tab=logs",
+    "yaml": "/jobs/{ns}/train?tab=yaml",
+    "cronjobs": "/cronjobs?namespace={ns}",
+    "cronjob": "/cronjobs/{ns}/nightly-backup",
+    "kinds": "/resources",
+    "table": "/resources/v1/pods?namespace={ns}",
+    "create": "/create",
+}
+
+
+def _settled(page: Page) -> None:
+    """Until nothing is loading any more."""
+    expect(page.get_by_text("Loading…")).to_have_count(0)
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_keeps_people_out(open_dashboard: Open, demo: OnejobNamespace, name: str) -> None:
+    """Nothing serious for those who use other means than a screen and a mouse; enough contrast in
+    light and dark; nothing wider than a phone."""
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: make ui")
+    page = open_dashboard(PAGES[name].format(ns=demo.name))
+    _settled(page)
+    # Evaluated, not added as a script: the page's policy allows none but its own.
+    page.evaluate(AXE.read_text() + "; undefined")
+    assert _serious(page, "{}") == []
+    page.emulate_media(color_scheme="dark")
+    assert _serious(page, "{runOnly: ['color-contrast']}") == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")
+
+
+def _serious(page: Page, options: str) -> list[Any]:
+    found = page.evaluate(f"axe.run({{resultTypes: ['violations'], ...{options}}})")
+    return [
+        (item["id"], [node["html"][:160] for node in item["nodes"]][:3])
+        for item in found["violations"]
+        if item["impact"] in ("serious", "critical")
+    ]
+
+
+def test_a_job_is_found_suspended_read_and_rerun_with_keys_alone(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("first", "echo from the first; sleep 60"))
+    namespace.create(a_job("other", "true", suspend=True))
+    page = open_dashboard(f"/?namespace={namespace.name}")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    press = page.keyboard.press
+    page.goto(page.url.replace("#/", "#/jobs"))
+    expect(page.get_by_role("row", name=re.compile("first"))).to_contain_text("Running")
+    press("/")
+    page.keyboard.type("first")
+    press("Escape")
+    press("j")
+    press("s")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Suspend job/first?")
+    press("Enter")
+    expect(page.get_by_text("Job first suspended")).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("first"))).to_contain_text("Suspended")
+    press("s")
+    expect(dialog).to_contain_text("Resume")
+    press("Enter")
+    expect(page.get_by_role("row", name=re.compile("first"))).to_contain_text("Running")
+    press("l")
+    expect(page.get_by_role("log")).to_contain_text("from the first")
+    page.go_back()
+    expect(page.get_by_role("row", name=re.compile("first"))).to_be_visible()
+    press("j")
+    press("r")
+    expect(dialog).to_contain_text("Run job/first once more?")
+    press("Enter")
+    expect(page.get_by_role("heading", name="first-rerun-1")).to_be_visible()
+
+
+def test_keys_are_explained(open_dashboard: Open) -> None:
+    page = open_dashboard("/")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_have_count(0)
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    expect(page.get_by_role("heading", name="CronJobs")).to_be_visible()
+
+
+def test_indexes_are_chosen_with_arrow_keys(open_dashboard: Open, demo: OnejobNamespace) -> None:
+    page = open_dashboard(f"/jobs/{demo.name}/train")
+    cells = page.get_by_role("application")
+    expect(page.get_by_text("job/train is Failed")).to_be_visible()
+    cells.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("Index 3: Failed")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("table", name="Pods").locator("tbody tr")).to_have_count(1)
+
+
+# --- hostile texts --------------------------------------------------------------------------
+
+HTML = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+BIDI = "safe\u202egnp.exe"
+LINK = "javascript:alert(3)"
+
+
+def test_hostile_logs_are_text(open_dashboard: Open, namespace: OnejobNamespace) -> None:
+    script = (
+        f"cat <<'END'\n{HTML}\n{LINK}\n{BIDI}\nEND\n"
+        "printf '\\033[31mred\\033[0m \\033]0;title\\007 \\000 end\\n'; "
+        "head -c 10000000 /dev/zero | tr '\\0' x; echo; echo after"
+    )
+    namespace.create(a_job("hostile", script))
+    namespace.wait_for_job("hostile")
+    page = open_dashboard(f"/jobs/{namespace.name}/hostile?tab=logs")
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("after")
+    text = log.inner_text()
+    assert HTML in text
+    assert LINK in text
+    assert "safe⟨U+202E⟩gnp.exe" in text
+    assert "␛[31mred" in text
+    assert re.search(r"99.\d\d\d.\d\d\d more characters|9.\d\d\d.\d\d\d more characters", text)
+    assert page.locator("main img, main script, main a[href^=javascript]").count() == 0
+    assert page.title() == "hostile · " + namespace.name + " · Jobs · onejob"
+
+
+def test_hostile_names_events_and_messages_are_text(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    job = a_job("victim", f"echo '{HTML}' > /dev/termination-log; exit 1", backoffLimit=0)
+    job["metadata"]["annotations"] = {"note": HTML + BIDI}
+    made = namespace.create(job)
+    namespace.wait_for_job("victim")
+    namespace.create(_hostile_event(namespace.name, made["metadata"]["uid"]))
+    page = open_dashboard(f"/jobs/{namespace.name}/victim")
+    timeline = page.get_by_role("region", name="Timeline of victim")
+    expect(timeline).to_contain_text(HTML)
+    expect(timeline).to_contain_text("safe⟨U+202E⟩gnp.exe")
+    expect(page.get_by_role("region", name="Failures by cause")).to_contain_text(HTML)
+    page.get_by_role("link", name="YAML").click()
+    editor = page.get_by_role("textbox", name="YAML of Job victim")
+    expect(editor).to_contain_text("onerror")
+    page.goto(page.url.partition("#")[0] + f"#/resources/v1/events?namespace={namespace.name}")
+    expect(page.get_by_role("table", name="Event")).to_contain_text("<script>")
+    assert page.locator("main img, main script, main a[href^=javascript]").count() == 0
+
+
+def _hostile_event(namespace: str, uid: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "hostile"},
+        "involvedObject": {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "victim",
+            "namespace": namespace,
+            "uid": uid,
+        },
+        "type": "Warning",
+        "reason": "Hostile",
+        "message": f"{HTML} {LINK} {BIDI}",
+        "lastTimestamp": "2030-01-01T00:00:00Z",
+    }
+
+
+def test_an_address_with_hostile_words_is_text(open_dashboard: Open) -> None:
+    page = open_dashboard(f"/jobs/default/{HTML.replace('/', '%2F')}")
+    expect(page.get_by_text("There is no such Job")).to_be_visible()
+    assert page.locator("main img, main script").count() == 0

@@ -1,0 +1,393 @@
+"""Each page of the dashboard in a real browser: what it shows, and what can be done there."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from onejob.testing import OnejobNamespace, OnejobServer
+from tests.ui.demo import a_cronjob, a_job, sign_in_address
+
+Open = Callable[[str], Page]
+
+pytestmark = pytest.mark.timeout(60)
+
+
+# --- signing in -----------------------------------------------------------------------------
+
+
+def test_a_link_signs_in_once_and_leaves_no_trace(browser: Browser, server: OnejobServer) -> None:
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    address = sign_in_address(server.kubeconfig, server)
+    page.goto(address)
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    assert "sign-in" not in page.url
+    page.reload()
+    expect(page.get_by_text("onejob-admin")).to_be_visible()
+    (cookie,) = context.cookies()
+    assert (cookie["httpOnly"], cookie["secure"], cookie["sameSite"]) == (True, True, "Strict")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in to onejob")).to_be_visible()
+    page.goto("about:blank")
+    page.goto(address)
+    expect(page.get_by_role("alert")).to_contain_text("was used or is too old")
+    context.close()
+
+
+def test_without_a_session_the_page_says_how_to_sign_in(
+    browser: Browser, server: OnejobServer
+) -> None:
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    page.goto(f"{server.url}/ui/")
+    expect(page.get_by_text("onejob ui", exact=True)).to_be_visible()
+    context.close()
+
+
+# --- overview -------------------------------------------------------------------------------
+
+
+def test_the_overview_says_what_is_wrong_in_words(
+    open_dashboard: Open, demo: OnejobNamespace
+) -> None:
+    page = open_dashboard(f"/?namespace={demo.name}")
+    wrong = page.get_by_role("region", name="What is wrong right now")
+    expect(wrong).to_contain_text("waits after")
+    expect(wrong).to_contain_text("BackoffLimitExceeded")
+    expect(page.get_by_role("region", name="Running now")).to_contain_text("render")
+    expect(page.get_by_role("meter", name="Memory")).to_be_visible()
+    expect(page.get_by_role("img", name="Jobs per hour")).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("Failed in a day"))).to_contain_text("2")
+
+
+# --- jobs -----------------------------------------------------------------------------------
+
+
+def test_jobs_are_filtered_by_state_text_and_labels(
+    open_dashboard: Open, demo: OnejobNamespace
+) -> None:
+    page = open_dashboard(f"/jobs?namespace={demo.name}")
+    rows = page.get_by_role("table", name="Jobs").locator("tbody tr")
+    expect(rows).to_have_count(7)
+    page.get_by_label("Filter by state").select_option("Failed")
+    expect(rows).to_have_count(2)
+    page.get_by_label("Filter by labels").fill("app=train")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Filter by name or owner").fill("nothing like it")
+    expect(page.get_by_text("No Job matches the filters")).to_be_visible()
+    page.get_by_role("button", name="Clear the filters").click()
+    expect(rows).to_have_count(7)
+
+
+def test_a_job_is_suspended_resumed_and_deleted_after_a_question(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("long", "sleep 60", completions=2))
+    page = open_dashboard(f"/jobs?namespace={namespace.name}")
+    page.get_by_role("button", name="Suspend long").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Suspend job/long?")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert not namespace.get("job", "long")["spec"].get("suspend")
+    page.get_by_role("button", name="Suspend long").click()
+    dialog.get_by_role("button", name="Suspend").click()
+    expect(page.get_by_text("Job long suspended")).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("long"))).to_contain_text("Suspended")
+    page.get_by_role("button", name="Resume long").click()
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Suspend long")).to_be_visible()
+    page.get_by_role("button", name="Delete long").click()
+    expect(dialog).to_contain_text("cannot be undone")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text(f"No Jobs in {namespace.name}")).to_be_visible()
+
+
+def test_a_job_is_run_once_more(open_dashboard: Open, namespace: OnejobNamespace) -> None:
+    namespace.create(a_job("again", "true"))
+    namespace.wait_for_job("again")
+    page = open_dashboard(f"/jobs/{namespace.name}/again")
+    page.get_by_role("button", name="Rerun again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Rerun").click()
+    expect(page.get_by_role("heading", name="again-rerun-1")).to_be_visible()
+    assert namespace.wait_for_job("again-rerun-1") == "Complete"
+
+
+def test_an_empty_list_has_a_next_step(open_dashboard: Open, namespace: OnejobNamespace) -> None:
+    page = open_dashboard(f"/jobs?namespace={namespace.name}")
+    page.get_by_role("link", name="Create the first Job").click()
+    expect(page.get_by_role("heading", name="Create")).to_be_visible()
+
+
+# --- one Job --------------------------------------------------------------------------------
+
+
+def test_a_job_is_explained_with_failures_indexes_and_pods(
+    open_dashboard: Open, demo: OnejobNamespace
+) -> None:
+    page = open_dashboard(f"/jobs/{demo.name}/train")
+    expect(page.get_by_text("job/train is Failed")).to_be_visible()
+    causes = page.get_by_role("region", name="Failures by cause")
+    expect(causes).to_contain_text("exit code 7 (Error)")
+    expect(causes).to_contain_text("loss is NaN")
+    expect(page.get_by_role("application")).to_have_attribute(
+        "aria-label", re.compile("11 of 12 succeeded, 1 failed")
+    )
+    bars = page.get_by_role("region", name="Pods over time").last.locator("li")
+    expect(bars).to_have_count(12)
+    timeline = page.get_by_role("region", name="Timeline of train")
+    expect(timeline).to_contain_text("FailedIndexes")
+
+
+def test_an_index_leads_to_its_pods(open_dashboard: Open, demo: OnejobNamespace) -> None:
+    page = open_dashboard(f"/jobs/{demo.name}/train")
+    expect(page.get_by_text("job/train is Failed")).to_be_visible()
+    cells = page.get_by_role("application")
+    # The fourth square of the first row.
+    cells.click(position={"x": 10 + 3 * 18 + 6, "y": 12})
+    rows = page.get_by_role("table", name="Pods").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("Failed")
+
+
+def test_a_back_off_is_counted_down(open_dashboard: Open, demo: OnejobNamespace) -> None:
+    page = open_dashboard(f"/jobs/{demo.name}/crawl-news")
+    timer = page.get_by_role("timer")
+    expect(timer).to_contain_text("Next Pod")
+    before = timer.inner_text()
+    expect(timer).not_to_have_text(before)
+
+
+def test_a_job_that_runs_changes_before_ones_eyes(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    page = open_dashboard(f"/jobs?namespace={namespace.name}")
+    expect(page.get_by_text(f"No Jobs in {namespace.name}")).to_be_visible()
+    namespace.create(a_job("quick", "true", completions=3))
+    row = page.get_by_role("row", name=re.compile("quick"))
+    expect(row).to_contain_text("Complete")
+    expect(row).to_contain_text("3/3")
+
+
+def test_yaml_is_edited_with_errors_at_their_line(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("edited", "sleep 60", suspend=True, parallelism=1))
+    page = open_dashboard(f"/jobs/{namespace.name}/edited?tab=yaml")
+    editor = page.get_by_role("textbox", name="YAML of Job edited")
+    expect(editor).to_contain_text("parallelism: 1")
+    _replace(page, "parallelism: 1", "parallelism: -5")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("alert")).to_contain_text("spec.parallelism")
+    expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
+    _replace(page, "parallelism: -5", "parallelism: 3")
+    page.get_by_role("button", name="Check only").click()
+    expect(page.get_by_text("The server would accept this")).to_be_visible()
+    assert namespace.get("job", "edited")["spec"]["parallelism"] == 1
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("Job edited changed")).to_be_visible()
+    assert namespace.get("job", "edited")["spec"]["parallelism"] == 3
+
+
+def _replace(page: Page, old: str, new: str) -> None:
+    """Types over a piece of the editor's text."""
+    line = page.locator(".cm-line", has_text=old)
+    line.click()
+    page.keyboard.press("End")
+    for _ in old:
+        page.keyboard.press("Shift+ArrowLeft")
+    page.keyboard.type(new)
+
+
+# --- logs -----------------------------------------------------------------------------------
+
+
+def test_logs_of_all_pods_are_merged_searched_and_saved(
+    open_dashboard: Open, namespace: OnejobNamespace, downloads: Path
+) -> None:
+    script = 'for i in 1 2 3; do echo "line $i of $JOB_COMPLETION_INDEX"; done'
+    namespace.create(a_job("talk", script, completions=2, completionMode="Indexed"))
+    namespace.wait_for_job("talk")
+    page = open_dashboard(f"/jobs/{namespace.name}/talk?tab=logs")
+    log = page.get_by_role("log")
+    expect(log.locator(".l")).to_have_count(6)
+    page.get_by_label("Search in the logs").fill("3 of 1")
+    expect(log.locator("mark")).to_have_text("3 of 1")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download").click()
+    saved.value.save_as(downloads / "talk.log")
+    text = (downloads / "talk.log").read_text()
+    assert text.count("line ") == 6
+    page.get_by_role("button", name="2 of 2 Pods").click()
+    page.get_by_role("button", name="None").click()
+    expect(page.get_by_text("No Pod is chosen")).to_be_visible()
+    page.get_by_role("checkbox").first.check()
+    expect(log.locator(".l")).to_have_count(3)
+
+
+def test_logs_are_followed(open_dashboard: Open, namespace: OnejobNamespace) -> None:
+    script = "echo first; sleep 1; echo second; sleep 60"
+    namespace.create(a_job("goes-on", script))
+    page = open_dashboard(f"/jobs/{namespace.name}/goes-on?tab=logs")
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("first")
+    expect(log).to_contain_text("second")
+    page.get_by_role("button", name="Times").click()
+    expect(log.locator(".ts").first).to_have_text(re.compile(r"^\d\d:\d\d:\d\d"))
+
+
+def test_earlier_attempts_of_a_container_are_shown(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    job = a_job("retries", "echo attempt; exit 1", backoffLimit=6)
+    job["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+    namespace.create(job)
+    page = open_dashboard(f"/jobs/{namespace.name}/retries?tab=logs")
+    page.get_by_role("button", name="Previous attempt").click()
+    expect(page.get_by_role("log")).to_contain_text("attempt")
+
+
+# --- cronjobs -------------------------------------------------------------------------------
+
+
+def test_a_cronjob_shows_its_times_and_runs_now(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_cronjob("nightly", "30 2 * * *", "true", timeZone="Asia/Tokyo"))
+    page = open_dashboard(f"/cronjobs?namespace={namespace.name}")
+    page.get_by_role("link", name="nightly").click()
+    expect(page.get_by_role("region", name="Next times").locator("li")).to_have_count(30)
+    expect(page.get_by_role("region", name="Next times").locator("li").first).to_contain_text(
+        "02:30"
+    )
+    page.get_by_role("button", name="Suspend nightly").click()
+    page.get_by_role("dialog").get_by_role("button", name="Suspend").click()
+    expect(page.get_by_text("cronjob/nightly is suspended.")).to_be_visible()
+    page.get_by_role("button", name="Run now: nightly").click()
+    expect(page.get_by_role("heading", name=re.compile("^nightly-manual-"))).to_be_visible()
+
+
+# --- everything else ------------------------------------------------------------------------
+
+
+def test_any_kind_has_a_table_and_yaml(open_dashboard: Open, namespace: OnejobNamespace) -> None:
+    namespace.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "settings"},
+            "data": {"colour": "green"},
+        }
+    )
+    page = open_dashboard(f"/resources?namespace={namespace.name}")
+    page.get_by_label("Filter kinds").fill("configmap")
+    page.get_by_role("link", name="ConfigMap").click()
+    page.get_by_label("Filter by text").fill("settings")
+    page.get_by_role("link", name="settings").click()
+    editor = page.get_by_role("textbox", name="YAML of ConfigMap settings")
+    expect(editor).to_contain_text("colour: green")
+
+
+def test_a_job_is_created_from_the_form(open_dashboard: Open, namespace: OnejobNamespace) -> None:
+    page = open_dashboard("/create")
+    page.get_by_label("Name", exact=True).fill("made")
+    page.get_by_label("Namespace").fill(namespace.name)
+    page.get_by_label("Command").fill("echo 'two words' $JOB_COMPLETION_INDEX")
+    page.get_by_label("Completions", exact=True).fill("2")
+    page.get_by_label("Give each completion an index").check()
+    editor = page.get_by_role("textbox", name="YAML to create")
+    expect(editor).to_contain_text("completionMode: Indexed")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("heading", name="made")).to_be_visible()
+    assert namespace.wait_for_job("made") == "Complete"
+    assert namespace.logs("made") == "two words 0\ntwo words 1\n"
+
+
+def test_a_schedule_in_the_form_makes_a_cronjob(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    page = open_dashboard("/create")
+    page.get_by_label("Name", exact=True).fill("hourly")
+    page.get_by_label("Namespace").fill(namespace.name)
+    page.get_by_label("Schedule, for a CronJob").fill("7 * * * *")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_text("cronjob/hourly waits")).to_be_visible()
+
+
+def test_what_the_server_refuses_is_said_at_its_line(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    page = open_dashboard("/create")
+    page.get_by_label("Name", exact=True).fill("Not_A_Name")
+    page.get_by_label("Namespace").fill(namespace.name)
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("metadata.name")
+    expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
+
+
+def test_whoever_may_only_look_is_told_so(
+    browser: Browser, server: OnejobServer, namespace: OnejobNamespace, tmp_path: Path
+) -> None:
+    """A session has the permissions of its user, no more."""
+    namespace.create(a_job("seen", "sleep 60"))
+    home = server.kubeconfig.parent
+    target = tmp_path / "viewer.kubeconfig"
+    _add_viewer(home, namespace, target)
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    page.goto(sign_in_address(target, server) + f"?namespace={namespace.name}")
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    page.get_by_role("button", name="Suspend seen").click()
+    page.get_by_role("dialog").get_by_role("button", name="Suspend").click()
+    expect(page.get_by_text("cannot patch resource")).to_be_visible()
+    assert not namespace.get("job", "seen")["spec"].get("suspend")
+    context.close()
+
+
+def _add_viewer(home: Path, namespace: OnejobNamespace, target: Path) -> None:
+    from datetime import UTC, datetime
+
+    import msgspec
+
+    from onejob.api.access.users import USERS_FILE, add_user
+
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    token = add_user(home / "server" / USERS_FILE, f"viewer-{namespace.name}", (), at, None)
+    namespace.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "viewers"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "view",
+            },
+            "subjects": [
+                {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "User",
+                    "name": f"viewer-{namespace.name}",
+                }
+            ],
+        }
+    )
+    config = msgspec.json.decode(namespace.kubeconfig.read_bytes())
+    config["users"][0]["user"] = {"token": token}
+    target.touch(mode=0o600)
+    target.write_bytes(msgspec.json.encode(config))
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("/jobs/default/nothing", "There is no such Job"),
+        ("/cronjobs/default/nothing", "There is no such CronJob"),
+        ("/nowhere", "There is no such page"),
+        ("/resources/example.com/v1/things", "This kind is not served"),
+    ],
+)
+def test_what_is_not_there_is_said(open_dashboard: Open, address: str, words: str) -> None:
+    expect(open_dashboard(address).get_by_text(words)).to_be_visible()
