@@ -261,3 +261,30 @@ def test_a_pod_that_ends_because_the_run_does_has_not_failed() -> None:
     run.stop()
     assert saw(job, "pi-a", "Failed", at=1) == ["stopped"]
     assert job.failed_pods == 0
+
+
+def test_an_index_that_is_given_up_shows_no_countdown() -> None:
+    job = follow(completions=2, parallelism=2, completionMode="Indexed", backoffLimitPerIndex=1)
+    saw(job, "pi-0", "Failed", index=0)
+    assert job.retry_at(after(1)) == after(10)
+    saw(job, "pi-0b", "Failed", index=0, at=10)
+    assert job.retry_at(after(11)) is None
+
+
+def test_an_index_that_a_rule_fails_shows_no_countdown() -> None:
+    rule = {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [3]}}
+    job = follow(
+        completions=2,
+        parallelism=2,
+        completionMode="Indexed",
+        backoffLimitPerIndex=5,
+        podFailurePolicy={"rules": [rule]},
+    )
+    saw(job, "pi-0", "Failed", index=0)
+    assert job.retry_at(after(1)) is None
+
+
+def test_a_job_without_retries_shows_no_countdown() -> None:
+    job = follow(backoffLimit=0)
+    saw(job, "pi-a", "Failed")
+    assert job.retry_at(after(1)) is None

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob run job.yaml                         # one file; several, folders and - work too
+  onejob run https://example.com/job.yaml     # from the web; only what you would run as a script
+  onejob run -k overlays/test                 # what kustomize makes of a folder
   onejob run -n batch ci/                     # into a namespace, which is created if need be
   onejob run -- ./train.py --epochs 3         # a Job without YAML
   onejob run --completions 8 --parallelism 4 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
@@ -52,6 +54,13 @@ that of the only container."""
 @click.argument("files", nargs=-1, metavar="[FILE]... [-- COMMAND [ARG]...]")
 @click.option(
     "-f", "--filename", multiple=True, metavar="FILE", help="The same as FILE, as kubectl has it."
+)
+@click.option(
+    "-k",
+    "--kustomize",
+    default="",
+    metavar="FOLDER",
+    help="What kustomize, or kubectl kustomize, makes of it.",
 )
 @click.option(
     "-n", "--namespace", default="default", metavar="NAME", help="For manifests that name none."
@@ -197,10 +206,13 @@ def command(
 def _manifests(
     files: tuple[str, ...], command_line: tuple[str, ...] | None, options: dict[str, Any]
 ) -> "list[Manifest]":
-    from onejob.cli.run.manifests import read_manifests
+    from onejob.cli.run.manifests import read_kustomized, read_manifests
 
+    folder = options["kustomize"]
+    if folder and (files or command_line is not None):
+        raise CommandError("-k takes no other files and no command", "see onejob run --help")
     if command_line is None:
-        if not files:
+        if not files and not folder:
             raise CommandError("nothing to run", "give a file, or -- and a command")
         for option in (
             "name", "image", "completions", "parallelism", "retries", "deadline", "env", "params",
@@ -208,7 +220,7 @@ def _manifests(
         ):  # fmt: skip
             if options[option] not in ("", None, ()):
                 raise CommandError(f"--{option} describes a command", "give one after --")
-        return read_manifests(files)
+        return read_kustomized(folder) if folder else read_manifests(files)
     if files:
         raise CommandError("give files or a command, not both", "see onejob run --help")
     if not command_line:

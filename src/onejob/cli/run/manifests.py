@@ -6,7 +6,7 @@ file, document number and line.
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from onejob.wire.errors import BadRequest
 from onejob.wire.kinds import BY_KIND, KINDS, Kind
 
 STDIN: Final = "-"
+_REMOTE: Final = ("https://", "http://")
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _BOUNDARY: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 #: A line that is neither empty nor a comment nor a directive.
@@ -116,15 +117,33 @@ def read_manifests(sources: Sequence[str], known: KnownKinds = BUILT_IN) -> list
     return found
 
 
+def read_kustomized(folder: str) -> list[Manifest]:
+    """What kustomize makes of a folder. Raises CommandError."""
+    from onejob.cli.run.remote_manifests import kustomize
+
+    found, problems = _scan([(f"-k {folder}", kustomize(folder))], BUILT_IN)
+    if problems:
+        raise BadManifests(problems)
+    if not found:
+        raise CommandError(f"no objects in {folder}")
+    return found
+
+
 def scan_manifests(
     sources: Sequence[str], known: KnownKinds = BUILT_IN
 ) -> tuple[list[Manifest], list[Problem]]:
     """The objects that can be read, and what is wrong with the other documents. Raises
     CommandError for a source that cannot be read at all."""
+    return _scan(((source, _read(source)) for source in _files(sources)), known)
+
+
+def _scan(
+    texts: Iterable[tuple[str, str]], known: KnownKinds
+) -> tuple[list[Manifest], list[Problem]]:
     found: list[Manifest] = []
     problems: list[Problem] = []
-    for source in _files(sources):
-        for number, text in _documents(_read(source)):
+    for source, whole in texts:
+        for number, text in _documents(whole):
             try:
                 found.extend(_manifests(source, number, text, known))
             except BadManifests as error:
@@ -171,8 +190,13 @@ def _files(sources: Sequence[str]) -> Iterator[str]:
 
 def _read(source: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
-        return data.decode()
+        if source == STDIN:
+            return sys.stdin.buffer.read().decode()
+        if source.startswith(_REMOTE):
+            from onejob.cli.run.remote_manifests import download
+
+            return download(source).decode()
+        return Path(source).read_bytes().decode()
     except UnicodeDecodeError:
         raise CommandError(f"{source}: not a text file in UTF-8") from None
     except OSError as error:

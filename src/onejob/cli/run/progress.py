@@ -17,6 +17,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import Key
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord, backoff_policy
+from onejob.planning.job.failure_policy import judge_failed_pod
 from onejob.planning.job.pod_facts import finish_time
 from onejob.planning.job.settings import Settings
 from onejob.planning.names import INDEX_ANNOTATION
@@ -162,9 +163,17 @@ class JobProgress(msgspec.Struct):
         if self.done or self.job.spec.suspend or self.job.condition_is_true("FailureTarget"):
             return None
         policy = backoff_policy(self.job, _SETTINGS)
-        if self.job.spec.backoff_limit_per_index is not None:
-            waits = [policy.remaining(*failed, now) for failed in self._index_backoff.values()]
+        most = self.job.spec.backoff_limit_per_index
+        if most is not None:
+            waits = [
+                policy.remaining(failures, at, now)
+                for failures, at in self._index_backoff.values()
+                # More failures than that, and the index is given up.
+                if failures <= most
+            ]
             wait = min((w for w in waits if w), default=timedelta(0))
+        elif self.failed_pods > (self.job.spec.backoff_limit or 0):
+            return None
         else:
             record = self._backoff
             wait = policy.remaining(record.failures_since_success, record.last_failure_at, now)
@@ -273,6 +282,8 @@ class JobProgress(msgspec.Struct):
         self._failed.add(ended.index)
         self._backoff = self._backoff.after([], [at])
         count, _ = self._index_backoff.get(ended.index, (0, at))
+        if judge_failed_pod(self.job.spec.pod_failure_policy, pod).action == "FailIndex":
+            count = self.job.spec.backoff_limit_per_index or 0
         self._index_backoff[ended.index] = (count + 1, at)
         return "failed"
 

@@ -1,0 +1,51 @@
+"""Manifests that are not files here: at a URL, or made by kustomize."""
+
+import shutil
+import subprocess
+from typing import Final
+
+from onejob.cli.errors import CommandError
+
+_SECONDS: Final = 30.0
+_MOST_BYTES: Final = 10 << 20
+
+
+def download(url: str) -> bytes:
+    """Raises CommandError."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import urlopen
+
+    try:
+        # Only http and https get here.
+        with urlopen(url, timeout=_SECONDS) as answer:
+            data: bytes = answer.read(_MOST_BYTES + 1)
+    except HTTPError as error:
+        raise CommandError(f"{url}: {error.code} {error.reason}") from None
+    except URLError as error:
+        raise CommandError(f"{url}: {error.reason}") from None
+    except (HTTPException, OSError, ValueError) as error:
+        raise CommandError(f"{url}: {type(error).__name__}: {error}") from None
+    if len(data) > _MOST_BYTES:
+        raise CommandError(f"{url}: more than {_MOST_BYTES >> 20} MiB")
+    return data
+
+
+def kustomize(folder: str) -> str:
+    """Raises CommandError."""
+    if shutil.which("kustomize"):
+        command = ["kustomize", "build", folder]
+    elif shutil.which("kubectl"):
+        command = ["kubectl", "kustomize", folder]
+    else:
+        raise CommandError(f"-k {folder}: neither kustomize nor kubectl is installed")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS * 4, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise CommandError(f"-k {folder}: {command[0]} did not end in time") from None
+    if done.returncode:
+        words = " ".join(done.stderr.split())
+        raise CommandError(f"-k {folder}: {words.removeprefix('error: ').removeprefix('Error: ')}")
+    return done.stdout
