@@ -85,10 +85,12 @@ class Admission:
         store.follow(self._staged, self._rolled_back)
 
     def _staged(self, written: Change) -> None:
+        self._priorities.staged(written)
         self._limit_ranges.staged(written)
         self.quotas.staged(written)
 
     def _rolled_back(self) -> None:
+        self._priorities.reload()
         self._limit_ranges.reload()
         self.quotas.reload()
 

@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.api.admission.limit_ranges import Objects
 from onejob.api.sections import held
 from onejob.api.strategy import Document
-from onejob.objects.meta import Key
 from onejob.planning.pod.priority import (
     SYSTEM_CLASSES,
     PriorityClass,
     contradiction,
     default_class,
 )
-from onejob.store.base import Store
+from onejob.store.base import Change
 
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 #: A spec without these bytes says nothing about priority.
@@ -32,21 +32,36 @@ class _Stored(msgspec.Struct, rename="camel"):
 
 
 class Priorities:
-    def __init__(self, store: Store) -> None:
+    """Follows what is staged, as `LimitRanges` does."""
+
+    def __init__(self, store: Objects) -> None:
         self._store = store
-        #: By name; what one version of a class says.
-        self._read: dict[str, tuple[int, PriorityClass]] = {}
+        self._classes: dict[str, PriorityClass] = {}
+        #: The class of Pods that name none.
+        self._default: PriorityClass | None = None
+        self.reload()
+
+    def staged(self, written: Change) -> None:
+        key = written.key
+        if key.resource != PRIORITY_CLASSES:
+            return
+        classes = {name: found for name, found in self._classes.items() if name != key.name}
+        if written.value is not None:
+            classes[key.name] = _read(written.value)
+        self._set(classes)
+
+    def reload(self) -> None:
+        stored = self._store.list(PRIORITY_CLASSES).items
+        self._set({item.key.name: _read(item.value) for item in stored})
+
+    def _set(self, classes: dict[str, PriorityClass]) -> None:
+        # Replaced, not changed: another thread may be reading.
+        self._classes = classes
+        self._default = default_class(classes.values())
 
     def concern(self, spec: bytes) -> bool:
         """Whether anything is to be said about the priority of a Pod with these bytes."""
-        return any(mark in spec for mark in _MARKS) or self.default() is not None
-
-    def default(self) -> PriorityClass | None:
-        """The class of Pods that name none."""
-        if not self._store.count(PRIORITY_CLASSES):
-            return None
-        stored = self._store.list(PRIORITY_CLASSES).items
-        return default_class(self._class(item.key, item.revision, item.value) for item in stored)
+        return self._default is not None or any(mark in spec for mark in _MARKS)
 
     def admit(self, pod: Document) -> str:
         """Write its priority into a new Pod. Returns why it is refused, if it is."""
@@ -55,10 +70,10 @@ class Priorities:
             if not self.concern(bytes(spec)):
                 return ""
             spec = msgspec.json.decode(spec)
-        elif not any(field in spec for field in _FIELDS) and self.default() is None:
+        elif not any(field in spec for field in _FIELDS) and self._default is None:
             return ""
         name = spec.get("priorityClassName", "")
-        granted = self._named(name) if name else self.default()
+        granted = self._named(name) if name else self._default
         if name and granted is None:
             return f"no PriorityClass with name {name} was found"
         refusal = contradiction(granted, spec.get("priority"), spec.get("preemptionPolicy", ""))
@@ -75,7 +90,7 @@ class Priorities:
         """Why a PriorityClass may not be the default; "" if it may, or is none."""
         if not document.get("globalDefault"):
             return ""
-        default = self.default()
+        default = self._default
         if default is None or (not is_new and default.name == document["metadata"]["name"]):
             return ""
         return (
@@ -83,15 +98,10 @@ class Priorities:
         )
 
     def _named(self, name: str) -> PriorityClass | None:
-        stored = self._store.newest(Key(PRIORITY_CLASSES, "", name))
-        if stored is None:
-            return SYSTEM_CLASSES.get(name)
-        return self._class(stored.key, stored.revision, stored.value)
+        return self._classes.get(name) or SYSTEM_CLASSES.get(name)
 
-    def _class(self, key: Key, revision: int, document: bytes) -> PriorityClass:
-        known = self._read.get(key.name)
-        if known is None or known[0] != revision:
-            read = msgspec.json.decode(document, type=_Stored)
-            made = PriorityClass(key.name, read.value, read.preemption_policy, read.global_default)
-            known = self._read[key.name] = (revision, made)
-        return known[1]
+
+def _read(document: bytes) -> PriorityClass:
+    read = msgspec.json.decode(document, type=_Stored)
+    name = read.metadata["name"]
+    return PriorityClass(name, read.value, read.preemption_policy, read.global_default)
