@@ -168,6 +168,10 @@ class Metrics:
         values = self._values.setdefault(name, {})
         values[labels] = values.get(labels, 0) + by
 
+    def counter(self, name: str) -> dict[tuple[str, ...], float]:
+        """The figures themselves, by their labels, for whoever counts very often."""
+        return self._values.setdefault(name, {})
+
     def set(self, name: str, value: float, *labels: str) -> None:
         self._values.setdefault(name, {})[labels] = value
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence, Set
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from msgspec import Struct, field
 
@@ -22,7 +22,13 @@ from onejob.client.local import LocalClient
 from onejob.client.write_series import StagedWrites
 from onejob.clock import Clock, SystemClock
 from onejob.clock_watch import ClockWatch
-from onejob.controllers.access import AccessPolicy, ClusterRoleAggregation, bootstrap_roles
+from onejob.controllers.access import (
+    AccessPolicy,
+    ClusterRoleAggregation,
+    ControllerRights,
+    NodeRights,
+    bootstrap_roles,
+)
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob import CronJobController
@@ -67,15 +73,28 @@ from onejob.planning.job.settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.security import Means
 from onejob.planning.queue.limits import Limits
+from onejob.planning.rbac.inside import controller_user, node_user
 from onejob.planning.rbac.policy import CLUSTER_ROLES as CLUSTER_ROLE_RESOURCE
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
 from onejob.trusted_paths import make_trusted_folder, require_own_files
-from onejob.wire.requests import WriteOptions
+from onejob.wire.requests import User, WriteOptions
 
 if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
     from onejob.api.audit.settings import AuditSettings
+    from onejob.client.acting import ActingClient, Rights
+
+#: Controllers that act under the name of a service account, as in Kubernetes.
+_ACCOUNTS: Final = {
+    JOB: "job-controller",
+    CRONJOB: "cronjob-controller",
+    TTL: "ttl-after-finished-controller",
+    GARBAGE: "generic-garbage-collector",
+    POD_GARBAGE: "pod-garbage-collector",
+    NAMESPACE: "namespace-controller",
+    CLUSTER_ROLES: "clusterrole-aggregation-controller",
+}
 
 
 class Settings(Struct, frozen=True):
@@ -164,6 +183,7 @@ class ControlPlane:
         #: Who may do what; None without roles.
         self.access = AccessPolicy(self.client) if settings.with_access else None
         self.accounts = self._make_accounts() if settings.with_access else None
+        self._acting: dict[str, ActingClient] = {}
         self._add_controllers(root_ca)
         self._add_mirror(world.rng)
         if self.access is not None:
@@ -208,8 +228,11 @@ class ControlPlane:
             self._kept_logs = KeptLogs(settings.data_dir, world.clock, options.kept_logs)
             # Before the node agent hears of it, and removes what a Pod had.
             self.informers.pods.on_change(self._kept_logs.pods_changed)
+        client: LocalClient | ActingClient = self.client
+        if self.access is not None:
+            client = self._client_of(node_user(node_name), NodeRights(self.access.policy))
         node = NodeAgent(
-            self.client,
+            client,
             self.informers.pods,
             (world.runtime or make)(context),
             node_name=node_name,
@@ -225,7 +248,7 @@ class ControlPlane:
 
     def _add_controllers(self, root_ca: str) -> None:
         client, informers, clock, metrics = self.client, self.informers, self.clock, self.metrics
-        gates = self.settings.gates
+        gates, acting = self.settings.gates, self._acting_client
         job_settings = self._job_settings()
         queue: QueueController | None = None
         if {JOB, QUEUE} <= self.settings.controllers:
@@ -238,14 +261,14 @@ class ControlPlane:
             JOB: lambda: JobController(
                 self._controller_context(JOB),
                 settings=job_settings,
-                new_series=lambda: StagedWrites(client),
+                new_series=lambda: StagedWrites(acting(JOB)),
                 gate=queue,
             ),
             CRONJOB: lambda: CronJobController(
                 self._controller_context(CRONJOB), local_zone=self.settings.local_zone
             ),
             TTL: lambda: TtlController(
-                client,
+                acting(TTL),
                 informers,
                 clock=clock,
                 metrics=metrics,
@@ -257,10 +280,10 @@ class ControlPlane:
                 self._controller_context(GARBAGE), self.service.kinds
             ),
             POD_GARBAGE: lambda: PodGarbageCollector(
-                client, informers, clock=clock, metrics=metrics
+                acting(POD_GARBAGE), informers, clock=clock, metrics=metrics
             ),
             NAMESPACE: lambda: NamespaceController(
-                client, informers, clock=clock, root_ca=root_ca, kinds=self.service.kinds
+                acting(NAMESPACE), informers, clock=clock, root_ca=root_ca, kinds=self.service.kinds
             ),
             QUOTA: lambda: QuotaController(client, self.service.admission.quotas, clock=clock),
             DISRUPTION: lambda: DisruptionController(
@@ -297,7 +320,9 @@ class ControlPlane:
         self._controllers += [informer.run() for informer in access.informers.values()]
         if CLUSTER_ROLES in self.settings.controllers:
             roles = access.informers[CLUSTER_ROLE_RESOURCE]
-            self._controllers.append(ClusterRoleAggregation(self.client, roles).run())
+            self._controllers.append(
+                ClusterRoleAggregation(self._acting_client(CLUSTER_ROLES), roles).run()
+            )
 
     def _job_settings(self) -> JobSettings:
         return JobSettings.under(
@@ -323,9 +348,26 @@ class ControlPlane:
         metrics.read("onejob_store_writes_total", lambda: {(): store.writes})
 
     def _controller_context(self, component: str) -> ControllerContext:
-        recorder = EventRecorder(self.client, component, self.clock)
+        client = self._acting_client(component)
+        recorder = EventRecorder(client, component, self.clock)
         self._recorders.append(recorder.run())
-        return ControllerContext(self.client, self.informers, recorder, self.clock, self.metrics)
+        return ControllerContext(client, self.informers, recorder, self.clock, self.metrics)
+
+    def _acting_client(self, component: str) -> "LocalClient | ActingClient":
+        """The API as a controller may use it, where there are roles."""
+        account = _ACCOUNTS.get(component)
+        if account is None or self.access is None:
+            return self.client
+        return self._client_of(controller_user(account), ControllerRights(self.access.policy))
+
+    def _client_of(self, user: User, rights: "Rights") -> "ActingClient":
+        from onejob.client.acting import ActingClient
+
+        if user.name not in self._acting:
+            self._acting[user.name] = ActingClient(
+                self.client, user, rights, self.service.kinds, self.metrics
+            )
+        return self._acting[user.name]
 
     @classmethod
     async def start(

@@ -6,11 +6,11 @@ a series are therefore staged without waiting in between, and share one commit i
 one each. Only for callers whose effects are all writes: nothing else may follow before `durable`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from onejob.client.base import Client, Op, Result, Written
-from onejob.client.local import LocalClient, stage_in_turns
+from onejob.client.local import stage_in_turns
 from onejob.wire.errors import InternalError
 from onejob.wire.requests import Outcome
 
@@ -37,6 +37,21 @@ class DurableWrites:
         """Nothing to wait for: each write was durable when it was answered."""
 
 
+class StagingClient(Protocol):
+    """A client in the server's process."""
+
+    @property
+    def rollbacks(self) -> int: ...
+
+    @property
+    def durable(self) -> Callable[[int], Awaitable[None]]: ...
+
+    @property
+    def look_ahead(self) -> Callable[[Sequence[Op]], None]: ...
+
+    def stage(self, op: Op) -> Outcome: ...
+
+
 class StagedWrites:
     """On a client in the server's process: writes are staged, and committed together.
 
@@ -44,7 +59,7 @@ class StagedWrites:
     writes that do not exist any more.
     """
 
-    def __init__(self, client: LocalClient) -> None:
+    def __init__(self, client: StagingClient) -> None:
         self._client = client
         self._epoch = client.rollbacks
         self._newest = 0

@@ -11,6 +11,7 @@ from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import Key
 from onejob.planning.rbac import defaults
+from onejob.planning.rbac.inside import NODE_ROLE
 from onejob.planning.rbac.policy import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -19,11 +20,14 @@ from onejob.planning.rbac.policy import (
     Binding,
     Policy,
     Role,
+    RoleRef,
     aggregated_rules,
     read_binding,
     read_role,
 )
+from onejob.planning.rbac.rules import Question, allows
 from onejob.wire.errors import AlreadyExists, ApiError, Conflict, NotFound
+from onejob.wire.requests import User
 
 V = TypeVar("V", Role, Binding)
 
@@ -54,11 +58,43 @@ async def bootstrap_roles(client: Client) -> None:
             raise result
 
 
+def default_policy() -> Policy:
+    """What holds from the first moment on; what is stored takes its place."""
+    policy = Policy()
+    for document in defaults.CLUSTER_ROLES:
+        policy.put_role(msgspec.convert(document, Role))
+    for document in defaults.CLUSTER_ROLE_BINDINGS:
+        policy.put_binding(msgspec.convert(document, Binding))
+    return policy
+
+
+class ControllerRights:
+    """What bindings allow."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def allows(self, user: User, question: Question) -> bool:
+        return self.policy.decide(user.name, user.groups, "", question) is not None
+
+    def on_change(self, notify: Callable[[], None]) -> None:
+        self.policy.listeners.append(notify)
+
+
+class NodeRights(ControllerRights):
+    """What the node in this process may do. It has its role by what it is: by a binding, whoever
+    says that they are a node would have it too."""
+
+    def allows(self, user: User, question: Question) -> bool:
+        rules = self.policy.rules_of(RoleRef(kind="ClusterRole", name=NODE_ROLE), "")
+        return any(allows(rule, question) for rule in rules)
+
+
 class AccessPolicy:
     """Keeps a `Policy` up to date. Run `informers` beside it."""
 
     def __init__(self, client: Client) -> None:
-        self.policy = Policy()
+        self.policy = default_policy()
         self.informers: Mapping[str, Informer[Any]] = {
             ROLES: _follow(client, ROLES, read_role),
             CLUSTER_ROLES: _follow(client, CLUSTER_ROLES, read_role),

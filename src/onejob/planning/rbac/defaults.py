@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.planning.rbac import inside
 from onejob.planning.rbac.policy import GROUP
 from onejob.planning.rbac.rules import Rule, not_covered
 
@@ -142,14 +143,22 @@ def _aggregate(name: str, *, aggregate_to: str = "") -> Document:
 
 
 def _binding(name: str, *groups: str) -> Document:
-    subjects = [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups]
+    return _bound(name, [{"apiGroup": GROUP, "kind": "Group", "name": group} for group in groups])
+
+
+def _to_controller(role: str, account: str) -> Document:
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}
+    return _bound(f"system:controller:{role}", [subject])
+
+
+def _bound(name: str, subjects: Sequence[Document]) -> Document:
     metadata = {"name": name, "labels": dict(_LABEL), "annotations": {AUTO_UPDATE: "true"}}
     return {
         "apiVersion": _API_VERSION,
         "kind": "ClusterRoleBinding",
         "metadata": metadata,
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
-        "subjects": subjects,
+        **({"subjects": list(subjects)} if subjects else {}),
     }
 
 
@@ -167,6 +176,8 @@ CLUSTER_ROLES: Final[Sequence[Document]] = (
     _role("system:monitoring", _MONITORING),
     _role("system:public-info-viewer", (_urls(*_HEALTH),)),
     _role("system:service-account-issuer-discovery", _ISSUER),
+    _role(inside.NODE_ROLE, inside.NODE),
+    *(_role(f"system:controller:{name}", rules) for name, rules in inside.CONTROLLERS.values()),
 )
 CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
     _binding("cluster-admin", "system:masters"),
@@ -175,6 +186,9 @@ CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
     _binding("system:monitoring", "system:monitoring"),
     _binding("system:public-info-viewer", "system:authenticated", "system:unauthenticated"),
     _binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
+    # As upstream's: nobody is bound to it. A node has these rights by what it is.
+    _binding(inside.NODE_ROLE),
+    *(_to_controller(name, account) for account, (name, _) in inside.CONTROLLERS.items()),
 )
 
 

@@ -1,6 +1,6 @@
 """Who has which rules: bindings and the roles that they name."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 from msgspec import Struct, field
@@ -69,18 +69,28 @@ class Policy(Struct):
     roles: dict[tuple[str, str], Role] = field(default_factory=dict)
     #: By namespace; "" for ClusterRoleBindings.
     bindings: dict[str, dict[str, Binding]] = field(default_factory=dict)
+    #: Called after every change.
+    listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def put_role(self, role: Role) -> None:
         self.roles[role.metadata.namespace, role.metadata.name] = role
+        self._changed()
 
     def remove_role(self, namespace: str, name: str) -> None:
         self.roles.pop((namespace, name), None)
+        self._changed()
 
     def put_binding(self, binding: Binding) -> None:
         self.bindings.setdefault(binding.metadata.namespace, {})[binding.metadata.name] = binding
+        self._changed()
 
     def remove_binding(self, namespace: str, name: str) -> None:
         self.bindings.get(namespace, {}).pop(name, None)
+        self._changed()
+
+    def _changed(self) -> None:
+        for notify in self.listeners:
+            notify()
 
     def granted(self, user: str, groups: Iterable[str], namespace: str) -> Iterator[Granted]:
         """What somebody may do in a namespace; with "" in the cluster as a whole."""

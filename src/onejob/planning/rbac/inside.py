@@ -1,0 +1,117 @@
+"""What the parts of the server itself may do: each controller and the node under its own name.
+
+The names and the roles are Kubernetes'. What onejob's parts do in another way is added: they patch
+where Kubernetes' update, the namespace controller also makes what its service-account controller
+and root-ca-cert-publisher make, and the node binds Pods by itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from onejob.wire.requests import User
+
+Document = dict[str, Any]
+
+
+def _rule(groups: str, resources: str, verbs: str) -> Document:
+    """All are words; `core` is the group without a name."""
+    names = ["" if group == "core" else group for group in groups.split()]
+    return {"apiGroups": names, "resources": resources.split(), "verbs": verbs.split()}
+
+
+_EVENTS: Final = _rule("core events.k8s.io", "events", "create patch update")
+
+#: Service account of kube-system -> the name of its role and what that allows.
+CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
+    "job-controller": (
+        "job-controller",
+        (
+            _rule("batch", "jobs", "get list patch update watch"),
+            _rule("batch", "jobs/status", "update patch"),
+            _rule("batch", "jobs/finalizers", "update"),
+            _rule("core", "pods", "create delete list patch watch"),
+            _EVENTS,
+        ),
+    ),
+    "cronjob-controller": (
+        "cronjob-controller",
+        (
+            _rule("batch", "cronjobs", "get list update watch"),
+            _rule("batch", "jobs", "create delete get list patch update watch"),
+            _rule("batch", "cronjobs/status", "update patch"),
+            _rule("batch", "cronjobs/finalizers", "update"),
+            _rule("core", "pods", "delete list watch"),
+            _EVENTS,
+        ),
+    ),
+    "ttl-after-finished-controller": (
+        "ttl-after-finished-controller",
+        (
+            _rule("batch", "jobs", "delete get list watch"),
+            # Of Pods, and of custom resources whose definition says when they are finished.
+            _rule("*", "*", "delete get list watch"),
+            _EVENTS,
+        ),
+    ),
+    "generic-garbage-collector": (
+        "generic-garbage-collector",
+        (_rule("*", "*", "delete get list patch update watch"), _EVENTS),
+    ),
+    "pod-garbage-collector": (
+        "pod-garbage-collector",
+        (
+            _rule("core", "pods", "delete list watch"),
+            _rule("core", "nodes", "get list watch"),
+            _rule("core", "pods/status", "patch"),
+        ),
+    ),
+    "namespace-controller": (
+        "namespace-controller",
+        (
+            _rule("core", "namespaces", "delete get list watch"),
+            _rule("core", "namespaces/finalize namespaces/status", "update patch"),
+            _rule("*", "*", "delete deletecollection get list watch"),
+            _rule("core", "serviceaccounts", "create"),
+            _rule("core", "configmaps", "create update patch"),
+        ),
+    ),
+    "clusterrole-aggregation-controller": (
+        "clusterrole-aggregation-controller",
+        (
+            _rule(
+                "rbac.authorization.k8s.io", "clusterroles", "escalate get list patch update watch"
+            ),
+        ),
+    ),
+}
+
+NODE_ROLE: Final = "system:node"
+NODES_GROUP: Final = "system:nodes"
+NODE: Final[Sequence[Document]] = (
+    _rule("authentication.k8s.io", "tokenreviews", "create"),
+    _rule("authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews", "create"),
+    _rule("core", "services", "get list watch"),
+    _rule("core", "nodes", "create get list watch"),
+    _rule("core", "nodes/status", "patch update"),
+    _rule("core", "nodes", "patch update"),
+    _EVENTS,
+    _rule("core", "pods", "get list watch"),
+    _rule("core", "pods", "create delete"),
+    _rule("core", "pods/status", "patch update"),
+    _rule("core", "pods/eviction", "create"),
+    _rule("core", "configmaps secrets", "get list watch"),
+    _rule("coordination.k8s.io", "leases", "create delete get patch update"),
+    _rule("core", "serviceaccounts/token", "create"),
+    # There is no scheduler beside it.
+    _rule("core", "pods/binding", "create"),
+)
+
+
+def node_user(name: str) -> User:
+    return User(f"system:node:{name}", groups=(NODES_GROUP, "system:authenticated"))
+
+
+def controller_user(account: str) -> User:
+    groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system")
+    name = f"system:serviceaccount:kube-system:{account}"
+    return User(name, groups=(*groups, "system:authenticated"))
