@@ -63,6 +63,28 @@ def test_a_flood_waits_in_its_own_queue_and_others_pass() -> None:
     _seated(test, queue=10)
 
 
+def test_a_request_that_is_given_up_just_as_its_turn_comes_leaves_nothing_behind() -> None:
+    async def test(seats: FairSeats) -> None:
+        await seats.enter("b")
+        await seats.enter("a")
+        await asyncio.sleep(0.01)
+        await seats.enter("a")
+        task = asyncio.create_task(seats.enter("a"))
+        await asyncio.sleep(0.01)
+        assert seats.waiting == 1
+        # The turn is given away before the task is told that it is cancelled.
+        seats.leave("a")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        seats.leave("a")
+        seats.leave("b")
+        await asyncio.sleep(0.01)
+        assert len(seats) == 0
+
+    _seated(test)
+
+
 def test_a_queue_that_is_full_says_when_to_come_back() -> None:
     async def test(seats: FairSeats) -> None:
         await seats.enter("b")

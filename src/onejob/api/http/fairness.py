@@ -95,7 +95,8 @@ class FairSeats:
                 # The seat was ours already.
                 self.leave(name)
             else:
-                user.waiting.remove(turn)
+                if turn in user.waiting:
+                    user.waiting.remove(turn)
                 self._forget_if_gone(name, user)
             raise
 
@@ -131,5 +132,8 @@ class FairSeats:
             self._begin_soon()
 
     def _forget_if_gone(self, name: str, user: _Active) -> None:
-        if not user.running and not user.waiting and not user.begun:
-            self._users.pop(name, None)
+        if user.running or user.waiting or user.begun:
+            return
+        # Another may have come under that name since this one was forgotten.
+        if self._users.get(name) is user:
+            del self._users[name]
