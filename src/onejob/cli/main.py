@@ -48,6 +48,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "mirror": ("onejob.cli.commands.mirror", "Name clusters that Jobs may run on"),
     "user": ("onejob.cli.commands.user", "Let other people use this server, and end that"),
     "rotate": ("onejob.cli.commands.rotate", "Replace a key, token or certificate of the server"),
+    "backup": ("onejob.cli.commands.backup", "Copy the state of a server into a file"),
+    "restore": ("onejob.cli.commands.restore", "Make a server of a backup"),
     "envtest-assets": (
         "onejob.cli.commands.envtest_assets",
         "Run test suites that use envtest on onejob",

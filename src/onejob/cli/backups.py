@@ -1,0 +1,207 @@
+"""The state of a server in one file, and back.
+
+A backup is a tar archive: a manifest, a copy of the database as it was at one moment, and the small
+files beside it (keys, certificates, tokens). Logs and what runs are not in it: Pods that ran when
+it was made are reported as disrupted by a server that is started on it.
+"""
+
+import fcntl
+import io
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from onejob import __version__
+from onejob.cli.errors import CommandError
+from onejob.store.base import CannotOpen, StoreLocked
+from onejob.store.copies import copy_database, require_whole
+from onejob.store.database import LockFile
+
+#: Goes up when an older onejob could not restore it any more.
+FORMAT = 1
+DATABASE = "onejob.db"
+_MANIFEST = "backup.json"
+#: What belongs to processes and Pods, and is of no use elsewhere.
+_LEFT_OUT = frozenset({"supervisor", "pods"})
+_MANIFEST_BYTES = 64 * 1024
+
+
+class Manifest(msgspec.Struct):
+    format: int
+    onejob: str
+    revision: int
+
+
+def back_up(server: Path, target: Path, *, replace: bool) -> Manifest:
+    """Write a backup of the server in this folder, which may be running. Raises CommandError."""
+    if target.exists() and not replace:
+        raise CommandError(f"{target} exists", "choose another name, or say --replace")
+    if not (server / DATABASE).exists():
+        raise CommandError(f"there is no server in {server.parent}", "onejob serve makes one")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".onejob-backup-", dir=target.parent) as place:
+            database, archive = Path(place) / DATABASE, Path(place) / "archive"
+            manifest = Manifest(FORMAT, __version__, copy_database(server / DATABASE, database))
+            with open(archive, "wb") as file:
+                os.fchmod(file.fileno(), 0o600)
+                with tarfile.open(fileobj=file, mode="w") as tar:
+                    _add_text(tar, _MANIFEST, msgspec.json.encode(manifest))
+                    tar.add(database, DATABASE, recursive=False)
+                    for path in _small_files(server):
+                        tar.add(path, str(path.relative_to(server)), recursive=False)
+                file.flush()
+                os.fsync(file.fileno())
+            archive.rename(target)
+            _sync_folder(target.parent)
+    except (CannotOpen, OSError) as error:
+        raise CommandError(f"no backup was written: {error}") from None
+    return manifest
+
+
+def restore(source: Path, server: Path, *, replace: bool) -> tuple[Manifest, Path | None]:
+    """Make a backup the state of the server in this folder, which must not run. Returns what is in
+    it, and where the state that was there before is now. Raises CommandError."""
+    there = server.exists() and any(server.iterdir())
+    if there and not replace:
+        raise CommandError(
+            f"there is a server in {server.parent} already",
+            "choose another --data-dir, or say --replace: what is there is kept beside it",
+        )
+    try:
+        with _nothing_running(server):
+            place = Path(tempfile.mkdtemp(prefix="restoring-", dir=server.parent))
+            try:
+                manifest = _unpack(source, place)
+                require_whole(place / DATABASE)
+                before = _move_away(server) if there else None
+                if server.exists():
+                    server.rmdir()
+                place.rename(server)
+            except BaseException:
+                shutil.rmtree(place, ignore_errors=True)
+                raise
+        _sync_folder(server.parent)
+    except (CannotOpen, OSError, tarfile.TarError) as error:
+        raise CommandError(f"nothing was restored: {error}") from None
+    return manifest, before
+
+
+def _small_files(server: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(server):
+        if Path(folder) == server:
+            folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder) / name
+            if name.startswith(DATABASE) or name.endswith(".lock"):
+                continue
+            if stat.S_ISREG(path.lstat().st_mode):
+                yield path
+
+
+def _add_text(tar: tarfile.TarFile, name: str, text: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(text), 0o600
+    tar.addfile(member, io.BytesIO(text))
+
+
+def _unpack(source: Path, place: Path) -> Manifest:
+    """Raises CommandError, OSError, TarError."""
+    with tarfile.open(source, mode="r:") as tar:
+        manifest = _read_manifest(tar, source)
+        for member in tar:
+            name = PurePosixPath(member.name)
+            if member.name == _MANIFEST:
+                continue
+            if not member.isreg() or name.is_absolute() or ".." in name.parts:
+                raise CommandError(f"{source} is no backup of onejob: it has {member.name!r}")
+            content = tar.extractfile(member)
+            assert content is not None, "it is a regular file"
+            target = place / name
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with content, open(target, "xb") as file:
+                os.fchmod(file.fileno(), 0o600)
+                shutil.copyfileobj(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+    if not (place / DATABASE).exists():
+        raise CommandError(f"{source} is no backup of onejob: it has no database")
+    return manifest
+
+
+def _read_manifest(tar: tarfile.TarFile, source: Path) -> Manifest:
+    """The first member, which is not one of the server's files."""
+    member = tar.next()
+    content = None
+    if member is not None and member.name == _MANIFEST and member.size <= _MANIFEST_BYTES:
+        content = tar.extractfile(member)
+    if content is None:
+        raise CommandError(f"{source} is no backup of onejob")
+    with content:
+        try:
+            manifest = msgspec.json.decode(content.read(), type=Manifest)
+        except msgspec.DecodeError as error:
+            raise CommandError(f"{source} is no backup of onejob: {error}") from None
+    if manifest.format > FORMAT:
+        raise CommandError(
+            f"{source} was written by a newer onejob ({manifest.onejob}, format {manifest.format})",
+            "upgrade onejob",
+        )
+    return manifest
+
+
+@contextmanager
+def _nothing_running(server: Path) -> Iterator[None]:
+    """Neither the server nor its Pods. Raises CommandError."""
+    with ExitStack() as undo:
+        if (server / DATABASE).exists():
+            try:
+                undo.callback(LockFile(server / DATABASE).release)
+            except StoreLocked:
+                raise CommandError(
+                    f"the server in {server.parent} is running", "stop it first"
+                ) from None
+        if _supervised(server / "supervisor"):
+            raise CommandError(
+                f"Pods of the server in {server.parent} still run",
+                "start it, and delete them or let them end",
+            )
+        yield
+
+
+def _supervised(folder: Path) -> bool:
+    """Whether there is a supervisor, by the lock that it holds for as long as it lives."""
+    try:
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _move_away(server: Path) -> Path:
+    number = 1
+    while (target := server.with_name(f"{server.name}.replaced-{number}")).exists():
+        number += 1
+    server.rename(target)
+    return target
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

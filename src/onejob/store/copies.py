@@ -1,0 +1,86 @@
+"""Copies of a database, made while a server writes to it, and whether a database is whole."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from onejob.store.base import CannotOpen, CorruptStore
+from onejob.store.database import BUSY_MILLISECONDS, readable
+from onejob.store.migrations import refuse_foreign
+
+#: As many as a person would read.
+_MOST_PROBLEMS = 20
+
+
+def copy_database(source: Path, target: Path) -> int:
+    """Copy the database as it is at one moment into a new file, on disk when this returns; the
+    newest revision of the copy. A server that uses it goes on. Raises CannotOpen in its kinds."""
+    with readable(source):
+        reader = _open_for_reading(source)
+        try:
+            # As private as what it is a copy of.
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            writer = apsw.Connection(str(target))
+            try:
+                # In one step: what is copied is one snapshot.
+                with writer.backup("main", reader, "main") as copying:
+                    copying.step()
+                # A copy is one file, without a log beside it.
+                writer.pragma("journal_mode", "delete")
+                revision = _newest_revision(writer)
+            finally:
+                writer.close()
+        finally:
+            reader.close()
+    _sync(target)
+    return revision
+
+
+def problems_of(path: Path) -> list[str]:
+    """What SQLite finds wrong with the pages of a database; nothing if it is whole. Raises
+    CannotOpen in its kinds if it cannot even be opened."""
+    with readable(path):
+        reader = _open_for_reading(path)
+        try:
+            rows: list[Any] = reader.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})").fetchall()
+        except apsw.CorruptError as error:
+            return [str(error)]
+        finally:
+            reader.close()
+    found = [str(text) for (text,) in rows]
+    return [] if found == ["ok"] else found
+
+
+def require_whole(path: Path) -> None:
+    """Raises CannotOpen in its kinds."""
+    if found := problems_of(path):
+        raise CorruptStore(f"{path} is damaged: {found[0]}")
+
+
+def _open_for_reading(path: Path) -> apsw.Connection:
+    if not path.exists():
+        raise CannotOpen(f"there is no database {path}")
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(BUSY_MILLISECONDS)
+        refuse_foreign(connection, str(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _newest_revision(connection: apsw.Connection) -> int:
+    ((revision,),) = connection.execute("SELECT ifnull(max(revision), 0) FROM log").fetchall()
+    assert isinstance(revision, int)
+    return revision
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

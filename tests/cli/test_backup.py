@@ -1,0 +1,121 @@
+"""A server's state goes into a file while it runs, and comes back from it."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onejob.cli.backups import DATABASE, FORMAT
+from onejob.virtual_time import run_virtual
+from tests.cli.command_line import CommandLine, job_yaml
+from tests.upgrade.support import a_plane, status
+
+
+def test_a_backup_of_a_running_server_is_restored_elsewhere(
+    served: CommandLine, tmp_path: Path
+) -> None:
+    (served.home / "job.yaml").write_text(job_yaml("kept", "true"))
+    assert served.run("create", "-f", "job.yaml").returncode == 0
+    assert served.run("wait", "job/kept").returncode == 0
+    state = tmp_path / "state.tar"
+    done = served.run("backup", str(state))
+    assert done.returncode == 0, done.stderr
+    assert state.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(state) as tar:
+        found = tar.getnames()
+    assert {"backup.json", DATABASE, "admin.token", "pki/ca.key"} <= set(found)
+    assert not [name for name in found if name.startswith(("supervisor", "pods"))]
+    # Nothing else is left beside it.
+    assert list(tmp_path.iterdir()) == [state]
+
+    assert "exists" in served.run("backup", str(state)).stderr
+    assert served.run("backup", "--replace", str(state)).returncode == 0
+
+    elsewhere = tmp_path / "elsewhere"
+    done = served.run("restore", str(state), "--data-dir", str(elsewhere))
+    assert done.returncode == 0, done.stderr
+    original = served.data_dir / "server/pki/ca.key"
+    assert not (elsewhere / "server/backup.json").exists()
+    assert (elsewhere / "server/pki/ca.key").read_bytes() == original.read_bytes()
+
+    async def live() -> None:
+        plane = await a_plane(elsewhere / "server")
+        assert (await status(plane, "kept"))["succeeded"] == 1
+        await plane.stop()
+
+    run_virtual(live())
+
+
+def test_a_running_server_is_not_replaced(served: CommandLine, tmp_path: Path) -> None:
+    state = tmp_path / "state.tar"
+    assert served.run("backup", str(state)).returncode == 0
+    refused = served.run("restore", str(state))
+    assert refused.returncode == 2
+    assert "already" in refused.stderr
+    refused = served.run("restore", "--replace", str(state))
+    assert refused.returncode == 2
+    assert "is running (stop it first)" in refused.stderr
+    assert served.run("get", "jobs").returncode == 0
+
+
+def test_what_was_there_before_is_kept(served: CommandLine, tmp_path: Path) -> None:
+    state, elsewhere = tmp_path / "state.tar", tmp_path / "elsewhere"
+    assert served.run("backup", str(state)).returncode == 0
+    for _ in range(2):
+        done = served.run("restore", "--replace", str(state), "--data-dir", str(elsewhere))
+        assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in elsewhere.iterdir())
+    assert names == ["server", "server.replaced-1"]
+    assert (elsewhere / "server.replaced-1" / DATABASE).exists()
+
+
+def archive(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    return path
+
+
+def manifest(version: int) -> bytes:
+    return msgspec.json.encode({"format": version, "onejob": "9.9", "revision": 1})
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "is no backup of onejob"),
+        ({"something": b"x"}, "is no backup of onejob"),
+        ({"backup.json": b"{"}, "is no backup of onejob"),
+        ({"backup.json": manifest(FORMAT + 1)}, "was written by a newer onejob"),
+        ({"backup.json": manifest(FORMAT)}, "it has no database"),
+        (
+            {"backup.json": manifest(FORMAT), "onejob.db": b"no database" * 999},
+            "is damaged",
+        ),
+        (
+            {"backup.json": manifest(FORMAT), "../x": b"x"},
+            "is no backup of onejob: it has '../x'",
+        ),
+    ],
+)
+def test_what_is_no_backup_is_refused_in_one_line(
+    onejob: CommandLine, tmp_path: Path, files: dict[str, bytes], said: str
+) -> None:
+    source = archive(tmp_path / "state.tar", files)
+    refused = onejob.run("restore", str(source))
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert list(onejob.data_dir.iterdir()) == []
+    assert not (onejob.home / "x").exists()
+
+
+def test_there_is_no_server_to_back_up(onejob: CommandLine) -> None:
+    refused = onejob.run("backup", "state.tar")
+    assert refused.returncode == 2
+    assert "there is no server in" in refused.stderr
+    assert not (onejob.home / "state.tar").exists()

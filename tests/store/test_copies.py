@@ -1,0 +1,62 @@
+"""A copy of a database that is in use is whole, and of one moment."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from onejob.store.base import CannotOpen, CorruptStore
+from onejob.store.copies import copy_database, problems_of, require_whole
+from onejob.virtual_time import run_virtual
+from tests.store.support import a_store, names, pod, write
+
+
+def test_a_copy_has_what_was_acknowledged_and_nothing_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "store.db") as store:
+            for number in range(50):
+                await write(store, pod(f"p{number}"), "x" * 500)
+            revision = copy_database(tmp_path / "store.db", tmp_path / "copy.db")
+            assert revision == store.revision
+            await write(store, pod("later"), "x")
+        assert problems_of(tmp_path / "copy.db") == []
+        async with a_store(tmp_path / "copy.db") as copy:
+            assert copy.revision == revision
+            assert len(names(copy)) == 50
+
+    run_virtual(main())
+
+
+def test_a_copy_replaces_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "store.db") as store:
+            await write(store, pod("p"), "x")
+            (tmp_path / "copy.db").write_text("mine")
+            with pytest.raises(FileExistsError):
+                copy_database(tmp_path / "store.db", tmp_path / "copy.db")
+
+    run_virtual(main())
+    assert (tmp_path / "copy.db").read_text() == "mine"
+
+
+def test_there_is_nothing_to_copy(tmp_path: Path) -> None:
+    with pytest.raises(CannotOpen, match="there is no database"):
+        copy_database(tmp_path / "store.db", tmp_path / "copy.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_pages_are_found(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "store.db") as store:
+            for number in range(100):
+                await write(store, pod(f"p{number}"), "x" * 500)
+        shutil.copy(tmp_path / "store.db", tmp_path / "damaged.db")
+
+    run_virtual(main())
+    data = bytearray((tmp_path / "damaged.db").read_bytes())
+    middle = len(data) // 2 // 8192 * 8192
+    data[middle : middle + 8192] = bytes([0xA5]) * 8192
+    (tmp_path / "damaged.db").write_bytes(data)
+    require_whole(tmp_path / "store.db")
+    with pytest.raises(CorruptStore):
+        require_whole(tmp_path / "damaged.db")
