@@ -8,7 +8,7 @@ SCHEMA := src/onejob/api/data/schema.json.gz
 UI     := src/onejob/dashboard/assets/index.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run ui ui-if-possible chromium screenshots dist test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
+.PHONY: help lock setup run ui ui-if-possible chromium screenshots dist test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,6 +31,13 @@ $(SCHEMA): build_schema.py src/onejob/wire/kinds.py | $(READY)
 	then $(BIN)/python build_schema.py; \
 	else $(BIN)/pip install --quiet --disable-pip-version-check --editable .; fi
 	@touch $@
+
+# Versions that are locked already stay, unless pyproject.toml asks for others; UPGRADE=--upgrade takes new ones.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 $(UPGRADE) pyproject.toml
+lock: $(READY) ## write requirements/*.txt anew: the versions and hashes of what we depend on
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(COMPILE) --extra dev --output-file requirements/dev.txt
+	$(COMPILE) --constraints requirements/dev.txt --output-file requirements/service.txt
 
 setup: $(STAMP) $(SCHEMA) ## create .venv and install everything into it
 
