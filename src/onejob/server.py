@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
     from onejob.api.audit.settings import AuditSettings
     from onejob.client.acting import ActingClient, Rights
+    from onejob.store.encryption import Cipher
 
 #: Controllers that act under the name of a service account, as in Kubernetes.
 _ACCOUNTS: Final = {
@@ -118,6 +119,8 @@ class Settings(Struct, frozen=True):
     with_node: bool = True
     #: The folders of the host that Pods may have as volumes; None for all.
     host_paths: tuple[str, ...] | None = None
+    #: The file of the keys that Secrets are encrypted with; None stores them in the clear.
+    encryption_keys: Path | None = None
     #: What is recorded of requests; None for nothing.
     audit: "AuditSettings | None" = None
     #: Whether there are roles and tokens of service accounts, for a server that several users and
@@ -391,6 +394,7 @@ class ControlPlane:
             committer=world.committer,
             vfs=world.vfs,
             is_readable=is_readable,
+            cipher=_cipher(settings),
         )
         try:
             plane = cls(settings, world, store, root_ca)
@@ -455,6 +459,15 @@ class ControlPlane:
         if self._kept_logs is not None:
             await self._kept_logs.close()
         await self.store.close()
+
+
+def _cipher(settings: Settings) -> "Cipher | None":
+    """Raises CannotOpen."""
+    if settings.encryption_keys is None:
+        return None
+    from onejob.store.encryption import read_key_file
+
+    return read_key_file(settings.encryption_keys)
 
 
 def prepare_data_dir(folder: Path) -> None:

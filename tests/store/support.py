@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onejob.objects.meta import Key
 from onejob.store.base import Change
+from onejob.store.encryption import Cipher
 from onejob.store.fanout import LogWatch
 from onejob.store.limits import Limits
 from onejob.store.log import LogStore
@@ -36,6 +37,7 @@ async def a_store(
     limits: Limits | None = None,
     latency_seconds: float = 0.0,
     vfs: str | None = None,
+    cipher: Cipher | None = None,
 ) -> AsyncIterator[LogStore]:
     """A store without threads, in virtual time."""
     store = await LogStore.open(
@@ -44,6 +46,7 @@ async def a_store(
         committer=LoopCommitter(latency_seconds),
         limits=limits,
         vfs=vfs,
+        cipher=cipher,
     )
     try:
         yield store

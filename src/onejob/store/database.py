@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from onejob.objects.meta import Key
 from onejob.store.base import CannotOpen, Change, CorruptStore, StoreFailed, StoreLocked
+from onejob.store.encryption import ENCRYPTED_RESOURCE, Cipher, is_encrypted, rewrite_others
 from onejob.store.limits import MIB
 from onejob.store.migrations import migrate, refuse_foreign
 
@@ -49,9 +50,13 @@ class Database(Struct, frozen=True):
 
 
 def open_database(
-    path: Path, vfs: str | None = None, free_bytes: "FreeBytes | None" = None
+    path: Path,
+    vfs: str | None = None,
+    free_bytes: "FreeBytes | None" = None,
+    cipher: Cipher | None = None,
 ) -> Database:
     """Lock, create if need be, migrate. Raises CannotOpen in its kinds."""
+    cipher, given = cipher or Cipher(), cipher is not None
     if free_bytes is None:
         free_bytes = partial(_free_bytes, path.parent)
     with ExitStack() as undo:
@@ -67,7 +72,10 @@ def open_database(
             migrate(writer)
             if _size(_log_of(path)) > room_for_log(free_bytes()):
                 shorten_log(writer)
-            reader = Reader(path, vfs)
+            if given and rewrite_others(writer, cipher):
+                # The log has them as they were before.
+                shorten_log(writer)
+            reader = Reader(path, vfs, cipher)
         undo.pop_all()
         return Database(lock, writer, reader, free_bytes)
 
@@ -172,8 +180,9 @@ class Reader:
     """Reads on the loop's thread. Each call is one finished statement, so that no read
     transaction stays open to hold up a checkpoint."""
 
-    def __init__(self, path: Path, vfs: str | None = None) -> None:
+    def __init__(self, path: Path, vfs: str | None = None, cipher: Cipher | None = None) -> None:
         self._path = path
+        self._cipher = cipher or Cipher()
         self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
         self._connection.set_busy_timeout(BUSY_MILLISECONDS)
         self._connection.pragma("wal_autocheckpoint", 0)
@@ -197,13 +206,15 @@ class Reader:
             )
             for revision, previous, resource, namespace, name, deleted, size, value in cursor:
                 key = Key(intern(resource), intern(namespace), name)
+                if value is not None and key.resource == ENCRYPTED_RESOURCE:
+                    value = self._cipher.decrypt(key, value)
                 yield LogRow(key, revision, previous, bool(deleted), size, value)
 
     def value(self, revision: int) -> bytes:
         """The document of a version that is still kept."""
         ((value,),) = self._select("SELECT value FROM log WHERE revision = ?", revision)
         assert isinstance(value, bytes), f"revision {revision} is a deletion"
-        return value
+        return self._plain(revision, value)
 
     def values(self, revisions: Sequence[int]) -> Mapping[int, bytes]:
         """The documents of many versions; a third of the time that one by one would take."""
@@ -212,7 +223,15 @@ class Reader:
             str(list(revisions)),
         )
         assert len(rows) == len(revisions), "versions are missing in the log"
-        return dict(rows)
+        return {revision: self._plain(revision, value) for revision, value in rows}
+
+    def _plain(self, revision: int, value: bytes) -> bytes:
+        if not is_encrypted(value):
+            return value
+        ((resource, namespace, name),) = self._select(
+            "SELECT resource, namespace, name FROM log WHERE revision = ?", revision
+        )
+        return self._cipher.decrypt(Key(resource, namespace, name), value)
 
     def changes(
         self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
@@ -240,7 +259,14 @@ class Reader:
             )
             for revision, place, name, cold, value, previous_revision, previous in rows
         ]
+        if resource == ENCRYPTED_RESOURCE:
+            for change in changes:
+                change.value = self._decrypted(change.key, change.value)
+                change.previous = self._decrypted(change.key, change.previous)
         return changes, upto
+
+    def _decrypted(self, key: Key, value: bytes | None) -> bytes | None:
+        return None if value is None else self._cipher.decrypt(key, value)
 
     def superseded(self, resource: str, *, after: int, upto: int) -> Sequence[tuple[str, str, int]]:
         """Namespace, name and replaced revision (0: none) of each change in (after, upto]."""

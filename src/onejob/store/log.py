@@ -23,6 +23,7 @@ from onejob.store.base import (
 from onejob.store.commit_queue import CommitGroup, CommitQueue
 from onejob.store.damage import IsReadable, all_readable
 from onejob.store.database import Database, FreeBytes, open_database
+from onejob.store.encryption import ENCRYPTED_RESOURCE, Cipher
 from onejob.store.fanout import Fanout, LogWatch
 from onejob.store.limits import Limits
 from onejob.store.listing import Listing
@@ -46,16 +47,18 @@ class LogStore:
         vfs: str | None = None,
         is_readable: IsReadable = all_readable,
         free_bytes: FreeBytes | None = None,
+        cipher: Cipher | None = None,
     ) -> Self:
         """Open or create the store. Raises StoreLocked, NewerStore or CorruptStore.
 
         `committer` decides where commits run: by default in a thread of their own; a
         `LoopCommitter` uses no thread. `vfs` names a SQLite VFS, for tests that break disks.
         `is_readable` says of each document from disk whether it can be decoded. `free_bytes` says
-        how much room the disk has; by default the file system is asked.
+        how much room the disk has; by default the file system is asked. `cipher` encrypts
+        Secrets.
         """
         limits = limits if limits is not None else Limits()
-        database = open_database(Path(path), vfs, free_bytes)
+        database = open_database(Path(path), vfs, free_bytes, cipher)
         try:
             recovered = recover(database.reader, limits, clock.monotonic(), is_readable)
         except BaseException:
@@ -67,6 +70,7 @@ class LogStore:
             committer if committer is not None else ThreadCommitter(),
             clock,
             limits,
+            cipher,
         )
 
     def __init__(
@@ -76,6 +80,7 @@ class LogStore:
         committer: Committer,
         clock: Clock,
         limits: Limits,
+        cipher: Cipher | None = None,
     ) -> None:
         self._database = database
         self._reader = database.reader
@@ -92,7 +97,7 @@ class LogStore:
             limits=limits,
             damaged=self._damage.found,
         )
-        writer = Writer(database.writer, limits, database.free_bytes)
+        writer = Writer(database.writer, limits, database.free_bytes, cipher)
         self._upkeep = Upkeep(
             writer,
             committer,
@@ -102,6 +107,8 @@ class LogStore:
             on_compacting=self._on_compacting,
             on_failure=self._fail,
         )
+        for revision in recovered.erasing:
+            self._upkeep.must_erase(revision)
         self._queue = CommitQueue(
             writer,
             committer,
@@ -290,6 +297,8 @@ class LogStore:
                 # A deletion is itself a row that nobody needs once its history is over.
                 dead += 1 if change.value is not None else 2
                 dead_bytes += len(change.previous)
+                if change.key.resource == ENCRYPTED_RESOURCE:
+                    self._upkeep.must_erase(change.revision)
         self._revision = group.changes[-1].revision
         self.commits += 1
         self.writes += len(group.changes)

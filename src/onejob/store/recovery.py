@@ -8,6 +8,7 @@ from onejob.store.base import CorruptStore, Stored
 from onejob.store.contents import Contents
 from onejob.store.damage import Damage, IsReadable
 from onejob.store.database import Reader
+from onejob.store.encryption import ENCRYPTED_RESOURCE
 from onejob.store.history import History
 from onejob.store.limits import Limits
 
@@ -24,6 +25,8 @@ class Recovered(Struct, frozen=True):
     revision: int
     compacted: int
     damage: Damage
+    #: Revisions of changes that superseded what must not stay in the files.
+    erasing: list[int]
 
 
 def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable) -> Recovered:
@@ -36,6 +39,7 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
     compacted = reader.compacted()
     revision = max(compacted, FIRST_REVISION)
     sizes: dict[Key, int] = {}
+    erasing: list[int] = []
     for row in reader.rows():
         key, deleted = row.key, row.deleted
         held = contents.find(key)
@@ -49,6 +53,8 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
         if row.revision > compacted:
             dead = bool(replaced) + deleted
             history.record(row.revision, dead, sizes.get(key, 0), now)
+            if replaced and key.resource == ENCRYPTED_RESOURCE:
+                erasing.append(row.revision)
         if deleted:
             del sizes[key]
             contents.remove(key)
@@ -58,7 +64,7 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
             contents.put(key, row.revision if value is None else Stored(key, row.revision, value))
     damage = Damage(is_readable)
     damage.check_all(contents)
-    return Recovered(contents, history, revision, compacted, damage)
+    return Recovered(contents, history, revision, compacted, damage, erasing)
 
 
 def _follows(previous: int, replaced: int, deleted: bool, compacted: bool) -> bool:

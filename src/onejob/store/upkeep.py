@@ -1,6 +1,7 @@
 """Compacts history, checkpoints and vacuums, in slices small enough not to delay writers."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from onejob.clock import Clock
@@ -37,6 +38,8 @@ class Upkeep:
         self._forget_upto = compacted
         self._on_compacting = on_compacting
         self._on_failure = on_failure
+        #: Revisions, ascending, whose compaction removes what must not stay in the files.
+        self._erasing: deque[int] = deque()
         self._compacting = False
         self._vacuuming = False
         self._writers_busy = False
@@ -56,6 +59,10 @@ class Upkeep:
         self._plan()
         if self._writer.checkpoint_due:
             self._committer.submit(self._writer.checkpoint, self._on_done)
+
+    def must_erase(self, revision: int) -> None:
+        """The change with this revision superseded what must not stay in the files."""
+        self._erasing.append(revision)
 
     def not_committed(self) -> None:
         """If the disk was full, compacting history may free some room."""
@@ -90,10 +97,19 @@ class Upkeep:
         # First in memory, then on disk: no reader may start on history that is being removed.
         self.compacted = upto
         self._on_compacting(upto)
-        self._committer.submit(lambda: self._writer.compact(upto, upto - start), self._on_compacted)
+        erase = bool(self._erasing) and self._erasing[0] <= upto
+        while self._erasing and self._erasing[0] <= upto:
+            self._erasing.popleft()
+        self._committer.submit(
+            lambda: self._writer.compact(upto, upto - start, erase=erase),
+            lambda error: self._on_compacted(error, upto if erase else 0),
+        )
 
-    def _on_compacted(self, error: StoreError | None) -> None:
+    def _on_compacted(self, error: StoreError | None, erased: int) -> None:
         self._compacting = False
+        if error is not None and erased:
+            # The next slice removes what this one should have.
+            self._erasing.appendleft(erased)
         if not self._on_done(error):
             return
         if self.compacted < self._forget_upto:

@@ -17,6 +17,7 @@ import apsw
 
 from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
 from onejob.store.database import PAGE_BYTES, FreeBytes, room_for_log, shorten_log
+from onejob.store.encryption import Cipher
 from onejob.store.limits import Limits
 
 #: How often the free space is read while the log grows.
@@ -38,8 +39,15 @@ _NOT_WRITTEN = (apsw.FullError, apsw.BusyError, apsw.TooBigError, apsw.NoMemErro
 class Writer:
     """The one connection that writes and checkpoints. Used by one thread at a time."""
 
-    def __init__(self, connection: apsw.Connection, limits: Limits, free_bytes: FreeBytes) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        limits: Limits,
+        free_bytes: FreeBytes,
+        cipher: Cipher | None = None,
+    ) -> None:
         self._connection = connection
+        self._cipher = cipher
         self._limits = limits
         self._free_bytes = free_bytes
         self._since_checkpoint = 0
@@ -58,12 +66,15 @@ class Writer:
         unknown."""
         values: list[_Value] = []
         for change in changes:
+            value = change.value
+            if self._cipher is not None and value is not None:
+                value = self._cipher.encrypt(change.key, value)
             values += (
                 change.revision,
                 change.previous_revision or None,
                 *change.key,
                 change.cold,
-                change.value,
+                value,
             )
         rows = 1 << (len(changes) - 1).bit_length()
         values += repeat(None, (rows - len(changes)) * _COLUMNS)
@@ -80,9 +91,19 @@ class Writer:
         self._checkpoint_bytes = min(self._limits.checkpoint_bytes, self.room)
         self._check_after = self._checkpoint_bytes // _SPACE_CHECKS_PER_CHECKPOINT
 
-    def compact(self, revision: int, rows: int) -> None:
-        """Remove what was superseded up to `revision`, which is at most `rows` after the last."""
-        self._run("UPDATE state SET compacted = ?", (revision,))
+    def compact(self, revision: int, rows: int, *, erase: bool = False) -> None:
+        """Remove what was superseded up to `revision`, which is at most `rows` after the last.
+        `erase` overwrites it in the files, too, which SQLite otherwise leaves to chance."""
+        if erase:
+            self._connection.pragma("secure_delete", 1)
+        try:
+            self._run("UPDATE state SET compacted = ?", (revision,))
+        finally:
+            if erase:
+                self._connection.pragma("secure_delete", 0)
+        if erase and shorten_log(self._connection):
+            # The log had it as well.
+            self._since_checkpoint = 0
         self._since_checkpoint += rows * PAGE_BYTES // _ROWS_PER_PAGE
         self._since_vacuum += rows
 

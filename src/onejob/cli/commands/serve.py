@@ -79,6 +79,12 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     "times. [default: all]",
 )
 @click.option(
+    "--encryption-key-file",
+    metavar="FILE",
+    help="Encrypt Secrets on disk with the first key of this file, NAME:BASE64 per line. "
+    "[default: in the clear]",
+)
+@click.option(
     "--audit-policy-file",
     metavar="FILE",
     help="What is recorded of requests: a Policy of audit.k8s.io/v1. [default: nothing]",
@@ -122,6 +128,7 @@ def command(
     tls_private_key_file: str | None,
     client_ca_file: str | None,
     host_paths: tuple[str, ...],
+    encryption_key_file: str | None,
     audit_policy_file: str | None,
     audit_log_path: str | None,
     audit_log_maxsize: int,
@@ -167,6 +174,7 @@ def command(
         controllers=chosen,
         with_node=not no_node,
         host_paths=_host_paths(host_paths),
+        encryption_keys=None if encryption_key_file is None else Path(encryption_key_file),
         audit=audit,
     )
     return _run(settings, host, port, place, tls_files)

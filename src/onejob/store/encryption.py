@@ -1,0 +1,155 @@
+"""Secrets at rest: encrypted on their way to disk, decrypted on their way back.
+
+The key file has one key per line, `NAME:BASE64` of 32 bytes. The first one encrypts; all of them
+decrypt. `none` before the first key stores Secrets in the clear again. At start, whatever is not as
+the first line says is rewritten, so that a key can be left out after the next start.
+"""
+
+import base64
+import binascii
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from onejob.objects.meta import Key
+from onejob.store.base import CannotOpen
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+ENCRYPTED_RESOURCE: Final = "secrets"
+#: A document begins with a brace.
+_PREFIX: Final = b"onejob:aesgcm:v1:"
+_KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12
+_IN_THE_CLEAR: Final = "none"
+
+
+class BadKeyFile(CannotOpen):
+    """The message is one line that says what is wrong with it."""
+
+
+class MissingKey(CannotOpen):
+    """A Secret was encrypted with a key that is not given."""
+
+
+class Cipher:
+    """With no keys it encrypts nothing, and says so where something is encrypted."""
+
+    def __init__(self, keys: "dict[str, AESGCM] | None" = None, first: str = "") -> None:
+        """`first` is the name of the key that encrypts; "" for none."""
+        self._keys = keys or {}
+        self._first = first
+
+    def encrypt(self, key: Key, value: bytes) -> bytes:
+        if not self._first or key.resource != ENCRYPTED_RESOURCE:
+            return value
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = self._keys[self._first].encrypt(nonce, value, _bound_to(key))
+        return b"%b%b:%b" % (_PREFIX, self._first.encode(), nonce + sealed)
+
+    def decrypt(self, key: Key, value: bytes) -> bytes:
+        """What was tampered with comes back as it is, and is then found damaged. Raises
+        MissingKey."""
+        if not is_encrypted(value):
+            return value
+        name, _, sealed = value[len(_PREFIX) :].partition(b":")
+        cipher = self._keys.get(name.decode("utf-8", "replace"))
+        if cipher is None:
+            raise MissingKey(
+                f"the Secret {key.namespace}/{key.name} is encrypted with the key "
+                f"{name.decode('utf-8', 'replace')!r}, which is not given: add it to the file of "
+                "--encryption-key-file"
+            )
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound_to(key))
+        except InvalidTag:
+            return value
+
+    def is_current(self, value: bytes) -> bool:
+        """Whether it is stored as it would be now."""
+        if not self._first:
+            return not value.startswith(_PREFIX)
+        return value.startswith(b"%b%b:" % (_PREFIX, self._first.encode()))
+
+
+def is_encrypted(value: bytes) -> bool:
+    return value.startswith(_PREFIX)
+
+
+def _bound_to(key: Key) -> bytes:
+    """So that nobody can put one Secret's bytes in the place of another's."""
+    return f"{key.resource}/{key.namespace}/{key.name}".encode()
+
+
+def read_key_file(path: Path) -> Cipher:
+    """Raises BadKeyFile."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    keys: dict[str, AESGCM] = {}
+    first: str | None = None
+    for number, line in enumerate(_lines(path), start=1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if text == _IN_THE_CLEAR and first is None:
+            first = ""
+            continue
+        name, _, encoded = text.partition(":")
+        try:
+            key = base64.b64decode(encoded.strip(), validate=True)
+        except binascii.Error:
+            key = b""
+        if not name or len(key) != _KEY_BYTES:
+            raise BadKeyFile(
+                f"{path}, line {number}: a key is NAME:BASE64 of {_KEY_BYTES} random bytes, as of "
+                f"`head -c {_KEY_BYTES} /dev/urandom | base64`"
+            )
+        if name in keys:
+            raise BadKeyFile(f"{path}, line {number}: there is a key {name!r} already")
+        keys[name] = AESGCM(key)
+        first = name if first is None else first
+    if not keys:
+        raise BadKeyFile(f"{path} has no keys")
+    return Cipher(keys, first or "")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno())
+            if stat.S_IMODE(mode.st_mode) & 0o077:
+                raise BadKeyFile(f"{path} can be read by others than its owner: chmod 600 it")
+            return file.read().decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise BadKeyFile(f"{path} cannot be read: {error.strerror}") from None
+
+
+def rewrite_others(connection: apsw.Connection, cipher: Cipher) -> int:
+    """Store all Secrets as they would be stored now; how many were not. Raises MissingKey."""
+    rows = connection.execute(
+        "SELECT revision, namespace, name, value FROM log WHERE resource = ? AND value IS NOT NULL",
+        (ENCRYPTED_RESOURCE,),
+    )
+    changed: list[tuple[bytes, int]] = []
+    for revision, namespace, name, value in rows:
+        assert isinstance(value, bytes)
+        if not cipher.is_current(value):
+            key = Key(ENCRYPTED_RESOURCE, str(namespace), str(name))
+            plain = cipher.decrypt(key, value)
+            if plain is not value or not is_encrypted(value):
+                assert isinstance(revision, int)
+                changed.append((cipher.encrypt(key, plain), revision))
+    if changed:
+        connection.pragma("secure_delete", 1)
+        try:
+            with connection:
+                connection.executemany("UPDATE log SET value = ? WHERE revision = ?", changed)
+        finally:
+            connection.pragma("secure_delete", 0)
+    return len(changed)

@@ -1,0 +1,243 @@
+"""Secrets on disk: gone from the files once deleted, and encrypted where there are keys."""
+
+import asyncio
+import base64
+from pathlib import Path
+
+import pytest
+
+from onejob.objects.meta import Key
+from onejob.store.base import StoreError
+from onejob.store.encryption import BadKeyFile, Cipher, MissingKey, read_key_file
+from onejob.store.limits import Limits
+from onejob.store.log import LogStore
+from onejob.virtual_time import run_virtual
+from tests.store.support import a_store, names, put
+
+_TEXT = "c2VjcmV0LXRleHQ-"
+_LONG = _TEXT * 2000
+_LIMITS = Limits(history_seconds=10)
+
+
+def _secret(name: str = "s") -> Key:
+    return Key("secrets", "default", name)
+
+
+def _files(path: Path) -> bytes:
+    """All bytes of the database, its log included."""
+    return b"".join(file.read_bytes() for file in sorted(path.parent.glob(f"{path.name}*")))
+
+
+async def _write(store: LogStore, key: Key, text: str) -> None:
+    await store.durable(put(store, key, f'{{"data":"{text}"}}'))
+
+
+async def _remove(store: LogStore, key: Key) -> None:
+    newest = store.newest(key)
+    assert newest is not None
+    store.stage(key, newest.revision, None)
+    await store.durable(store.staged_revision)
+
+
+@pytest.mark.parametrize("text", [_TEXT, _LONG], ids=["short", "long"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_deleted_secret_is_gone_from_the_files(
+    tmp_path: Path, text: str, restarted: bool
+) -> None:
+    path = tmp_path / "db"
+
+    async def fill() -> None:
+        async with a_store(path, limits=_LIMITS) as store:
+            for number in range(30):
+                await _write(store, Key("pods", "default", f"p{number}"), "x" * 500)
+            await _write(store, _secret(), text)
+            await _write(store, _secret(), "again-" + text)
+            for number in range(30):
+                await _write(store, Key("pods", "default", f"q{number}"), "x" * 500)
+            await _remove(store, _secret())
+            assert _TEXT.encode() in _files(path), "history still has it"
+            if not restarted:
+                await asyncio.sleep(20)
+                assert _TEXT.encode() not in _files(path)
+
+    run_virtual(fill())
+    if restarted:
+
+        async def wait() -> None:
+            async with a_store(path, limits=_LIMITS) as store:
+                assert store.count("secrets", "default") == 0
+                await asyncio.sleep(20)
+                assert _TEXT.encode() not in _files(path)
+
+        run_virtual(wait())
+    assert _TEXT.encode() not in _files(path)
+
+
+def test_what_a_secret_was_before_is_gone_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    async def main() -> None:
+        async with a_store(path, limits=_LIMITS) as store:
+            await _write(store, _secret(), _TEXT)
+            await _write(store, _secret(), "other")
+            await asyncio.sleep(20)
+            assert _TEXT.encode() not in _files(path)
+            assert b"other" in _files(path)
+
+    run_virtual(main())
+
+
+# --- encryption ---------------------------------------------------------------------------
+
+
+def _keys(folder: Path, *lines: str) -> Path:
+    file = folder / "keys"
+    file.write_text("\n".join(lines) + "\n")
+    file.chmod(0o600)
+    return file
+
+
+def _key(name: str, byte: int) -> str:
+    return f"{name}:{base64.b64encode(bytes([byte]) * 32).decode()}"
+
+
+def _cipher(folder: Path, *lines: str) -> Cipher:
+    return read_key_file(_keys(folder, *lines))
+
+
+def test_secrets_are_encrypted_on_disk_and_nowhere_else(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    cipher = _cipher(tmp_path, "# ours", _key("k1", 1))
+
+    async def main() -> None:
+        async with a_store(path, cipher=cipher) as store:
+            watch = store.watch("secrets", after=store.revision)
+            await _write(store, _secret(), _TEXT)
+            await _write(store, _secret(), "second-" + _TEXT)
+            await _write(store, Key("configmaps", "default", "c"), "in-the-clear")
+            assert _TEXT.encode() not in _files(path)
+            assert b"in-the-clear" in _files(path)
+            stored = store.get(_secret())
+            assert stored is not None
+            assert stored.value == f'{{"data":"second-{_TEXT}"}}'.encode()
+            (change,) = await anext(watch)
+            assert change.value is not None
+            assert _TEXT.encode() in change.value
+        async with a_store(path, cipher=cipher) as store:
+            assert names(store, "secrets") == ["s"]
+            stored = store.get(_secret())
+            assert stored is not None
+            assert _TEXT.encode() in stored.value
+            # History comes from disk now.
+            changes = await anext(store.watch("secrets", after=1))
+            assert [_TEXT.encode() in (change.value or b"") for change in changes] == [True, True]
+            past = store.list("secrets", at=2).items
+            assert past[0].value == f'{{"data":"{_TEXT}"}}'.encode()
+
+    run_virtual(main())
+
+
+def test_a_first_key_rewrites_what_was_in_the_clear(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    async def main() -> None:
+        async with a_store(path) as store:
+            await _write(store, _secret(), _TEXT)
+            revision = store.revision
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+            assert _TEXT.encode() not in _files(path)
+            assert store.revision == revision
+            stored = store.get(_secret())
+            assert stored is not None
+            assert _TEXT.encode() in stored.value
+
+    run_virtual(main())
+
+
+def test_a_new_first_key_lets_the_old_one_go(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    async def main() -> None:
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+            await _write(store, _secret(), _TEXT)
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k2", 2), _key("k1", 1))):
+            pass
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k2", 2))) as store:
+            stored = store.get(_secret())
+            assert stored is not None
+            assert _TEXT.encode() in stored.value
+        async with a_store(path, cipher=_cipher(tmp_path, "none", _key("k2", 2))) as store:
+            assert _TEXT.encode() in _files(path)
+        async with a_store(path) as store:
+            assert names(store, "secrets") == ["s"]
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_lost_key_is_one_clear_line(tmp_path: Path, given: bool) -> None:
+    path = tmp_path / "db"
+
+    async def main() -> None:
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+            await _write(store, _secret(), _TEXT)
+        before = path.read_bytes()
+        other = _cipher(tmp_path, _key("k2", 2)) if given else None
+        with pytest.raises(MissingKey) as caught:
+            async with a_store(path, cipher=other):
+                pass
+        assert str(caught.value) == (
+            "the Secret default/s is encrypted with the key 'k1', which is not given: add it to "
+            "the file of --encryption-key-file"
+        )
+        assert path.read_bytes() == before
+        # Nothing is left behind that keeps the next start away.
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+            assert names(store, "secrets") == ["s"]
+
+    run_virtual(main())
+
+
+def test_a_key_of_the_same_name_that_is_another_one_damages_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    async def main() -> None:
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+            await _write(store, _secret(), _TEXT)
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 9))) as store:
+            stored = store.get(_secret())
+            assert stored is not None
+            assert _TEXT.encode() not in stored.value
+        async with a_store(path, cipher=_cipher(tmp_path, _key("k1", 1))) as store:
+            stored = store.get(_secret())
+            assert stored is not None
+            assert _TEXT.encode() in stored.value
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "has no keys"),
+        (["none"], "has no keys"),
+        (["k1"], "line 1: a key is NAME:BASE64"),
+        (["k1:???"], "line 1: a key is NAME:BASE64"),
+        (["k1:YWJj"], "line 1: a key is NAME:BASE64"),
+        ([_key("k1", 1), _key("k1", 2)], "line 2: there is a key 'k1' already"),
+    ],
+)
+def test_a_bad_key_file_says_what_is_wrong(tmp_path: Path, lines: list[str], said: str) -> None:
+    with pytest.raises(BadKeyFile) as caught:
+        _cipher(tmp_path, *lines)
+    assert said in str(caught.value)
+    assert isinstance(caught.value, StoreError)
+
+
+def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = _keys(tmp_path, _key("k1", 1))
+    file.chmod(0o644)
+    with pytest.raises(BadKeyFile, match="chmod 600"):
+        read_key_file(file)
+    with pytest.raises(BadKeyFile, match="cannot be read"):
+        read_key_file(tmp_path / "absent")
