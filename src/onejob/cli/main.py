@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "rotate": ("onejob.cli.commands.rotate", "Replace a key, token or certificate of the server"),
     "backup": ("onejob.cli.commands.backup", "Copy the state of a server into a file"),
     "restore": ("onejob.cli.commands.restore", "Make a server of a backup"),
+    "doctor": ("onejob.cli.commands.doctor", "Check whether the state of a server is whole"),
     "envtest-assets": (
         "onejob.cli.commands.envtest_assets",
         "Run test suites that use envtest on onejob",

@@ -18,7 +18,7 @@ def copy_database(source: Path, target: Path) -> int:
     """Copy the database as it is at one moment into a new file, on disk when this returns; the
     newest revision of the copy. A server that uses it goes on. Raises CannotOpen in its kinds."""
     with readable(source):
-        reader = _open_for_reading(source)
+        reader = open_for_reading(source)
         try:
             # As private as what it is a copy of.
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -41,15 +41,19 @@ def copy_database(source: Path, target: Path) -> int:
 def problems_of(path: Path) -> list[str]:
     """What SQLite finds wrong with the pages of a database; nothing if it is whole. Raises
     CannotOpen in its kinds if it cannot even be opened."""
+    found: list[str] = []
     with readable(path):
-        reader = _open_for_reading(path)
+        reader = open_for_reading(path)
         try:
-            rows: list[Any] = reader.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})").fetchall()
+            rows: Any = reader.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})")
+            for (text,) in rows:
+                # A row may hold several lines.
+                found += str(text).splitlines()
         except apsw.CorruptError as error:
-            return [str(error)]
+            # Said after what was found until then, if anything.
+            found = found or [str(error)]
         finally:
             reader.close()
-    found = [str(text) for (text,) in rows]
     return [] if found == ["ok"] else found
 
 
@@ -59,7 +63,8 @@ def require_whole(path: Path) -> None:
         raise CorruptStore(f"{path} is damaged: {found[0]}")
 
 
-def _open_for_reading(path: Path) -> apsw.Connection:
+def open_for_reading(path: Path) -> apsw.Connection:
+    """Raises CannotOpen in its kinds, and apsw's errors: see `readable`."""
     if not path.exists():
         raise CannotOpen(f"there is no database {path}")
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)

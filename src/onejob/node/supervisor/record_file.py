@@ -72,7 +72,7 @@ class RecordFile:
         self.close()
         self.fd, self._end, self._allocated = fd, end, len(data)
         self._spoilt = False
-        self.damaged = _has_gaps(records) or (not records and bool(data.strip(b"\0")))
+        self.damaged = _lacks_records(records, data)
         if data[end:].strip(b"\0"):
             # The torn end of a write that nobody was told had happened.
             self._undo(len(data) - end)
@@ -212,6 +212,16 @@ def _slot(text: bytes) -> bytes:
     size, checksum = _SLOT_HEADER.unpack_from(text)
     payload = text[_SLOT_HEADER.size : _SLOT_HEADER.size + size]
     return payload if len(payload) == size and crc32(payload) == checksum else b""
+
+
+def is_damaged(data: bytes) -> bool:
+    """Whether a file with these contents has lost records to something other than an interrupted
+    write."""
+    return _lacks_records(list(records_in(data)), data)
+
+
+def _lacks_records(records: list[Record], data: bytes) -> bool:
+    return _has_gaps(records) or (not records and bool(data.strip(b"\0")))
 
 
 def _has_gaps(records: list[Record]) -> bool:

@@ -1,0 +1,128 @@
+"""The doctor says what is wrong with the state of a server, and saves what is whole."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from onejob.client.base import Create
+from onejob.node.supervisor.journal import Claim, Identity, Journal
+from onejob.objects.meta import JOBS
+from onejob.virtual_time import run_virtual
+from tests.cli.command_line import CommandLine
+from tests.upgrade.support import a_plane, job
+
+JOB_COUNT = 40
+
+
+@pytest.fixture
+def server(onejob: CommandLine) -> Path:
+    """The folder of a server that has stopped."""
+    folder = onejob.data_dir / "server"
+
+    async def live() -> None:
+        plane = await a_plane(folder)
+        for number in range(JOB_COUNT):
+            document = job(f"job-{number}", suspend=True)
+            await plane.client.write(Create(JOBS, "default", document))
+        await plane.stop()
+
+    onejob.data_dir.mkdir(parents=True, mode=0o700)
+    run_virtual(live())
+    return folder
+
+
+def change(server: Path, statement: str) -> None:
+    connection = apsw.Connection(str(server / "onejob.db"))
+    connection.execute(statement).fetchall()
+    connection.close()
+
+
+def exported_jobs(path: Path) -> list[str]:
+    items = json.loads(path.read_text())["items"]
+    return [item["metadata"]["name"] for item in items if item["kind"] == "Job"]
+
+
+def test_a_server_that_is_whole(onejob: CommandLine, server: Path) -> None:
+    before = (server / "onejob.db").read_bytes()
+    done = onejob.run("doctor", "--export", "whole.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "whole objects" in done.stdout
+    assert len(exported_jobs(onejob.home / "whole.json")) == JOB_COUNT
+    assert (server / "onejob.db").read_bytes() == before
+
+
+def test_a_running_server_can_be_examined(served: CommandLine) -> None:
+    done = served.run("doctor")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_document_that_cannot_be_read_is_named(onejob: CommandLine, server: Path) -> None:
+    change(server, "UPDATE log SET value = x'7b' WHERE name = 'job-3' AND value IS NOT NULL")
+    done = onejob.run("doctor", "--export", "whole.json")
+    assert done.returncode == 1
+    assert "problem: jobs.batch/default/job-3: its document" in done.stderr
+    assert "restore a backup" in done.stderr
+    saved = exported_jobs(onejob.home / "whole.json")
+    assert len(saved) == JOB_COUNT - 1
+    assert "job-3" not in saved
+
+
+def test_damaged_pages_are_named_and_the_rest_is_saved(onejob: CommandLine, server: Path) -> None:
+    change(server, "VACUUM")
+    connection = apsw.Connection(str(server / "onejob.db"))
+    size = int(str(connection.pragma("page_size")))
+    rows: Any = connection.execute(
+        "SELECT pageno FROM dbstat WHERE name = 'log' AND pagetype = 'leaf' ORDER BY pageno"
+    ).fetchall()
+    connection.close()
+    page = rows[len(rows) // 2][0]
+    data = bytearray((server / "onejob.db").read_bytes())
+    data[(page - 1) * size : page * size] = bytes([0xA5]) * size
+    (server / "onejob.db").write_bytes(data)
+    done = onejob.run("doctor", "--export", "whole.json")
+    assert done.returncode == 1
+    assert f"page {page}" in done.stderr
+    assert "Traceback" not in done.stderr
+    saved = exported_jobs(onejob.home / "whole.json")
+    assert 0 < len(saved) < JOB_COUNT
+
+
+def test_a_log_that_contradicts_itself_is_named(onejob: CommandLine, server: Path) -> None:
+    change(
+        server,
+        "INSERT INTO log SELECT max(revision) + 1, 999999, 'jobs.batch', 'default', 'job-5', 0,"
+        " x'7b7d' FROM log",
+    )
+    done = onejob.run("doctor")
+    assert done.returncode == 1
+    assert "jobs.batch/default/job-5 cannot follow" in done.stderr
+
+
+def test_a_damaged_journal_is_named(onejob: CommandLine, server: Path) -> None:
+    folder = server / "supervisor"
+    folder.mkdir(mode=0o700)
+    journal = Journal(str(folder / "claims"), Identity("boot"))
+    for uid in ("uid-1", "uid-2"):
+        journal.claim(Claim(uid, "main", 0), 0)
+    assert onejob.run("doctor").returncode == 0
+    data = (folder / "claims").read_bytes()
+    (folder / "claims").write_bytes(data.replace(b"uid-1", b"uid-x"))
+    done = onejob.run("doctor")
+    assert done.returncode == 1
+    assert "claims is damaged" in done.stderr
+
+
+def test_what_is_no_database_is_refused_in_one_line(onejob: CommandLine, server: Path) -> None:
+    (server / "onejob.db").write_bytes(b"no database" * 1000)
+    done = onejob.run("doctor")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+
+
+def test_there_is_no_server_to_examine(onejob: CommandLine) -> None:
+    refused = onejob.run("doctor")
+    assert refused.returncode == 2
+    assert "there is no server in" in refused.stderr
