@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from onejob.api.access.authentication import AUTHENTICATED_GROUP, Impersonation
 from onejob.api.audit_notes import note, noted
-from onejob.planning.rbac.policy import MASTERS, Policy
-from onejob.planning.rbac.rules import Question, Rule
+from onejob.planning.rbac.policy import MASTERS, Granted, Policy
+from onejob.planning.rbac.rules import Question, Rule, allows_name
 from onejob.wire.errors import Forbidden
 from onejob.wire.requests import User
 
@@ -56,32 +56,65 @@ class AllowAuthenticated:
         return EVERYTHING if known else ()
 
 
+_ALLOWED: Final = Decision(True)
+_NOT_ALLOWED: Final = Decision(False)
+#: Whoever asks for ever new things, or long ones, has each of them worked out.
+_REMEMBERED: Final = 4096
+_LONGEST: Final = 512
+
+
 class RbacAuthorizer:
     """What roles and bindings say. Whoever is in `system:masters` may do everything, so that
     nobody can lock everybody out."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        #: Most requests ask what was asked before; names of objects are compared each time.
+        self._concerning: dict[tuple[object, ...], tuple[Granted, ...]] = {}
+        policy.listeners.append(self._concerning.clear)
 
     def authorize(self, user: User, attributes: Attributes) -> Decision:
         if MASTERS in user.groups:
-            return Decision(True)
-        question = Question(
-            attributes.verb,
-            attributes.group,
-            attributes.resource,
-            attributes.subresource,
-            attributes.name,
-            attributes.path,
+            return _ALLOWED
+        for granted in self._granted(user, attributes):
+            if allows_name(granted.rule, attributes.name):
+                return Decision(True, granted.reason)
+        return _NOT_ALLOWED
+
+    def _granted(self, user: User, wanted: Attributes) -> tuple[Granted, ...]:
+        place = (
+            user.name,
+            user.groups,
+            wanted.namespace,
+            wanted.verb,
+            wanted.group,
+            wanted.resource,
+            wanted.subresource,
+            wanted.path,
         )
-        reason = self._policy.decide(user.name, user.groups, attributes.namespace, question)
-        return Decision(False) if reason is None else Decision(True, reason)
+        found = self._concerning.get(place)
+        if found is None:
+            question = Question(
+                wanted.verb, wanted.group, wanted.resource, wanted.subresource, path=wanted.path
+            )
+            found = self._policy.concerning(user.name, user.groups, wanted.namespace, question)
+            if _is_short(user, wanted):
+                if len(self._concerning) >= _REMEMBERED:
+                    self._concerning.clear()
+                self._concerning[place] = found
+        return found
 
     def rules(self, user: User, namespace: str) -> Sequence[Rule]:
         if MASTERS in user.groups:
             return EVERYTHING
         granted = self._policy.granted(user.name, user.groups, namespace)
         return tuple(item.rule for item in granted)
+
+
+def _is_short(user: User, wanted: Attributes) -> bool:
+    texts = (wanted.namespace, wanted.verb, wanted.group, wanted.resource, wanted.subresource)
+    length = sum(map(len, texts)) + len(wanted.path) + len(user.name)
+    return length + sum(map(len, user.groups)) <= _LONGEST
 
 
 def needed_to_impersonate(other: Impersonation) -> Iterator[Attributes]:

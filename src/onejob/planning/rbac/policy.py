@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct, field
 
 from onejob.objects.meta import LabelSelector, Meta, View
-from onejob.planning.rbac.rules import Question, Rule, allows
+from onejob.planning.rbac.rules import Question, Rule, allows, allows_some
 from onejob.wire.selectors import matcher_of
 
 ROLES = "roles.rbac.authorization.k8s.io"
@@ -120,6 +120,13 @@ class Policy(Struct):
             if allows(granted.rule, question):
                 return granted.reason
         return None
+
+    def concerning(
+        self, user: str, groups: Iterable[str], namespace: str, question: Question
+    ) -> tuple[Granted, ...]:
+        """What allows somebody this for some name at least, in the order in which it is asked."""
+        granted = self.granted(user, groups, namespace)
+        return tuple(item for item in granted if allows_some(item.rule, question))
 
 
 def _is(subject: Subject, namespace: str, user: str, groups: frozenset[str]) -> bool:

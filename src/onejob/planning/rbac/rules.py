@@ -48,15 +48,22 @@ class Question(View, frozen=True, kw_only=False):
 
 
 def allows(rule: Rule, question: Question) -> bool:
+    return allows_some(rule, question) and allows_name(rule, question.name)
+
+
+def allows_some(rule: Rule, question: Question) -> bool:
+    """Whether a rule allows this for some name at least."""
     if not _has(rule.verbs, question.verb):
         return False
     if question.path:
         return any(_url_within(url, question.path) for url in rule.non_resource_urls)
-    return (
-        _has(rule.api_groups, question.group)
-        and _resource_within(rule.resources, question.resource, question.subresource)
-        and (not rule.resource_names or question.name in rule.resource_names)
+    return _has(rule.api_groups, question.group) and _resource_within(
+        rule.resources, question.resource, question.subresource
     )
+
+
+def allows_name(rule: Rule, name: str) -> bool:
+    return not rule.resource_names or name in rule.resource_names
 
 
 def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
