@@ -39,6 +39,7 @@ from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
 from onejob.controllers.mirror.on_demand import MirrorOnDemand, http_connection
 from onejob.controllers.namespaces import NamespaceController
+from onejob.controllers.pending.controller import PendingDeadlines
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.queueing.config import write_limits
 from onejob.controllers.queueing.controller import QueueController
@@ -52,6 +53,7 @@ from onejob.controllers.selection import (
     JOB,
     MIRROR,
     NAMESPACE,
+    PENDING,
     POD_GARBAGE,
     QUEUE,
     QUOTA,
@@ -288,6 +290,7 @@ class ControlPlane:
             NAMESPACE: lambda: NamespaceController(
                 acting(NAMESPACE), informers, clock=clock, root_ca=root_ca, kinds=self.service.kinds
             ),
+            PENDING: lambda: PendingDeadlines(self._controller_context(PENDING)),
             QUOTA: lambda: QuotaController(client, self.service.admission.quotas, clock=clock),
             DISRUPTION: lambda: DisruptionController(
                 self._controller_context(DISRUPTION), self.service.kinds
@@ -300,7 +303,14 @@ class ControlPlane:
             part
             for part in running
             if isinstance(
-                part, (JobController, CronJobController, TtlController, DisruptionController)
+                part,
+                (
+                    JobController,
+                    CronJobController,
+                    TtlController,
+                    DisruptionController,
+                    PendingDeadlines,
+                ),
             )
         ]
         for waits in (*queued, expiry):

@@ -12,6 +12,8 @@ POD_GARBAGE: Final = "pod-garbage-collector-controller"
 NAMESPACE: Final = "namespace-controller"
 #: Runs Jobs with `managedBy: onejob.dev/mirror` on remote clusters.
 MIRROR: Final = "mirror-controller"
+#: Fails Pods that have not started by their deadline.
+PENDING: Final = "pending-deadline-controller"
 #: Suspends Jobs while as many run as the limits allow.
 QUEUE: Final = "queue-controller"
 DISRUPTION: Final = "disruption-controller"
@@ -27,6 +29,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     POD_GARBAGE: "podgc",
     NAMESPACE: "namespace",
     MIRROR: "mirror",
+    PENDING: "pending-deadline",
     QUEUE: "queue",
     DISRUPTION: "disruption",
     CLUSTER_ROLES: "clusterrole-aggregation",

@@ -21,6 +21,8 @@ BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"
 FAILED_PODS_LIMIT_ANNOTATION = "onejob.dev/failed-pods-limit"
 #: On a CronJob: how many seconds after its slots it may start.
 JITTER_ANNOTATION = "onejob.dev/jitter-seconds"
+#: On a Pod, or in a template: how many seconds after its creation it has to have started.
+PENDING_DEADLINE_ANNOTATION = "onejob.dev/pending-deadline-seconds"
 #: Instead of a Job's ttlSecondsAfterFinished, by how it finished.
 SUCCESS_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-success"
 FAILURE_TTL_ANNOTATION = "onejob.dev/ttl-seconds-after-failure"

@@ -1,0 +1,1 @@
+"""Pods that wait for longer than they may to be started."""

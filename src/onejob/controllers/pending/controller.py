@@ -1,0 +1,87 @@
+"""Fails Pods that have `onejob.dev/pending-deadline-seconds` and have not started by then.
+
+The node agent ends what it may have begun of a Pod that somebody else calls over, and the Job
+controller counts it as any failed Pod.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from onejob.client.base import Patch
+from onejob.client.events import about
+from onejob.controllers.context import ControllerContext
+from onejob.controllers.due_keys import DueKeys
+from onejob.informers.cache import Delta
+from onejob.informers.loop import work
+from onejob.informers.workqueue import WorkQueue
+from onejob.objects.meta import Key
+from onejob.objects.pod import Pod, read_pod
+from onejob.planning.names import PENDING_DEADLINE_ANNOTATION
+from onejob.planning.pod.pending import EXCEEDED, failure_patch, pending_deadline, waits_for
+from onejob.wire.errors import NotFound
+
+_BATCH = 200
+_WORKERS = 5
+
+
+class PendingDeadlines:
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._recorder = context.recorder
+        self._clock = context.clock
+        self._waiting = DueKeys(context.clock)
+        self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.05, longest_delay=60.0)
+        context.informers.pods.on_change(self._changed)
+
+    @property
+    def queue_depths(self) -> Mapping[str, int]:
+        return {"pending_deadline": len(self._queue)}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(self._queue, self.sync, workers=_WORKERS, name="pending"))
+            group.create_task(self._feed())
+
+    def clock_jumped(self) -> None:
+        self._waiting.clock_jumped()
+
+    def _changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        for delta in deltas:
+            pod = delta.new or delta.old
+            if pod is None or PENDING_DEADLINE_ANNOTATION not in pod.metadata.annotations:
+                continue
+            due = None if delta.new is None else pending_deadline(delta.new)
+            if due is None:
+                self._waiting.drop(delta.key)
+            else:
+                self._waiting.set(delta.key, due)
+
+    async def _feed(self) -> None:
+        while True:
+            for key in await self._waiting.take(_BATCH):
+                self._queue.add(key)
+            await asyncio.sleep(0)
+
+    async def sync(self, key: Key) -> None:
+        """Look at one Pod afresh, and fail it if its time is over: caches are late to show that
+        a Pod runs."""
+        try:
+            document = await self._client.get(key)
+            pod = read_pod(document)
+            due = pending_deadline(pod)
+            if due is None:
+                return
+            now = self._clock.now()
+            if due > now:
+                self._waiting.set(key, due)
+                return
+            contents = msgspec.json.decode(document)
+            await self._client.write(
+                Patch(key, failure_patch(contents, now), "strategic", "status")
+            )
+        except NotFound:
+            return
+        subject = about("v1", "Pod", pod.metadata)
+        self._recorder.record(subject, "Warning", EXCEEDED, waits_for(contents))
