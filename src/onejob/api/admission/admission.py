@@ -4,12 +4,13 @@ A namespace that says nothing costs a look at three dicts. What a Namespace or a
 is read once per version of it.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from onejob.api.admission.limit_ranges import LimitRanges
+from onejob.api.admission.limit_ranges import LIMIT_RANGES, LimitRanges
 from onejob.api.admission.pod_security import (
     label_errors,
     namespace_warnings,
@@ -20,7 +21,7 @@ from onejob.api.admission.pod_security import (
     runs_something_else,
 )
 from onejob.api.admission.priority import PRIORITY_CLASSES, Priorities
-from onejob.api.admission.quotas import Quotas
+from onejob.api.admission.quotas import RESOURCE_QUOTAS, Quotas
 from onejob.api.admission.templates import HAVE_TEMPLATES, template_of
 from onejob.api.audit_notes import note, noted
 from onejob.api.sections import copied, held, plain
@@ -42,6 +43,14 @@ if TYPE_CHECKING:
 
 #: A Namespace without any of these bytes says nothing that is read here.
 _MARKS: Final = (PREFIX.encode(), confinement.PREFIX.encode())
+#: What a Pod may say that somebody has to look at.
+_MARKED: Final = re.compile(
+    b'"priority|"preemptionPolicy"|"serviceAccount|"automountServiceAccountToken"|"hostPath"'
+).search
+#: Changes of these may have a namespace say something else.
+_SPEAKING: Final = frozenset(
+    (NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, PRIORITY_CLASSES, "serviceaccounts")
+)
 
 
 class FollowedStore(Store, Protocol):
@@ -77,25 +86,46 @@ class Admission:
         #: The folders of the host that Pods of any namespace may have; None for all.
         self.host_paths: tuple[str, ...] | None = None
         self._rules: dict[str, NamespaceRules] = {}
+        #: Counts changes of what namespaces say.
+        self._generation = 0
+        #: Namespaces that were found to say nothing about Pods, and at which count that was. (Not
+        #: a set that is emptied: another thread may have looked before, and add one after that.)
+        self._silent: dict[str, int] = {}
         self._priorities = Priorities(store)
         self._limit_ranges = LimitRanges(store)
-        #: Of a server that issues tokens.
-        self.accounts: PodAccounts | None = None
+        self._accounts: PodAccounts | None = None
         self.quotas = Quotas(store, resources)
         store.follow(self._staged, self._rolled_back)
 
+    @property
+    def accounts(self) -> "PodAccounts | None":
+        """Of a server that issues tokens."""
+        return self._accounts
+
+    @accounts.setter
+    def accounts(self, accounts: "PodAccounts") -> None:
+        self._accounts = accounts
+        self._generation += 1
+
     def _staged(self, written: Change) -> None:
-        self._priorities.staged(written)
-        self._limit_ranges.staged(written)
-        self.quotas.staged(written)
+        if written.key.resource in _SPEAKING:
+            self._generation += 1
+            self._priorities.staged(written)
+            self._limit_ranges.staged(written)
+            self.quotas.staged(written)
+        elif self.quotas.in_use:
+            self.quotas.staged(written)
 
     def _rolled_back(self) -> None:
+        self._generation += 1
         self._priorities.reload()
         self._limit_ranges.reload()
         self.quotas.reload()
 
     def confines_pods(self, namespace: str, pod: bytes) -> bool:
         """Whether there is anything to be said about such a Pod that is created there."""
+        if _MARKED(pod) is None and self._is_silent(namespace):
+            return False
         return (
             self._rules_of(namespace) is not None
             or self._priorities.concern(pod)
@@ -107,10 +137,28 @@ class Admission:
 
     def changes_pods(self, namespace: str) -> bool:
         """Whether a Pod that is created there may become another one."""
+        if self._silent.get(namespace) == self._generation:
+            return False
         if self._limit_ranges.of(namespace):
             return True
         rules = self._rules_of(namespace)
         return rules is not None and bool(rules.confinement)
+
+    def _is_silent(self, namespace: str) -> bool:
+        """Whether nothing in the namespace speaks about Pods that say nothing special."""
+        generation = self._generation
+        if self._silent.get(namespace) == generation:
+            return True
+        silent = not (
+            self._rules_of(namespace) is not None
+            or self.quotas.has_quota(namespace)
+            or (self.accounts is not None and self.accounts.concern(namespace, b""))
+            or self._limit_ranges.of(namespace)
+            or self._priorities.concern(b"")
+        )
+        if silent:
+            self._silent[namespace] = generation
+        return silent
 
     def mutate(self, kind: Kind, namespace: str, doc: Document) -> None:
         """Give a new object, which has its defaults, what its namespace adds."""

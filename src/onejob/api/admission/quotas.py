@@ -92,6 +92,11 @@ class Quotas:
         return namespace in self._quotas
 
     @property
+    def in_use(self) -> bool:
+        """Whether anything that is written may count."""
+        return bool(self._usage)
+
+    @property
     def namespaces(self) -> Iterable[str]:
         return tuple(self._quotas)
 
