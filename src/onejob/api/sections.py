@@ -8,6 +8,7 @@ To everybody else these are plain dicts: what is read, iterated or compared is d
 """
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -20,16 +21,22 @@ _SPLIT: Final = frozenset(("metadata", "spec", "status"))
 #: Bytes of a section that takes less time to decode than to split.
 _SHORT: Final = 512
 
-_decode: Final = msgspec.json.Decoder().decode
+decode: Final[Callable[[bytes | Raw], Any]] = msgspec.json.Decoder().decode
 #: A JSON object as its members, each of them Raw.
 split: Final[Callable[[bytes | Raw], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Raw]).decode
+#: The same one level deeper, for a document that has nothing but objects.
+_split_twice: Final[Callable[[bytes], dict[str, dict[str, Any]]]] = msgspec.json.Decoder(
+    dict[str, dict[str, Raw]]
+).decode
+#: Of a short text, such as a phase, that many documents have.
+_decode_often: Final = lru_cache(maxsize=256)(decode)
 _read: Final = dict.__getitem__
 _get: Final = dict.get
 _set: Final = dict.__setitem__
 _raw_items: Final = dict.items
 
 #: A member as it is held: Raw if nobody has read it.
-held: Final = dict.get
+held: Final[Callable[..., Any]] = dict.get
 names: Final[Callable[[dict[str, Any]], KeysView[str]]] = dict.keys
 #: All of them.
 members: Final[Callable[[dict[str, Any]], Iterable[tuple[str, Any]]]] = dict.items
@@ -41,7 +48,7 @@ class Section(dict[str, Any]):
     __slots__ = ()
 
     def _decoded(self, name: str, raw: Raw) -> Any:
-        value = _decode(raw)
+        value = decode(raw)
         _set(self, name, value)
         return value
 
@@ -67,7 +74,7 @@ class Section(dict[str, Any]):
 
     def _plain(self, name: str, raw: Raw) -> Any:
         """The value of a member that is no longer in the section."""
-        return _decode(raw)
+        return decode(raw)
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
         self._decode_all()
@@ -107,7 +114,7 @@ class Section(dict[str, Any]):
             if (type(mine) is Raw) is not (type(theirs) is Raw):
                 # Whichever of the two is still encoded is decoded.
                 mine, theirs = self[name], other[name]
-            if not mine == theirs and (type(mine) is not Raw or self[name] != other[name]):
+            if not mine == theirs and (type(mine) is not Raw or not _same_json(mine, theirs)):
                 return False
         return True
 
@@ -144,15 +151,23 @@ class SectionedDocument(Section):
         # Of metadata nearly everything is read; it is split only for managedFields, which few read
         # and which are long.
         if name not in _SPLIT:
-            return _decode(raw)
+            return decode(raw)
         encoded = bytes(raw)
         if len(encoded) < _SHORT or (name == "metadata" and b'"managedFields"' not in encoded):
-            return _decode(encoded)
+            return decode(encoded)
         try:
             return Section(split(raw))
         except msgspec.ValidationError:
             # Not an object: for whoever checks the shapes of bodies.
-            return _decode(raw)
+            return decode(raw)
+
+
+def _same_json(a: Raw, b: Raw) -> bool:
+    """Of two that are not the same bytes."""
+    one, other = bytes(a), bytes(b)
+    if one[:1] == b'"' == other[:1] and b"\\" not in one and b"\\" not in other:
+        return False
+    return bool(decode(one) == decode(other))
 
 
 def sectioned(document: bytes) -> SectionedDocument:
@@ -160,9 +175,35 @@ def sectioned(document: bytes) -> SectionedDocument:
     return SectionedDocument(split(document))
 
 
+class SplitPatch(SectionedDocument):
+    """A merge patch whose sections only say what fields shall be: plain dicts of what is Raw."""
+
+    __slots__ = ()
+
+
+def sectioned_patch(patch: bytes) -> SectionedDocument:
+    """A merge patch; a SplitPatch if it can be one."""
+    if b'"$' not in patch and b"null" not in patch:
+        try:
+            return SplitPatch(_split_twice(patch))
+        except msgspec.ValidationError:
+            # It has members that are no objects.
+            pass
+    return SectionedDocument(split(patch))
+
+
+def text_of(section: dict[str, Any], name: str) -> Any:
+    """A member that is a short text, if it is there."""
+    value = _get(section, name)
+    return _decode_often(bytes(value)) if type(value) is Raw else value
+
+
 def shallow(value: dict[str, Any]) -> dict[str, Any]:
     """A copy with the same members, which are shared: for whoever replaces some of them."""
-    return dict(value) if type(value) is dict else type(value)(_raw_items(value))
+    if type(value) is dict:
+        return value.copy()
+    # A class with an iterator of its own is not copied as quickly as a plain dict is.
+    return type(value)({name: member for name, member in _raw_items(value)})  # noqa: C416
 
 
 def same_member(a: dict[str, Any], b: dict[str, Any], name: str) -> bool:
@@ -192,7 +233,7 @@ def same_bytes(a: dict[str, Any], b: dict[str, Any], name: str) -> bool:
 def plain(value: Any) -> Any:
     """A value that is held, decoded throughout."""
     if type(value) is Raw:
-        return _decode(value)
+        return decode(value)
     return dict(value) if isinstance(value, Section) else value
 
 

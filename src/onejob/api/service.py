@@ -23,6 +23,7 @@ from onejob.api.sections import copied
 from onejob.api.strategies import strategy_for
 from onejob.api.strategy import Document, Guard
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
+from onejob.api.writing.created_metadata import CreatedMetadatas
 from onejob.api.writing.created_spec import CreatedSpecs
 from onejob.api.writing.pieces import read_metadata
 from onejob.api.writing.pod_subresources import bind, evict
@@ -116,6 +117,7 @@ class Service:
             means,
             self.guards,
             created_specs,
+            CreatedMetadatas(strategies, self.schema),
             self.admission,
         )
         self.worker = Worker()

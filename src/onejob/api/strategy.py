@@ -27,8 +27,10 @@ class Strategy(Protocol):
     unconditional_update: bool
     #: Whether documents leave as they are stored, which costs nothing.
     shows_as_stored: bool
-    #: Whether what becomes of a new object's spec depends on nothing else in the document, so that
-    #: it can be remembered: `writing/created_spec.py`.
+    #: Whether the rules about the spec read nothing else of the document, and nothing but these
+    #: and the rules of metadata judges an update of the main endpoint. Then what becomes of a new
+    #: object's spec can be remembered (`writing/created_spec.py`), and a write that leaves the spec
+    #: alone needs none of them.
     judges_spec_alone: bool
     #: A field of the spec that is each object's own, judged by `validate_own_spec_field` alone.
     own_spec_field: str
@@ -63,6 +65,9 @@ class Strategy(Protocol):
         """Keep status from `old`, drop gated fields, bump generation."""
 
     def validate_update(self, new: Document, old: Document) -> list[FieldError]: ...
+
+    def validate_changed_metadata(self, new: Document, old: Document) -> list[FieldError]:
+        """The part of `validate_update` that is about metadata."""
 
     def warnings_on_update(self, new: Document, old: Document) -> list[str]: ...
 

@@ -2,17 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
 
 from onejob.api.damage import storage_read_error
-from onejob.api.sections import sectioned
+from onejob.api.sections import SectionedDocument, sectioned_patch, split
 from onejob.api.service import Service
 from onejob.api.turns import INLINE_BYTES
-from onejob.api.writing.placing import ChooseNode
 from onejob.api.writing.pod_subresources import bind_pod, evict
-from onejob.api.writing.quick_writes import QuickWrites
 from onejob.client.base import (
     Bind,
     Create,
@@ -44,6 +43,12 @@ _TRUSTED = WriteOptions(trusted=True)
 #: Writes staged before others on the event loop get their turn: a few milliseconds' worth.
 _WRITES_PER_TURN = 100
 
+#: Bytes of a patch that is kept once it is split: there are few ways to free a Pod.
+_SHORT_PATCH = 256
+_short_patch = lru_cache(maxsize=16)(sectioned_patch)
+#: All Pods of a Job without indexes are made of the same bytes.
+_split_creation = lru_cache(maxsize=4)(split)
+
 
 class Place(Protocol):
     """Room on a node for one Pod that is about to be created."""
@@ -70,9 +75,9 @@ class LocalClient:
     def __init__(self, service: Service, options: WriteOptions = _TRUSTED) -> None:
         self._service = service
         self._options = options
+        self._trusted = options.trusted
         self._kinds = service.kinds.by_resource
         self._writes = service.writes
-        self._quick = QuickWrites(service.writes)
         self._placer: Placer | None = None
         self._stages: dict[type[Op], Callable[[Any], Outcome]] = {
             Create: self._stage_create,
@@ -155,15 +160,14 @@ class LocalClient:
         return Target(self._kinds[key.resource], key.namespace, key.name, subresource)
 
     def _stage_create(self, op: Create) -> Outcome:
-        if op.resource == PODS:
-            return self._create_pod(op.namespace, op.document)
         kind = self._kinds[op.resource]
-        return self._writes.create(kind, op.namespace, self._body(op.document), self._options)
-
-    def _create_pod(self, namespace: str, document: bytes) -> Outcome:
         placer = self._placer
-        if placer is None:
-            return self._create_pod_at(namespace, document, None, lambda: False)
+        if op.resource == PODS and self._trusted:
+            body: dict[str, Any] = SectionedDocument(_split_creation(op.document))
+        else:
+            body = self._body(op.document)
+        if op.resource != PODS or placer is None:
+            return self._writes.create(kind, op.namespace, body, self._options)
         place: Place | None = None
 
         def choose_node(spec: bytes) -> str:
@@ -171,34 +175,20 @@ class LocalClient:
             place = placer.find_place(spec)
             return "" if place is None else place.node
 
-        outcome = self._create_pod_at(namespace, document, choose_node, lambda: place is not None)
+        outcome = self._writes.create(kind, op.namespace, body, self._options, (), choose_node)
         if place is not None:
             place.take(outcome.document, outcome.revision)
         return outcome
 
-    def _create_pod_at(
-        self,
-        namespace: str,
-        document: bytes,
-        choose_node: ChooseNode | None,
-        placed: Callable[[], bool],
-    ) -> Outcome:
-        outcome = self._quick.create_pod(namespace, document, self._options, choose_node)
-        if outcome is not None:
-            return outcome
-        body, kind = self._body(document), self._kinds[PODS]
-        outcome = self._writes.create(kind, namespace, body, self._options, choose_node=choose_node)
-        if self._options.trusted and not self._writes.admission.confines_pods(namespace, document):
-            self._quick.learn_spec(document, outcome.document, placed=placed())
-        return outcome
-
     def _stage_patch(self, op: Patch) -> Outcome:
-        if op.key.resource == PODS and op.type == "strategic":
-            outcome = self._quick.patch_pod(op.key, op.body, op.subresource, self._options)
-            if outcome is not None:
-                return outcome
-        target = self._target(op.key, op.subresource)
-        patch = msgspec.json.decode(op.body) if op.type == "json" else self._body(op.body)
+        key = op.key
+        target = Target(self._kinds[key.resource], key.namespace, key.name, op.subresource)
+        if op.type != "strategic" or not self._trusted:
+            patch = msgspec.json.decode(op.body) if op.type == "json" else self._body(op.body)
+        elif len(op.body) > _SHORT_PATCH:
+            patch = sectioned_patch(op.body)
+        else:
+            patch = _short_patch(op.body)
         return self._writes.patch(target, op.type, patch, self._options)
 
     def _stage_replace(self, op: Replace) -> Outcome:
@@ -206,11 +196,6 @@ class LocalClient:
         return self._writes.update(target, self._body(op.document), self._options)
 
     def _stage_delete(self, op: Delete) -> Outcome:
-        self._quick.forget(op.key)
-        if op.key.resource == PODS and self._is_plain(op):
-            outcome = self._quick.delete_pod(op.key, op.uid)
-            if outcome is not None:
-                return outcome
         deletion = DeleteOptions(
             self._options.user,
             self._options.dry_run,
@@ -221,14 +206,7 @@ class LocalClient:
         )
         return self._writes.delete(self._target(op.key), deletion)
 
-    def _is_plain(self, op: Delete) -> bool:
-        plain = op.propagation in ("", "Background") and not op.resource_version
-        return plain and not self._options.dry_run
-
     def _stage_bind(self, op: Bind) -> Outcome:
-        outcome = self._quick.bind_pod(op.key, op.node, op.uid, self._options)
-        if outcome is not None:
-            return outcome
         return bind_pod(self._writes, op.key, op.node, op.uid, self._options)
 
     def _stage_evict(self, op: Evict) -> Outcome:
@@ -240,8 +218,8 @@ class LocalClient:
 
     def _body(self, document: bytes) -> dict[str, Any]:
         """What we wrote ourselves is only split: sections that no rule reads stay as they are."""
-        if self._options.trusted:
-            return sectioned(document)
+        if self._trusted:
+            return SectionedDocument(split(document))
         decoded: dict[str, Any] = msgspec.json.decode(document)
         return decoded
 

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct, field
 
-from onejob.objects.meta import Key
+from onejob.objects.meta import Key, key_at
 from onejob.wire.kinds import Kind
 
 NOWHERE: Final = Key("", "", "")
@@ -36,7 +36,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> Key:
-        return Key(self.kind.storage, self.namespace, self.name)
+        return key_at((self.kind.storage, self.namespace, self.name))
 
 
 class WriteOptions(Struct, frozen=True):

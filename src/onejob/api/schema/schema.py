@@ -134,7 +134,7 @@ class Schema:
         self.added: dict[str, dict[str, Any]] = {}
         self._definitions = data.types
         self._shapes: dict[str, Shape] = dict(_SPECIAL)
-        self._complete: dict[str, Shape] = {}
+        self._complete: dict[str, ObjectShape] = {}
         self._lock = Lock()
         self._names = {
             (kind.api_version, kind.kind): name
@@ -168,17 +168,19 @@ class Schema:
 
     def kind(self, api_version: str, kind: str) -> Type:
         """Raises KeyError for a kind that is not served."""
-        name = self._names[_home(api_version, kind), kind]
+        # Go clients send DeleteOptions under the group of the object to delete.
+        name = self._names["v1" if kind == "DeleteOptions" else api_version, kind]
         shape = self._complete.get(name)
         if shape is None:
             # One thread at a time: what is half put together must not be seen.
             with self._lock:
-                shape = self._complete[name] = self._reference(name)
-        assert isinstance(shape, ObjectShape), f"{api_version} {kind} is no object"
+                found = self._reference(name)
+                assert isinstance(found, ObjectShape), f"{api_version} {kind} is no object"
+                shape = self._complete[name] = found
         return shape
 
     def knows(self, api_version: str, kind: str) -> bool:
-        return (_home(api_version, kind), kind) in self._names
+        return ("v1" if kind == "DeleteOptions" else api_version, kind) in self._names
 
     def normalise(self, doc: Document, type_: Type) -> list[str]:
         return normalise(doc, type_)
@@ -238,11 +240,6 @@ class Schema:
                 return MapShape(self._shape(prop.values), atomic=prop.map_type == "atomic")
             case _:
                 return ANYTHING
-
-
-def _home(api_version: str, kind: str) -> str:
-    """Go clients send DeleteOptions under the group of the object to delete."""
-    return "v1" if kind == "DeleteOptions" else api_version
 
 
 @lru_cache(maxsize=1)

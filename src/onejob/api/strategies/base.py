@@ -72,6 +72,9 @@ class BaseStrategy:
     def validate_update(self, new: Document, old: Document) -> list[FieldError]:
         return validate_metadata_update(new, old, any_finalizer=self.any_finalizer)
 
+    def validate_changed_metadata(self, new: Document, old: Document) -> list[FieldError]:
+        return validate_metadata_update(new, old, any_finalizer=self.any_finalizer)
+
     def warnings_on_update(self, new: Document, old: Document) -> list[str]:
         return []
 
@@ -159,12 +162,12 @@ def keep_section(new: Document, old: Document, name: str) -> None:
 
 def keep_all_but_status(new: Document, old: Document) -> None:
     """The order of fields stays too, so that a document changes no more than its status."""
-    for field in [field for field in names(new) if field not in old]:
-        if field not in _WRITABLE_WITH_STATUS:
-            del new[field]
     for field, value in members(old):
-        if field not in _WRITABLE_WITH_STATUS and held(new, field) is not value:
+        if held(new, field) is not value and field not in _WRITABLE_WITH_STATUS:
             new[field] = value
+    if not names(new) <= names(old):
+        for field in names(new) - names(old) - _WRITABLE_WITH_STATUS:
+            del new[field]
 
 
 def keep_generation(new: Document, old: Document, *, changed: bool) -> None:

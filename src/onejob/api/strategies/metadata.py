@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from onejob.api.sections import held
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, forbidden, invalid, required
 from onejob.wire.labels import validate_annotations, validate_labels
@@ -10,8 +11,10 @@ from onejob.wire.names import as_prefix, label_errors, qualified_name_errors
 
 NameRule: TypeAlias = Callable[[str], list[str]]
 
-#: What `_validate_common` looks at.
-_JUDGED: Final = ("labels", "annotations", "ownerReferences", "finalizers")
+#: What an update of metadata is judged by.
+_LOOKED_AT: Final = (
+    "name", "namespace", "labels", "annotations", "ownerReferences", "finalizers",
+)  # fmt: skip
 
 #: Finalizers that need no domain.
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
@@ -43,17 +46,18 @@ def validate_metadata_update(
 ) -> list[FieldError]:
     """Names are not judged again, nor is what a write did not touch: it was accepted once."""
     metadata, stored = new.get("metadata", {}), old.get("metadata", {})
-    errors = []
-    for field in ("name", "namespace"):
-        value = metadata.get(field, "")
-        if value != stored.get(field, ""):
-            errors.append(invalid(f"metadata.{field}", value, "field is immutable"))
-    changed = {
-        field: metadata[field]
-        for field in _JUDGED
-        if field in metadata and metadata[field] is not stored.get(field)
-    }
-    return errors + _validate_common(changed, any_finalizer) if changed else errors
+    if metadata is stored:
+        return []
+    touched = [field for field in _LOOKED_AT if held(metadata, field) is not held(stored, field)]
+    if not touched:
+        return []
+    errors = [
+        invalid(f"metadata.{field}", metadata.get(field, ""), "field is immutable")
+        for field in ("name", "namespace")
+        if field in touched and metadata.get(field, "") != stored.get(field, "")
+    ]
+    changed = {field: metadata[field] for field in touched if field in metadata}
+    return errors + _validate_common(changed, any_finalizer)
 
 
 def _validate_namespace(namespace: str, namespaced: bool) -> list[FieldError]:

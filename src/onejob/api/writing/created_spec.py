@@ -9,6 +9,7 @@ Fields that are each object's own (a Pod's hostname) are judged apart, so that t
 Indexed Job share an entry.
 """
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -16,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.schema.schema import Schema, WrongShape
-from onejob.api.sections import held, split
+from onejob.api.sections import Section, held, split
 from onejob.api.security_warnings import security_warnings
 from onejob.api.strategy import Document, Strategy
 from onejob.api.writing.managed_fields import all_fields
@@ -30,22 +31,39 @@ _REMEMBERED: Final = 256
 _LONGEST: Final = 16 * 1024
 
 
+@lru_cache(maxsize=8)
+def _own_field(name: str) -> re.Pattern[bytes]:
+    """A field that stands first and has a plain text; elsewhere it is part of the spec."""
+    return re.compile(rb'\{"%b":"([^"\\]*)",' % name.encode())
+
+
 class CreatedSpec(msgspec.Struct, frozen=True):
     """A spec that was found valid, as it is stored, and what else follows from it."""
 
     spec: Raw
-    status: Raw
+    #: The same, split.
+    members: dict[str, Any]
+    #: Shared by all objects that are made of it: nobody changes it in place.
+    status: dict[str, Any]
     generation: int
     warnings: tuple[str, ...]
     #: What the creator owns of the spec, as in `fieldsV1`; empty for our own writers.
     owned: dict[str, Any]
 
-    def with_own(self, own: dict[str, Any]) -> Raw:
+    def with_own(self, own: dict[str, Any]) -> Raw | Section:
         """The spec of one object: fields of its own stand first."""
-        return Raw(msgspec.json.encode(own | split(self.spec))) if own else self.spec
+        return Section(own | self.members) if own else self.spec
 
     def owned_with(self, own: dict[str, Any]) -> dict[str, Any]:
         return {**{f"f:{field}": {} for field in own}, **self.owned}
+
+
+class JudgedSpec(msgspec.Struct, frozen=True, gc=False):
+    created: CreatedSpec
+    #: Fields that are this object's own.
+    own: dict[str, Any]
+    #: The spec as it came, without these.
+    text: bytes
 
 
 class CreatedSpecs:
@@ -60,11 +78,9 @@ class CreatedSpecs:
         """How many specs are remembered."""
         return self._judged.cache_info().currsize
 
-    def judge(
-        self, kind: Kind, body: Document, *, trusted: bool
-    ) -> tuple[CreatedSpec, dict[str, Any]] | None:
-        """What becomes of the spec, and its own fields. None where there is something to refuse
-        or to warn of that the whole document is needed for."""
+    def judge(self, kind: Kind, body: Document, *, trusted: bool) -> JudgedSpec | None:
+        """What becomes of the spec. None where there is something to refuse or to warn of that the
+        whole document is needed for."""
         resource = kind.resource
         strategy = self._strategies[resource]
         if not strategy.judges_spec_alone:
@@ -77,14 +93,13 @@ class CreatedSpecs:
             return None
         own: dict[str, Any] = {}
         field = strategy.own_spec_field
-        if field and text.startswith(b'{"%b":' % field.encode()):
-            members = split(text)
-            own = {field: msgspec.json.decode(members.pop(field))}
-            if not isinstance(own[field], str) or strategy.validate_own_spec_field(own[field]):
+        if field and (found := _own_field(field).match(text)):
+            own = {field: found[1].decode()}
+            if strategy.validate_own_spec_field(own[field]):
                 return None
-            text = msgspec.json.encode(members)
+            text = b"{" + text[found.end() :]
         created = self._judged(resource, text, trusted)
-        return None if created is None else (created, own)
+        return None if created is None else JudgedSpec(created, own, text)
 
     def _judge(self, resource: str, text: bytes, trusted: bool) -> CreatedSpec | None:
         strategy, kind = self._strategies[resource], BY_RESOURCE[resource]
@@ -113,9 +128,11 @@ class CreatedSpecs:
         strategy.default(doc)
         warnings = strategy.spec_warnings(doc["spec"])
         warnings += security_warnings(kind, doc, self._means)
+        spec = Raw(msgspec.json.encode(doc["spec"]))
         return CreatedSpec(
-            Raw(msgspec.json.encode(doc["spec"])),
-            Raw(msgspec.json.encode(doc["status"])),
+            spec,
+            split(spec),
+            doc["status"],
             doc["metadata"]["generation"],
             tuple(warnings),
             owned,

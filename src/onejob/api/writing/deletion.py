@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from onejob.api.sections import Raw, held
 from onejob.api.strategy import Document, Strategy
 from onejob.api.writing.metadata import revision_mismatch, timestamp, uid_mismatch
 from onejob.objects.meta import NAMESPACES
@@ -92,6 +93,9 @@ def gone_after_update(doc: Document) -> bool:
 
 def _held_by_spec(doc: Document) -> bool:
     """Namespaces alone have finalizers in their spec: they stay until they are empty."""
+    spec = held(doc, "spec")
+    if type(spec) is Raw and b'"finalizers"' not in bytes(spec):
+        return False
     return bool(doc.get("spec", {}).get("finalizers"))
 
 

@@ -85,11 +85,9 @@ class Entry(Struct, frozen=True):
         return doc
 
 
-def track_creation(
-    new: Document, fields: FieldsV1, manager: str, now: datetime, type_: ObjectShape
-) -> None:
+def creation_entry(fields: FieldsV1, manager: str, now: datetime, api_version: str) -> Document:
     """These fields of a new object belong to whoever creates it."""
-    write_entries(new, [Entry(manager, "Update", type_.api_version, "", stamp(now), fields)])
+    return Entry(manager, "Update", api_version, "", stamp(now), fields).document()
 
 
 def track_update(
@@ -104,7 +102,8 @@ def track_update(
     changed now belongs to `manager`, what is gone to nobody. An object without managedFields
     gets none by an update: it is tracked from its first apply on."""
     if old is None:
-        track_creation(new, all_fields(new, type_, subresource), manager, now, type_)
+        fields = all_fields(new, type_, subresource)
+        write_entries(new, [Entry(manager, "Update", type_.api_version, "", stamp(now), fields)])
         return
     own = Entry(manager, "Update", type_.api_version, subresource, stamp(now), {})
     entries = _starting_point(old, new)

@@ -1,11 +1,22 @@
 """The rules of metadata that hold for every kind: who owns which field, and when."""
 
+from collections.abc import Collection, Set
 from datetime import datetime
-from itertools import islice
+from itertools import compress, islice
+from operator import is_not
 from random import Random
 from typing import Any
 
-from onejob.api.sections import Raw, SectionedDocument, held, members, names, plain, with_first
+from onejob.api.sections import (
+    Raw,
+    SectionedDocument,
+    held,
+    members,
+    names,
+    plain,
+    text_of,
+    with_first,
+)
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest, Conflict, InternalError, Invalid, conflict
 from onejob.wire.field_errors import FieldError, forbidden, invalid
@@ -63,7 +74,10 @@ def new_uid(rng: Random) -> str:
 
 
 def generated_name(prefix: str, rng: Random) -> str:
-    drawn = rng.getrandbits(64)
+    return with_suffix(prefix, rng.getrandbits(64))
+
+
+def with_suffix(prefix: str, drawn: int) -> str:
     return (
         prefix[:_LONGEST_GENERATED_PREFIX]
         + _SUFFIX_PAIRS[drawn % _PAIRS]
@@ -76,7 +90,7 @@ def check_type(kind: Kind, body: Document) -> None:
     """The body may leave apiVersion and kind out, but not contradict the URL."""
     api_version, name = held(body, "apiVersion", kind.api_version), held(body, "kind", kind.kind)
     if type(api_version) is Raw or type(name) is Raw:
-        api_version, name = plain(api_version), plain(name)
+        api_version, name = text_of(body, "apiVersion"), text_of(body, "kind")
     if api_version != kind.api_version:
         raise BadRequest(
             f"the API version in the data ({api_version}) does not match the expected "
@@ -105,10 +119,10 @@ def ordered(kind: Kind, doc: Document, old: Document | None = None) -> Document:
         return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
     if (
         old is not None
-        and isinstance(doc, SectionedDocument)
-        and "metadata" in doc
         and held(doc, "apiVersion") is held(old, "apiVersion")
         and held(doc, "kind") is held(old, "kind")
+        and "metadata" in doc
+        and isinstance(doc, SectionedDocument)
     ):
         return doc
     if isinstance(doc, SectionedDocument) and tuple(islice(names(doc), 3)) == _FIRST:
@@ -125,26 +139,34 @@ def prepare_created(
 ) -> None:
     """Check and fill the metadata of a new object; its name may still be generated later."""
     metadata = metadata_of(doc)
+    prepare_brought(kind, namespace, metadata, dry_run=dry_run)
+    metadata["uid"] = new_uid(rng)
+    metadata["creationTimestamp"] = timestamp(now)
+
+
+def prepare_brought(kind: Kind, namespace: str, metadata: dict[str, Any], *, dry_run: bool) -> None:
+    """The part that depends on nothing but what the creator says."""
     check_namespace(kind, namespace, metadata)
     if metadata.get("resourceVersion") and not dry_run:
         raise InternalError("resourceVersion should not be set on objects to be created")
     for owned in _NOT_FOR_CLIENTS:
-        if owned in metadata:
-            del metadata[owned]
+        metadata.pop(owned, None)
     drop_empty(metadata)
     if kind.namespaced:
         metadata["namespace"] = namespace
-    metadata["uid"] = new_uid(rng)
-    metadata["creationTimestamp"] = timestamp(now)
+    # Kept by the server from here on.
+    metadata.pop("managedFields", None)
 
 
 def drop_empty(metadata: dict[str, Any]) -> None:
     """Empty lists and maps of metadata are never shown."""
     for field in _OMITTED_WHEN_EMPTY:
-        if field in metadata:
-            value = held(metadata, field)
-            if not value or (type(value) is Raw and bytes(value) in _EMPTY):
-                del metadata[field]
+        if field in metadata and _is_empty(held(metadata, field)):
+            del metadata[field]
+
+
+def _is_empty(value: Any) -> bool:
+    return not value or (type(value) is Raw and bytes(value) in _EMPTY)
 
 
 def check_namespace(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
@@ -161,9 +183,9 @@ def carry_over(
     kind: Kind,
     metadata: Document,
     stored: Document,
-    *,
     namespace: str,
     name: str,
+    *,
     patching: bool,
 ) -> None:
     """Check the identity of an updated object, and keep what only the server may change."""
@@ -195,12 +217,24 @@ def carry_over(
             del metadata[owned]
 
 
-def changed_fields(metadata: Document, stored: Document) -> set[str]:
+def changed_members(new: Document, stored: Document) -> Set[str]:
     """Those that were replaced, removed or added; what is shared was not."""
-    changed = {field for field, value in members(metadata) if held(stored, field) is not value}
-    if len(metadata) != len(stored) or changed:
-        changed.update(names(stored) - names(metadata))
-    return changed
+    fields = list(names(new))
+    if fields == list(names(stored)):
+        # Mostly so: what is replaced keeps its place.
+        return set(compress(fields, map(is_not, dict.values(new), dict.values(stored))))
+    changed = {name for name, value in members(new) if held(stored, name) is not value}
+    return changed | (names(stored) - names(new))
+
+
+def settle_free_fields(
+    metadata: Document, stored: Document, changed: Collection[str]
+) -> list[FieldError]:
+    """For an update that changes nothing but what clients may change as they like."""
+    for field in changed:
+        if field in metadata and _is_empty(held(metadata, field)):
+            del metadata[field]
+    return new_finalizers(metadata, stored) if "finalizers" in changed else []
 
 
 def wrong_name(given: str, name: str) -> BadRequest:

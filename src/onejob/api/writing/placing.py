@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from onejob.api.sections import held, shallow
+from onejob.api.sections import Raw, Section, held, shallow, split
 from onejob.api.strategy import Document
 from onejob.api.writing.metadata import timestamp
 
@@ -15,21 +16,55 @@ ChooseNode: TypeAlias = Callable[[bytes], str]
 
 _encode = msgspec.json.encode
 
+_REMEMBERED: Final = 256
+#: Bytes of a spec; about longer ones it is thought each time.
+_LONGEST: Final = 16 * 1024
+
 
 def place_created(pod: Document, choose: ChooseNode, now: datetime) -> None:
     """Give a Pod that is about to be staged its node, if there is one for it."""
-    spec = held(pod, "spec")
-    node = choose(bytes(spec) if isinstance(spec, msgspec.Raw) else _encode(spec))
+    node = choose(_spec_of(pod))
     if node:
         assign(pod, node, now)
 
 
+def why_unplaceable(pod: Document) -> str:
+    """Why the spec of a Pod lets it have no node; "" if it does."""
+    spec = _spec_of(pod)
+    return _unplaceable(spec) if len(spec) <= _LONGEST else _unplaceable.__wrapped__(spec)
+
+
 def assign(pod: Document, node: str, now: datetime) -> None:
     """The Pod has a node from now on. Sections that others may share are copied."""
-    spec = pod["spec"] = shallow(pod["spec"])
-    spec["nodeName"] = node
+    spec = held(pod, "spec")
+    if type(spec) is Raw and len(text := bytes(spec)) <= _LONGEST:
+        pod["spec"] = _assigned(text, node)
+    else:
+        pod["spec"] = shallow(pod["spec"])
+        pod["spec"]["nodeName"] = node
     condition = scheduled_condition(pod["metadata"].get("generation", 0), timestamp(now))
     pod["status"] = status_with(pod, condition)
+
+
+def _spec_of(pod: Document) -> bytes:
+    spec = held(pod, "spec")
+    return bytes(spec) if type(spec) is Raw else _encode(spec)
+
+
+# Remembered: all Pods of a Job have the same spec.
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _unplaceable(spec: bytes) -> str:
+    members = Section(split(spec))
+    if members.get("nodeName"):
+        return f'is already assigned to node "{members["nodeName"]}"'
+    return "has non-empty .spec.schedulingGates" if members.get("schedulingGates") else ""
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _assigned(spec: bytes, node: str) -> Raw:
+    return Raw(_encode({**split(spec), "nodeName": node}))
 
 
 def scheduled_condition(generation: int, now: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from onejob.api.strategy import Document
 from onejob.api.writing.deletion import check_preconditions
 from onejob.api.writing.disruption_budgets import charge_eviction
 from onejob.api.writing.metadata import timestamp, uid_mismatch
-from onejob.api.writing.placing import assign, status_with
+from onejob.api.writing.placing import assign, status_with, why_unplaceable
 from onejob.api.writing.writes import Writes
 from onejob.objects.meta import PODS, Key
 from onejob.wire.errors import BadRequest, Conflict, not_found
@@ -50,16 +50,14 @@ def bind_pod(writes: Writes, key: Key, node: str, uid: str, options: WriteOption
     name = key.name
     if stored is None:
         raise not_found(PODS, name)
-    old = sectioned(stored.value)
-    metadata, spec = old["metadata"], old["spec"]
+    old = writes.recent.take(stored)
+    metadata = old["metadata"]
     if uid and uid != metadata["uid"]:
         raise uid_mismatch(_POD, name, uid, metadata["uid"])
     if "deletionTimestamp" in metadata:
         raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
-    if spec.get("nodeName"):
-        raise _refused(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
-    if spec.get("schedulingGates"):
-        raise _refused(name, f"pod {name} has non-empty .spec.schedulingGates")
+    if why := why_unplaceable(old):
+        raise _refused(name, f"pod {name} {why}")
     pod = shallow(old)
     assign(pod, node, writes.clock.now())
     if options.dry_run:

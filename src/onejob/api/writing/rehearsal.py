@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from onejob.api.sections import sectioned
 from onejob.api.turns import Worker
 from onejob.api.writing.pieces import at_revision
+from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.api.writing.writes import Writes
 from onejob.objects.meta import Key
 from onejob.store.base import StagingStore, Stored
@@ -82,10 +83,12 @@ async def rehearsed(
     for _ in range(_TRIES):
         known = {key: store.newest(key) for key in reading}
         rehearsal = Rehearsal(dict(known), store.revision, store.staged_revision)
+        # Documents that the loop's thread reads are not for this one.
+        alone = replace(writes, store=rehearsal, recent=RecentDocuments(), asks_quotas=False)
         error: ApiError | None = None
         outcome = None
         try:
-            outcome = await worker.run(decide, replace(writes, store=rehearsal, asks_quotas=False))
+            outcome = await worker.run(decide, alone)
         except ApiError as refusal:
             error = refusal
         if all(_same(store, key, seen) for key, seen in rehearsal.known.items()):

@@ -13,7 +13,17 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.schema.shapes import ANYTHING, ListShape, ObjectShape, Shape, field_shape, json_type
-from onejob.api.sections import Raw, Section, held, members, names, plain, shallow, split
+from onejob.api.sections import (
+    Raw,
+    Section,
+    SplitPatch,
+    decode,
+    held,
+    members,
+    names,
+    plain,
+    shallow,
+)
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest
 from onejob.wire.field_errors import shortened
@@ -21,6 +31,8 @@ from onejob.wire.field_errors import shortened
 _encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
 _MOST_SHOWN: Final = 20
+#: Fields of a section of a patch that are rather decoded than merged as they are.
+_FEW: Final = 2
 #: Bytes of a list whose merging is remembered.
 _LARGEST_REMEMBERED: Final = 4096
 
@@ -36,66 +48,78 @@ def strategic_merge(doc: Document, patch: Document, type_: ObjectShape) -> Docum
         return _merge_map(doc, patch, type_)
     merged = shallow(doc)
     rest: Document = {}
+    merge = _merge_split if type(patch) is SplitPatch else _merge_encoded
     for field, value in members(patch):
-        if type(value) is not Raw or not _merge_encoded(merged, doc, field, value, type_):
-            rest[field] = plain(value)
+        shape, present = type_.fields.get(field), held(doc, field)
+        if type(present) is Raw:
+            present = doc[field]
+        section = None
+        if isinstance(present, dict) and type(shape) is ObjectShape:
+            section = merge(present, value, shape)
+        if section is None:
+            rest[field] = _all_decoded(value)
+        else:
+            merged[field] = section
     return _merge_map(merged, rest, type_) if rest else merged
 
 
-def _merge_encoded(
-    merged: Document, doc: Document, field: str, value: msgspec.Raw, type_: ObjectShape
-) -> bool:
-    """Merge a section of a patch that nobody has decoded, if there is nothing special in it."""
-    shape, text = type_.fields.get(field), bytes(value)
-    if not isinstance(shape, ObjectShape) or text[:1] != b"{":
-        return False
-    present, plainly = doc.get(field), b"null" not in text and b'"$' not in text
-    if isinstance(present, Section) and plainly:
-        merged[field] = _merge_section(present, split(value), shape)
-    elif isinstance(present, dict):
-        merge = _merge_fields if plainly else _merge_map
-        merged[field] = merge(present, msgspec.json.decode(value), shape)
-    else:
-        return False
-    return True
+def _all_decoded(value: Any) -> Any:
+    if type(value) is dict:
+        return {name: decode(item) for name, item in value.items()}
+    return plain(value)
 
 
-def _merge_section(original: Section, patch: dict[str, Any], shape: ObjectShape) -> Section:
+def _merge_encoded(present: Document, value: Any, shape: ObjectShape) -> Document | None:
+    """Merge a section of a patch that nobody has decoded. None if it is something else."""
+    if type(value) is not Raw:
+        return None
+    text = bytes(value)
+    if text[:1] != b"{":
+        return None
+    if b'"$' in text:
+        directed = _read_directed(text)
+        if directed is not None:
+            return _merge_directed(present, directed, shape)
+    return _merge_map(present, decode(text), shape)
+
+
+def _merge_split(present: Document, patch: dict[str, Any], shape: ObjectShape) -> Document:
+    """Merge a section of a SplitPatch."""
+    if len(patch) <= _FEW:
+        return _merge_fields(present, {name: decode(item) for name, item in patch.items()}, shape)
+    return _merge_section(present, patch.copy(), shape)
+
+
+def _merge_section(original: Document, patch: dict[str, Any], shape: ObjectShape) -> Section:
     """Most fields of a patch just take the place of others."""
     for field in patch.keys() - shape.replaced:
-        value, known = patch[field], shape.fields.get(field, ANYTHING)
-        present = held(original, field)
-        if bytes(value)[:1] == b"{":
-            patch[field] = _merge_value(plain(present), msgspec.json.decode(value), known)
-        elif present is not None:
-            patch[field] = _merged_value(present, value, known)
-    merged = type(original)(members(original))
-    dict.update(merged, patch)
-    return merged
-
-
-def _merged_value(present: Any, value: msgspec.Raw, shape: Shape) -> Any:
-    """Anything but an object, merged into what is there."""
-    text = bytes(value)
-    before = bytes(present) if type(present) is Raw else msgspec.json.encode(present)
-    if len(before) + len(text) > _LARGEST_REMEMBERED:
-        return _merge_value(plain(present), msgspec.json.decode(value), shape)
-    return _merged_list(before, text, shape)
+        text, present = bytes(patch[field]), held(original, field)
+        if present is None and text[:1] != b"{":
+            continue
+        known = shape.fields.get(field, ANYTHING)
+        before = bytes(present) if type(present) is Raw else msgspec.json.encode(present)
+        if text[:1] == b"{" or len(before) + len(text) > _LARGEST_REMEMBERED:
+            patch[field] = _merge_value(plain(present), decode(text), known)
+        else:
+            patch[field] = _merged_list(before, text, known)
+    merged = {name: value for name, value in members(original)}  # noqa: C416
+    merged.update(patch)
+    return Section(merged)
 
 
 def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
-    if any(map(_is_directive, names(patch))):
-        match patch.get(_PATCH, "merge"):
-            case "replace":
-                replacement: Document = _without_directives(patch)
-                return replacement
-            case "delete":
-                return {}
-            case "merge":
-                return _merge_directed(original, patch, shape)
-            case directive:
-                raise BadRequest(f"unknown patch type: {directive}")
-    return _merge_fields(original, patch, shape)
+    if not any(map(_is_directive, names(patch))):
+        return _merge_fields(original, patch, shape)
+    match patch.get(_PATCH, "merge"):
+        case "replace":
+            replacement: Document = _without_directives(patch)
+            return replacement
+        case "delete":
+            return {}
+        case "merge":
+            return _merge_directed(original, _directed(patch), shape)
+        case directive:
+            raise BadRequest(f"unknown patch type: {directive}")
 
 
 def _merge_fields(original: Document, patch: Document, shape: Shape) -> Document:
@@ -110,11 +134,28 @@ def _merge_fields(original: Document, patch: Document, shape: Shape) -> Document
     return original if merged is None else merged
 
 
-def _merge_directed(original: Document, patch: Document, shape: Shape) -> Document:
-    """The same with directives beside the fields."""
-    merged = shallow(original)
-    if _RETAIN_KEYS in patch:
-        _retain_keys(merged, patch)
+class _Directed(msgspec.Struct, frozen=True):
+    """A patch of an object that says more than what its fields shall be."""
+
+    fields: Document
+    #: By field, in the order of the patch.
+    orders: dict[str, list[Any]]
+    removals: dict[str, list[Any]]
+    #: The patch itself, if it lists the keys to retain.
+    retaining: Document | None
+
+
+@lru_cache(maxsize=64)
+def _read_directed(text: bytes) -> _Directed | None:
+    """Remembered: there are few ways to free a Pod, and all Pods are freed. None if this is no such
+    patch, or a longer one."""
+    patch = decode(text)
+    if len(text) > _LARGEST_REMEMBERED or _PATCH in patch:
+        return None
+    return _directed(patch) if any(map(_is_directive, patch)) else None
+
+
+def _directed(patch: Document) -> _Directed:
     fields: Document = {}
     orders: dict[str, list[Any]] = {}
     removals: dict[str, list[Any]] = {}
@@ -125,14 +166,23 @@ def _merge_directed(original: Document, patch: Document, shape: Shape) -> Docume
             orders[name.removeprefix(_SET_ORDER)] = _list_of(value, _SET_ORDER)
         elif name not in (_PATCH, _RETAIN_KEYS):
             fields[name] = value
-    for field, order in orders.items():
+    return _Directed(fields, orders, removals, patch if _RETAIN_KEYS in patch else None)
+
+
+def _merge_directed(original: Document, patch: _Directed, shape: Shape) -> Document:
+    merged = shallow(original)
+    if patch.retaining is not None:
+        _retain_keys(merged, patch.retaining)
+    fields = patch.fields
+    for field, order in patch.orders.items():
         shape_of_list = field_shape(shape, field)
         if isinstance(shape_of_list, ListShape):
-            _merge_in_order(merged, fields.pop(field, None), field, order, shape_of_list)
+            _merge_in_order(merged, fields.get(field), field, order, shape_of_list)
+            fields = {name: value for name, value in fields.items() if name != field}
     if fields:
         merged = _merge_fields(merged, fields, shape)
     # Last, so that a field both extended and shortened comes out the same in any key order.
-    for field, unwanted in removals.items():
+    for field, unwanted in patch.removals.items():
         present = merged.get(field)
         if isinstance(present, list):
             merged[field] = _without_items(present, unwanted)
@@ -140,7 +190,7 @@ def _merge_directed(original: Document, patch: Document, shape: Shape) -> Docume
 
 
 def _without_items(present: list[Any], unwanted: list[Any]) -> list[Any]:
-    if all(isinstance(item, str) for item in present):
+    if all([item.__class__ is str for item in present]):  # noqa: C419
         return [item for item in present if item not in unwanted]
     gone = _places(unwanted, "")
     return [item for item in present if _identity(item, "") not in gone]
@@ -161,7 +211,7 @@ def _merge_field(
 @lru_cache(maxsize=512)
 def _merged_list(present: bytes, patch: bytes, shape: Shape) -> msgspec.Raw:
     """Remembered: Pods that report in the same second mostly have the same conditions."""
-    merged = _merge_value(msgspec.json.decode(present), msgspec.json.decode(patch), shape)
+    merged = _merge_value(decode(present), decode(patch), shape)
     return msgspec.Raw(msgspec.json.encode(merged))
 
 

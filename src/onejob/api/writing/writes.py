@@ -7,7 +7,7 @@ a patch never conflicts with itself, and a batch of writes shares one commit. Ca
 
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
 from random import Random
 from typing import Any, Final
@@ -20,20 +20,23 @@ from onejob.api.damage import placeholder
 from onejob.api.schema.comparing import semantically_equal
 from onejob.api.schema.schema import Schema, Type, WrongShape, all_problems
 from onejob.api.sections import (
+    Section,
     SectionedDocument,
     copied,
     held,
     members,
+    names,
     plain,
     same_bytes,
-    sectioned,
     shallow,
+    text_of,
 )
 from onejob.api.security_warnings import security_warnings
 from onejob.api.strategies.base import keep_section
 from onejob.api.strategy import Document, Guard, Strategy
 from onejob.api.writing.apply import apply
-from onejob.api.writing.created_spec import CreatedSpec, CreatedSpecs
+from onejob.api.writing.created_metadata import CreatedMetadata, CreatedMetadatas
+from onejob.api.writing.created_spec import CreatedSpecs, JudgedSpec
 from onejob.api.writing.deletion import (
     Stay,
     check_deletable,
@@ -41,26 +44,29 @@ from onejob.api.writing.deletion import (
     decide_deletion,
     gone_after_update,
 )
-from onejob.api.writing.managed_fields import all_fields, track_creation, track_update
+from onejob.api.writing.managed_fields import all_fields, creation_entry, track_update
 from onejob.api.writing.metadata import (
     FREE_FIELDS,
     carry_over,
-    changed_fields,
+    changed_members,
     check_type,
-    drop_empty,
     generated_name,
     metadata_of,
     new_finalizers,
+    new_uid,
     ordered,
     prepare_created,
+    settle_free_fields,
+    timestamp,
     wrong_name,
 )
 from onejob.api.writing.patching import json_patch, merge_patch
 from onejob.api.writing.pieces import at_revision
 from onejob.api.writing.placing import ChooseNode, place_created
+from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.api.writing.strategic_merge import strategic_merge
 from onejob.clock import Clock
-from onejob.objects.meta import NAMESPACES, PODS, Key
+from onejob.objects.meta import NAMESPACES, PODS, Key, key_at
 from onejob.planning.pod.security import Means
 from onejob.store.base import StagingStore, Stored
 from onejob.wire.errors import (
@@ -85,6 +91,11 @@ _NAME_TRIES = 8
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 _SPEC: Final = frozenset(("spec",))
+_STATUS: Final = frozenset(("status",))
+_SECTIONS: Final = frozenset(("metadata", "spec", "status"))
+_OUTLINE: Final = frozenset(("apiVersion", "kind", "metadata", "spec"))
+#: A new object gets its status from the server; what others send has to have the right shape.
+_OUR_OUTLINE: Final = _OUTLINE | {"status"}
 
 _encode = msgspec.json.encode
 _decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
@@ -101,10 +112,12 @@ class Writes(Struct, frozen=True):
     #: By resource: may this user make such an object of it? Raises Forbidden.
     guards: Mapping[str, Guard]
     created_specs: CreatedSpecs
+    created_metadata: CreatedMetadatas
     #: What namespaces say about objects that come into them.
     admission: Admission
     #: Whether quotas are asked here; if not, then by whoever stages the write.
     asks_quotas: bool = True
+    recent: RecentDocuments = msgspec.field(default_factory=RecentDocuments)
 
     # --- create ---------------------------------------------------------------------------
 
@@ -122,6 +135,10 @@ class Writes(Struct, frozen=True):
         judged = None
         if kind.storage != PODS or not self.admission.changes_pods(namespace):
             judged = self.created_specs.judge(kind, body, trusted=options.trusted)
+        if judged is not None and not problems and is_outlined(body, options):
+            brought = self.created_metadata.judge(kind, namespace, body, trusted=options.trusted)
+            if brought is not None:
+                return self._create_known(kind, namespace, brought, judged, options, choose_node)
         known = _NOTHING if judged is None else _SPEC
         warnings: list[str] = []
         if not options.trusted:
@@ -136,13 +153,12 @@ class Writes(Struct, frozen=True):
         # Without a name, what else is wrong is said too.
         name = metadata.get("name", "")
         self._require_namespace(kind, namespace, name)
-        metadata.pop("managedFields", None)
         if judged is None:
             warnings += self._settle(kind, namespace, doc, options, now)
         else:
-            warnings += self._settle_judged(kind, doc, *judged, options, now)
+            warnings += self._settle_judged(kind, doc, judged, options, now)
         warnings += self.admission.review_create(kind, namespace, doc)
-        key = Key(kind.storage, namespace, name)
+        key = key_at((kind.storage, namespace, name))
         if self.asks_quotas:
             self.admission.require_quota(key, doc, created=True)
         if not generates and self.store.newest(key) is not None:
@@ -155,6 +171,54 @@ class Writes(Struct, frozen=True):
             place_created(doc, choose_node, now)
         stored = self.stage(key, 0, doc, largest)
         return Outcome(201, stored.value, stored.revision, tuple(warnings))
+
+    def _create_known(
+        self,
+        kind: Kind,
+        namespace: str,
+        brought: CreatedMetadata,
+        judged: JudgedSpec,
+        options: WriteOptions,
+        choose_node: ChooseNode | None,
+    ) -> Outcome:
+        """An object whose sections were all found valid before."""
+        created, own = judged.created, judged.own
+        now = self.clock.now()
+        metadata = brought.fields.copy()
+        metadata["uid"] = new_uid(self.rng)
+        metadata["creationTimestamp"] = timestamp(now)
+        key = self._free_name(kind, namespace, brought.generate_name)
+        metadata["name"] = key.name
+        self._require_namespace(kind, namespace, key.name)
+        if not options.trusted:
+            spec_fields = created.owned_with(own)
+            owned = {"f:spec": spec_fields, **brought.owned} if spec_fields else brought.owned
+            entry = creation_entry(owned, options.field_manager, now, kind.api_version)
+            metadata = Section(metadata)
+            metadata["managedFields"] = msgspec.Raw(_encode([entry]))
+        metadata["generation"] = created.generation
+        doc = SectionedDocument(
+            {
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
+                "metadata": metadata,
+                "spec": created.with_own(own) if own else created.spec,
+                "status": created.status,
+            }
+        )
+        warnings = created.warnings
+        if kind.storage != PODS or self.admission.confines_pods(namespace, judged.text):
+            warnings = (*warnings, *self.admission.review_create(kind, namespace, doc))
+            if self.asks_quotas:
+                self.admission.require_quota(key, doc, created=True)
+        largest = sys.maxsize if options.trusted else MAX_OBJECT_BYTES
+        if options.dry_run:
+            value = _bounded(_encode(doc), largest)
+            return Outcome(201, value, self.store.revision, warnings)
+        if choose_node is not None:
+            place_created(doc, choose_node, now)
+        stored = self.stage(key, 0, doc, largest)
+        return Outcome(201, stored.value, stored.revision, warnings)
 
     def _settle(
         self, kind: Kind, namespace: str, doc: Document, options: WriteOptions, now: datetime
@@ -185,19 +249,22 @@ class Writes(Struct, frozen=True):
         self,
         kind: Kind,
         doc: Document,
-        created: CreatedSpec,
-        own: Document,
+        judged: JudgedSpec,
         options: WriteOptions,
         now: datetime,
     ) -> list[str]:
         """The same for an object whose spec was found valid before: see `created_spec`."""
+        created, own = judged.created, judged.own
         strategy = self.strategies[kind.resource]
         metadata = doc["metadata"]
         if not options.trusted:
             owned = all_fields({"metadata": metadata}, self._type(kind), "")
             if spec_fields := created.owned_with(own):
                 owned = {"f:spec": spec_fields, **owned}
-            track_creation(doc, owned, options.field_manager, now, self._type(kind))
+            entry = creation_entry(owned, options.field_manager, now, kind.api_version)
+            # Encoded, because parts of it are; so the metadata is a section.
+            metadata = doc["metadata"] = Section(metadata)
+            metadata["managedFields"] = msgspec.Raw(_encode([entry]))
         doc["spec"] = created.with_own(own)
         if "status" in doc:
             # Behind the spec, wherever a body had one.
@@ -211,7 +278,7 @@ class Writes(Struct, frozen=True):
 
     def _free_name(self, kind: Kind, namespace: str, prefix: str) -> Key:
         for _ in range(_NAME_TRIES):
-            key = Key(kind.storage, namespace, generated_name(prefix, self.rng))
+            key = key_at((kind.storage, namespace, generated_name(prefix, self.rng)))
             if self.store.newest(key) is None:
                 return key
         raise already_exists(kind.resource, key.name)
@@ -219,7 +286,7 @@ class Writes(Struct, frozen=True):
     def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.namespaced:
             return
-        stored = self.store.newest(Key(NAMESPACES, "", namespace))
+        stored = self.store.newest(key_at((NAMESPACES, "", namespace)))
         if stored is None:
             raise not_found(NAMESPACES, namespace)
         if (
@@ -258,7 +325,7 @@ class Writes(Struct, frozen=True):
         if stored is None:
             self.normalise(kind, body, options, problems)
             raise not_found(kind.resource, target.name)
-        old = _document(kind, stored)
+        old = self._document(kind, stored)
         if not kind.custom:
             body = as_stored(body, old)
         warnings = self.normalise(kind, body, options, problems, old=old)
@@ -266,8 +333,9 @@ class Writes(Struct, frozen=True):
         if metadata_of(new).get("resourceVersion", "") in ("", "0"):
             self._require_unconditional(target)
         else:
-            _check_revision(target, new, stored)
-        return self._replace(target, new, old, stored, options, warnings, patching=False)
+            _check_revision(target, metadata_of(new), stored)
+        touched = changed_members(new, old)
+        return self._replace(target, new, old, touched, stored, options, warnings, patching=False)
 
     def patch(
         self,
@@ -279,11 +347,12 @@ class Writes(Struct, frozen=True):
     ) -> Outcome:
         if patch_type == "apply":
             return self._apply(target, body, options, problems)
-        key = target.key
-        stored = self.store.newest(key)
+        kind = target.kind
+        stored = self.store.newest(target.key)
         if stored is None:
-            raise not_found(target.kind.resource, target.name)
-        old = _document(target.kind, stored)
+            raise not_found(kind.resource, target.name)
+        # The rules of custom kinds are evaluated on plain values.
+        old = _decode(stored.value) if kind.custom else self.recent.take(stored)
         patched: Document
         match patch_type:
             case "json":
@@ -291,16 +360,25 @@ class Writes(Struct, frozen=True):
             case "merge":
                 patched = merge_patch(old, body)
             case "strategic":
-                patched = strategic_merge(old, body, self._type(target.kind))
+                patched = strategic_merge(old, body, self.schema.kind(kind.api_version, kind.kind))
             case _:
                 raise BadRequest(f"unknown patch type {patch_type!r}")
         warnings: list[str] = []
         if not options.trusted:
-            warnings = self._normalise_patched(target.kind, patched, old, options, problems)
-        new = ordered(target.kind, patched, old)
-        if held(new, "metadata") is not held(old, "metadata"):
-            _check_revision(target, new, stored)
-        return self._replace(target, new, old, stored, options, warnings, patching=True)
+            warnings = self._normalise_patched(kind, patched, old, options, problems)
+        touched = changed_members(patched, old)
+        if not touched <= _SECTIONS or "metadata" not in patched or kind.custom:
+            patched = ordered(kind, patched, old)
+        if "metadata" in touched:
+            metadata = held(patched, "metadata")
+            if type(metadata) is not dict:
+                metadata = metadata_of(patched)
+            # A revision in the body makes the write a compare-and-swap.
+            if metadata.get("resourceVersion", "") != str(stored.revision):
+                _check_revision(target, metadata, stored)
+        return self._replace(
+            target, patched, old, touched, stored, options, warnings, patching=True
+        )
 
     def _apply(
         self, target: Target, body: Any, options: WriteOptions, problems: Sequence[str]
@@ -315,7 +393,7 @@ class Writes(Struct, frozen=True):
         if metadata.setdefault("name", name) != name:
             raise wrong_name(metadata["name"], name)
         stored = self.store.newest(target.key)
-        old = None if stored is None else _document(kind, stored)
+        old = None if stored is None else self._document(kind, stored)
         if old is None and target.subresource:
             raise not_found(kind.resource, name)
         if old is None and metadata.get("uid"):
@@ -335,10 +413,11 @@ class Writes(Struct, frozen=True):
         )
         if stored is None or old is None:
             return self._create_applied(target, new, options, warnings)
-        _check_revision(target, applied, stored)
+        _check_revision(target, metadata, stored)
         new = ordered(kind, new)
+        touched = changed_members(new, old)
         return self._replace(
-            target, new, old, stored, options, warnings, patching=True, tracked=True
+            target, new, old, touched, stored, options, warnings, patching=True, tracked=True
         )
 
     def _create_applied(
@@ -363,6 +442,7 @@ class Writes(Struct, frozen=True):
         target: Target,
         new: Document,
         old: Document,
+        touched: Set[str],
         stored: Stored,
         options: WriteOptions,
         warnings: Sequence[str],
@@ -370,73 +450,84 @@ class Writes(Struct, frozen=True):
         patching: bool,
         tracked: bool = False,
     ) -> Outcome:
-        """Put `new` in the place of `old`, as far as this endpoint may change it."""
-        kind = target.kind
+        """Put `new` in the place of `old`, as far as this endpoint may change it. Only what is
+        `touched` may differ. Rules about a section are asked only if the write touches it: what is
+        stored was judged when it came in."""
+        kind, subresource, trusted = target.kind, target.subresource, options.trusted
         strategy = self.strategies[kind.resource]
+        #: One of our own reports: of everything else there is nothing to say.
+        reports = trusted and subresource == "status" and touched <= _STATUS
         errors: list[FieldError] = []
-        metadata, stored_metadata = metadata_of(new), old["metadata"]
-        touched = metadata is not stored_metadata
-        only_free = touched and changed_fields(metadata, stored_metadata) <= FREE_FIELDS
-        if touched or target.subresource != "status" or not options.trusted:
+        stored_metadata = held(old, "metadata")
+        if type(stored_metadata) is msgspec.Raw:
+            stored_metadata = old["metadata"]
+        changed: Set[str] = _NOTHING
+        if "metadata" in touched:
+            metadata = held(new, "metadata")
+            if type(metadata) is not dict:
+                metadata = metadata_of(new)
+            changed = changed_members(metadata, stored_metadata)
+            if changed <= FREE_FIELDS:
+                errors = settle_free_fields(metadata, stored_metadata, changed)
+            else:
+                place = (target.namespace, target.name)
+                carry_over(kind, metadata, stored_metadata, *place, patching=patching)
+                errors = new_finalizers(metadata, stored_metadata)
+                if trusted:
+                    keep_section(metadata, stored_metadata, "managedFields")
+        else:
             # What is shared with the stored document stays as it is.
-            metadata = new["metadata"] = shallow(metadata)
-        if held(new, "spec") is not held(old, "spec"):
+            metadata = stored_metadata if reports else shallow(stored_metadata)
+            new["metadata"] = metadata
+        if "spec" in touched and "spec" in new:
             new["spec"] = copied(held(new, "spec"))
-        if only_free:
-            drop_empty(metadata)
-            errors += new_finalizers(metadata, stored_metadata)
-        elif touched:
-            carry_over(
-                kind,
-                metadata,
-                stored_metadata,
-                namespace=target.namespace,
-                name=target.name,
-                patching=patching,
-            )
-            errors += new_finalizers(metadata, stored_metadata)
-        if target.subresource != "finalize":
+        # Whether there may be more to say than the rules of metadata and of status do.
+        further = "spec" in touched or not strategy.judges_spec_alone
+        if further and subresource != "finalize":
             strategy.default(new, old)
-        if options.trusted:
-            if touched and not only_free:
-                keep_section(metadata, stored_metadata, "managedFields")
-        elif not tracked:
+        if not trusted and not tracked:
             # Before preparing: what the server makes up belongs to nobody.
             now, manager = self.clock.now(), options.field_manager
-            track_update(old, new, manager, now, target.subresource, self._type(kind))
-        match target.subresource:
-            case "status":
-                strategy.prepare_status_update(new, old)
-                errors += strategy.validate_status_update(new, old)
-            case "finalize":
-                _only_spec_finalizers(new, old)
-            case _:
-                strategy.prepare_update(new, old)
-                errors += strategy.validate_update(new, old)
-                warnings = [*warnings, *strategy.warnings_on_update(new, old)]
+            track_update(old, new, manager, now, subresource, self._type(kind))
+        if subresource == "status":
+            strategy.prepare_status_update(new, old)
+            errors += strategy.validate_status_update(new, old)
+        elif subresource == "finalize":
+            _only_spec_finalizers(new, old)
+        elif further or "status" in touched:
+            strategy.prepare_update(new, old)
+            errors += strategy.validate_update(new, old)
+            warnings = [*warnings, *strategy.warnings_on_update(new, old)]
+        elif not changed.isdisjoint(metadata):
+            errors += strategy.validate_changed_metadata(new, old)
         if errors:
             raise Invalid(kind.kind, kind.group, target.name, errors)
         if guard := self.guards.get(kind.resource):
             guard(options.user, kind, target.namespace, new, old)
-        if not target.subresource:
+        if further and not subresource:
             warnings = [*warnings, *self.admission.review_update(target, new, old)]
             if self.asks_quotas:
-                self.admission.require_quota(target.key, new, created=False)
-        # `finalize` keeps the stored metadata.
-        metadata = new["metadata"]
-        if metadata is not stored_metadata:
+                self.admission.require_quota(stored.key, new, created=False)
+        if reports and type(held(old, "status")) is not msgspec.Raw:
+            same = held(new, "status") == held(old, "status")
+        elif reports:
+            same = new == old
+        else:
+            # `finalize` keeps the stored metadata.
+            metadata = held(new, "metadata")
             metadata["resourceVersion"] = stored_metadata["resourceVersion"]
-        if new == old or (not options.trusted and _same_but_for_times(kind, new, old)):
+            same = new == old or (not trusted and _same_but_for_times(kind, new, old))
+        if same:
             return Outcome(200, stored.value, stored.revision, tuple(warnings))
         # An object that was too large before the limit may still be changed, but not grow.
-        largest = sys.maxsize if options.trusted else max(MAX_OBJECT_BYTES, len(stored.value))
+        largest = sys.maxsize if trusted else max(MAX_OBJECT_BYTES, len(stored.value))
         if options.dry_run:
             value = _bounded(_encode(new), largest)
             return Outcome(200, value, stored.revision, tuple(warnings))
         if "deletionTimestamp" in metadata and gone_after_update(new):
             removed = self.remove(msgspec.structs.replace(stored, value=_encode(new)))
             return msgspec.structs.replace(removed, warnings=tuple(warnings))
-        quiet = calls_for_nothing(target, new, old)
+        quiet = touched == _STATUS and begins_to_run(stored.key, new, old)
         staged = self.stage(stored.key, stored.revision, new, largest, quiet=quiet)
         return Outcome(200, staged.value, staged.revision, tuple(warnings))
 
@@ -493,7 +584,7 @@ class Writes(Struct, frozen=True):
         stored = self.store.newest(target.key)
         if stored is None:
             raise not_found(target.kind.resource, target.name)
-        return stored, _document(target.kind, stored)
+        return stored, self._document(target.kind, stored)
 
     def stage(
         self,
@@ -504,9 +595,11 @@ class Writes(Struct, frozen=True):
         *,
         quiet: bool = False,
     ) -> Stored:
-        """Raises RequestTooLarge for a document of more than `largest` bytes."""
-        # The old document may share it.
-        metadata = doc["metadata"] = shallow(doc["metadata"])
+        """Raises RequestTooLarge for a document of more than `largest` bytes. The revision is
+        written into the document."""
+        metadata = held(doc, "metadata")
+        if type(metadata) is msgspec.Raw:
+            metadata = doc["metadata"]
 
         def encode(revision: int) -> bytes:
             metadata["resourceVersion"] = str(revision)
@@ -516,7 +609,13 @@ class Writes(Struct, frozen=True):
         cold = is_cold(key.resource, metadata, doc)
         staged = self.store.stage(key, expected, encode, cold=cold, quiet=quiet)
         assert staged is not None, "only a deletion leaves nothing behind"
+        if not cold and isinstance(doc, SectionedDocument):
+            self.recent.keep(staged, doc)
         return staged
+
+    def _document(self, kind: Kind, stored: Stored) -> Document:
+        # The rules of custom kinds are evaluated on plain values.
+        return _decode(stored.value) if kind.custom else self.recent.take(stored)
 
     def _type(self, kind: Kind) -> Type:
         return self.schema.kind(kind.api_version, kind.kind)
@@ -555,7 +654,10 @@ class Writes(Struct, frozen=True):
             for name, value in members(body)
             # A field with two names is looked at under both.
             if type_.aliases
-            or not (name in known or (old is not None and same_bytes(body, old, name)))
+            or not (
+                name in known
+                or (old is not None and (held(old, name) is value or same_bytes(body, old, name)))
+            )
         }
         names = list(part)
         found = self.schema.normalise(part, type_)
@@ -583,11 +685,6 @@ class Writes(Struct, frozen=True):
         )
 
 
-def _document(kind: Kind, stored: Stored) -> Document:
-    # The rules of custom kinds are evaluated on plain values.
-    return _decode(stored.value) if kind.custom else sectioned(stored.value)
-
-
 def _largest(options: WriteOptions) -> int:
     """What onejob itself adds to an object (its status) is never refused."""
     return sys.maxsize if options.trusted else MAX_OBJECT_BYTES
@@ -604,11 +701,16 @@ def _bounded(value: bytes, largest: int) -> bytes:
     return value
 
 
-def _check_revision(target: Target, new: Document, stored: Stored) -> None:
+def _check_revision(target: Target, metadata: Document, stored: Stored) -> None:
     """A revision in the body makes the write a compare-and-swap."""
-    given = metadata_of(new).get("resourceVersion", "")
+    given = metadata.get("resourceVersion", "")
     if given and given != str(stored.revision):
         raise conflict(target.kind.resource, target.name)
+
+
+def is_outlined(body: Document, options: WriteOptions) -> bool:
+    """Whether there is nothing in a new object that needs a look besides metadata and spec."""
+    return names(body) <= (_OUR_OUTLINE if options.trusted else _OUTLINE)
 
 
 def is_cold(resource: str, metadata: Document, doc: Document) -> bool:
@@ -617,7 +719,10 @@ def is_cold(resource: str, metadata: Document, doc: Document) -> bool:
         case "pods":
             if "finalizers" in metadata:
                 return False
-            return doc.get("status", {}).get("phase") in ("Succeeded", "Failed")
+            status = held(doc, "status", {})
+            if type(status) is msgspec.Raw:
+                status = doc["status"]
+            return text_of(status, "phase") in ("Succeeded", "Failed")
         case "jobs.batch":
             return any(
                 condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
@@ -664,16 +769,15 @@ def _without_times(metadata: Document) -> Document:
     return {**metadata, "managedFields": timeless}
 
 
-def calls_for_nothing(target: Target, new: Document, old: Document) -> bool:
-    """Whether nobody needs to act on a change at once: that a Pod has begun to run is shown among
-    those that are ready, and no more."""
-    if target.subresource != "status" or target.kind.storage != PODS:
+def begins_to_run(key: Key, new: Document, old: Document) -> bool:
+    """Nobody needs to act at once when a Pod has begun to run: it is shown among those that are
+    ready, and no more."""
+    if key.resource != PODS:
         return False
-    if held(new, "metadata") is not held(old, "metadata"):
-        return False
-    phase = plain(held(new.get("status", {}), "phase"))
-    before = old.get("status", {}).get("phase")
-    return bool(phase == "Running" != before)
+    after, before = held(new, "status", {}), held(old, "status", {})
+    if type(after) is msgspec.Raw or type(before) is msgspec.Raw:
+        after, before = new["status"], old["status"]
+    return bool(text_of(after, "phase") == "Running" != text_of(before, "phase"))
 
 
 def as_stored(body: Document, old: Document) -> Document:
@@ -695,9 +799,9 @@ def as_stored(body: Document, old: Document) -> Document:
 def _only_spec_finalizers(new: Document, old: Document) -> None:
     finalizers = new.get("spec", {}).get("finalizers", [])
     new["metadata"] = dict(old["metadata"])
-    for field in list(new):
-        if field not in ("apiVersion", "kind", "metadata", "spec"):
-            del new[field]
+    for name in list(new):
+        if name not in ("apiVersion", "kind", "metadata", "spec"):
+            del new[name]
     new["spec"] = {**old.get("spec", {}), "finalizers": finalizers}
     if "status" in old:
         new["status"] = old["status"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from onejob.api.sections import same_member
+from onejob.api.sections import Raw, held
 from onejob.api.strategies.pod.restart_rules import may_run_again
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, forbidden
@@ -16,10 +16,15 @@ _STATUSES: Final = (
 
 
 def validate_pod_status_change(new: Document, old: Document) -> list[FieldError]:
-    before, after = old.get("status", {}), new.get("status", {})
+    before, after = held(old, "status", {}), held(new, "status", {})
+    if type(before) is Raw or type(after) is Raw:
+        before, after = old.get("status", {}), new.get("status", {})
     errors: list[FieldError] = []
     for containers, statuses in _STATUSES:
-        if statuses in before and not same_member(after, before, statuses):
+        known = held(before, statuses)
+        if known is None or known is held(after, statuses):
+            continue
+        if type(known) is not Raw or b'"terminated"' in bytes(known):
             errors += _revived(after, before, old, containers, statuses)
     return errors
 

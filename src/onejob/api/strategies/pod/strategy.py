@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from onejob.api.sections import held
+from onejob.api.sections import Raw, held
 from onejob.api.strategies.base import (
     SelectableStrategy,
     keep_all_but_status,
@@ -128,11 +128,15 @@ class PodStrategy(SelectableStrategy):
         return errors + validate_pod_change(new["spec"], old["spec"])
 
     def prepare_status_update(self, new: Document, old: Document) -> None:
-        keep_all_but_status(new, old)
+        if held(new, "spec") is not held(old, "spec") or len(new) != len(old):
+            keep_all_but_status(new, old)
         if held(new, "metadata") is not held(old, "metadata"):
             # Agents send back what they read: they must not undo an adoption that came between.
             keep_section(new["metadata"], old["metadata"], "ownerReferences")
-        if "qosClass" not in new.get("status", ()):
+        status = held(new, "status")
+        if type(status) is Raw:
+            status = new["status"]
+        if status is None or "qosClass" not in status:
             quality = old.get("status", {}).get("qosClass")
             if quality:
                 new.setdefault("status", {})["qosClass"] = quality
@@ -159,8 +163,11 @@ class PodStrategy(SelectableStrategy):
         }
 
     def deletion_grace_seconds(self, doc: Document, requested: int | None) -> int:
-        spec, phase = doc.get("spec", {}), doc.get("status", {}).get("phase")
-        if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        # Asked first: most Pods that are deleted have ended, and their specs need not be read.
+        if doc.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            return 0
+        spec = doc.get("spec", {})
+        if not spec.get("nodeName"):
             return 0
         grace: int = (
             requested if requested is not None else spec.get("terminationGracePeriodSeconds", 0)

@@ -1,0 +1,113 @@
+"""What becomes of a new object's metadata, remembered, where the server makes up its name.
+
+All Pods of a Job are created with the same metadata, or with one that differs in an index. The
+outcome of pruning, preparing and validating it is kept by its bytes, for kinds whose rules about
+the spec do not read it (`judges_spec_alone`). What each object gets of its own (name, UID, time) is
+added to a copy.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.schema.schema import Schema, WrongShape
+from onejob.api.sections import Raw, decode, held, split
+from onejob.api.strategies.metadata import validate_metadata_fields
+from onejob.api.strategy import Document, Strategy
+from onejob.api.writing.managed_fields import all_fields
+from onejob.api.writing.metadata import drop_empty, prepare_brought, with_suffix
+from onejob.wire.errors import ApiError
+from onejob.wire.kinds import BY_RESOURCE, Kind
+
+_REMEMBERED: Final = 256
+#: Longer ones are judged each time: the memory is bounded in bytes, too.
+_LONGEST: Final = 8 * 1024
+_OWN: Final[tuple[str, ...]] = ("labels", "annotations")
+
+
+class CreatedMetadata(msgspec.Struct, frozen=True):
+    """Metadata that was found valid. Parts of it are shared by all objects that are made of it:
+    nobody changes these in place."""
+
+    generate_name: str
+    fields: dict[str, Any]
+    #: What the creator owns of it, as in `fieldsV1`; empty for our own writers.
+    owned: dict[str, Any]
+
+
+class CreatedMetadatas:
+    def __init__(self, strategies: Mapping[str, Strategy], schema: Schema) -> None:
+        self._strategies = strategies
+        self._schema = schema
+        self._judged = lru_cache(maxsize=_REMEMBERED)(self._judge)
+        self._rest = lru_cache(maxsize=_REMEMBERED)(self._judge_rest)
+
+    def judge(
+        self, kind: Kind, namespace: str, body: Document, *, trusted: bool
+    ) -> CreatedMetadata | None:
+        """None for an object that has a name, and where there is something to refuse or to warn
+        of."""
+        metadata = held(body, "metadata")
+        text = bytes(metadata) if type(metadata) is Raw else msgspec.json.encode(metadata)
+        if len(text) > _LONGEST:
+            return None
+        return self._judged(kind.resource, namespace, text, trusted)
+
+    def _judge(
+        self, resource: str, namespace: str, text: bytes, trusted: bool
+    ) -> CreatedMetadata | None:
+        """Labels and annotations are judged apart: those of an Indexed Job's Pods have an index."""
+        metadata = decode(text)
+        if not isinstance(metadata, dict):
+            return None
+        own: dict[str, Any] = {name: metadata[name] for name in _OWN if name in metadata}
+        rest = {name: value for name, value in metadata.items() if name not in _OWN}
+        judged = self._rest(resource, namespace, msgspec.json.encode(rest), trusted)
+        if judged is None:
+            return None
+        if not trusted and not self._has_right_shape(resource, own):
+            return None
+        drop_empty(own)
+        if validate_metadata_fields(own, "metadata"):
+            return None
+        known = judged.fields
+        fields = {name: own.get(name, known.get(name)) for name in metadata}
+        fields = {name: value for name, value in fields.items() if value is not None} | known
+        owned: dict[str, Any] = {}
+        if not trusted:
+            kind = BY_RESOURCE[resource]
+            type_ = self._schema.kind(kind.api_version, kind.kind)
+            owned = split(msgspec.json.encode(all_fields({"metadata": fields}, type_, "")))
+        return CreatedMetadata(judged.generate_name, fields, owned)
+
+    def _judge_rest(
+        self, resource: str, namespace: str, text: bytes, trusted: bool
+    ) -> CreatedMetadata | None:
+        strategy, kind = self._strategies[resource], BY_RESOURCE[resource]
+        metadata = decode(text)
+        if not trusted and not self._has_right_shape(resource, metadata):
+            return None
+        try:
+            prepare_brought(kind, namespace, metadata, dry_run=False)
+        except ApiError:
+            return None
+        prefix = metadata.get("generateName")
+        if not prefix or metadata.pop("name", ""):
+            return None
+        # The letters of all suffixes are of one sort, so what holds for one name holds for all.
+        name = with_suffix(prefix, 0)
+        named: Document = {"metadata": {**metadata, "name": name}}
+        if strategy.validate_new_metadata(named) or strategy.name_warnings(name):
+            return None
+        return CreatedMetadata(prefix, metadata, {})
+
+    def _has_right_shape(self, resource: str, metadata: dict[str, Any]) -> bool:
+        """And prunes it."""
+        kind = BY_RESOURCE[resource]
+        type_ = self._schema.kind(kind.api_version, kind.kind)
+        try:
+            return not self._schema.normalise({"metadata": metadata}, type_)
+        except WrongShape:
+            return False
