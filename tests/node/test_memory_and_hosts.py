@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from onejob.client.base import Create
 from onejob.node.setup.environment import NodeContext
 from onejob.node.setup.volumes import _memory_size
 from onejob.objects.pod_spec import Container as ContainerView
 from onejob.objects.pod_spec import EmptyDirVolume, NodePod, NodePodSpec, Resources
 from tests.node.support import (
     Document,
+    Node,
     a_process_node,
     needs_namespaces,
     shell,
@@ -154,5 +156,46 @@ def test_without_mount_namespaces_a_pod_runs_and_is_told_that_its_aliases_are_ig
             reason, message = (await node.until_told("p"))[0]
             assert reason == "NotAsAsked"
             assert message.startswith("hostAliases are not honoured")
+
+    asyncio.run(main())
+
+
+async def _mounted_while_it_runs(node: Node, pod: Document, path: Path) -> list[str]:
+    await node.create(pod)
+    await node.until("p", lambda p: (path / "go").exists() or p["status"]["phase"] == "Running")
+    mounted = mounts_below(path)
+    (path / "go").touch()
+    await node.until("p", lambda p: p["status"]["phase"] == "Succeeded")
+    return mounted
+
+
+@needs_root
+def test_secrets_are_files_in_memory_and_go_with_the_pod(tmp_path: Path) -> None:
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("secret", "projected", "config")]
+    script = (
+        f"while ! [ -e {tmp_path}/go ]; do sleep 0.05; done; "
+        "cat /secret/k /projected/k; for v in secret projected config; do stat -fc %T /$v; done"
+    )
+    volumes = [
+        {"name": "secret", "secret": {"secretName": "s"}},
+        {"name": "projected", "projected": {"sources": [{"secret": {"name": "s"}}]}},
+        {"name": "config", "configMap": {"name": "c"}},
+    ]
+    pod = with_spec(shell(script, volumeMounts=mounts), volumes=volumes)
+
+    async def main() -> None:
+        async with a_process_node(tmp_path) as node:
+            await node.client.write(
+                Create("secrets", "default", b'{"metadata":{"name":"s"},"data":{"k":"eAo="}}')
+            )
+            await node.client.write(
+                Create("configmaps", "default", b'{"metadata":{"name":"c"},"data":{"k":"v"}}')
+            )
+            mounted = await _mounted_while_it_runs(node, pod, tmp_path)
+            lines = (await node.output("p")).splitlines()
+            assert lines[:4] == ["x", "x", "tmpfs", "tmpfs"]
+            # Those that say nothing secret are where the data directory is.
+            assert len(mounted) == 2
+            await until_true(lambda: not mounts_below(tmp_path))
 
     asyncio.run(main())

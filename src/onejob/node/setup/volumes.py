@@ -179,6 +179,10 @@ def _prepare_part(mount: VolumeMount, volume: str, part: str) -> None:
 #: The size of a page; to a tmpfs, 0 would mean no bound at all.
 _LEAST_MEMORY = 4096
 
+#: For the tmpfs of a volume with Secrets, of which each has at most one MiB; twice, because new
+#: files are written beside the old ones. It takes only what is in it.
+_SECRET_BYTES = 64 * 1024 * 1024
+
 #: A container that starts and a refresh may write the same volume at a time.
 _writing = threading.Lock()
 
@@ -198,29 +202,42 @@ def _provide(
         if volume.empty_dir.medium == "Memory":
             size = _memory_size(pod, volume.empty_dir, node)
             with _own_folder(folder, volume, 0o755) as fd:
-                _mount_memory(fd, volume.name, size, notes)
+                if problem := _mount_memory(fd, size):
+                    what = f'emptyDir "{volume.name}" with medium Memory'
+                    notes.append(f"{what} lies on disk: {problem}")
         with _own_folder(folder, volume, 0o755) as fd:
             give_folder(fd, 0o777, _fs_group(pod))
         return path
+    if _holds_secrets(volume):
+        with _own_folder(folder, volume, 0o755) as fd:
+            # Of one that is in use, others may see what it was before.
+            if not os.listdir(fd):
+                _mount_memory(fd, _SECRET_BYTES)
     _write_contents(pod, volume, folder, settings, node, make=0o755)
     return path
 
 
-def _mount_memory(folder: int, name: str, size: int, notes: list[str]) -> None:
-    """Put a tmpfs over the folder, for all containers of the Pod, unless there is one."""
+def _holds_secrets(volume: Volume) -> bool:
+    """Whether its files shall not reach the disk, if that can be helped."""
+    if volume.projected is not None:
+        return any(source.secret is not None for source in volume.projected.sources)
+    return volume.secret is not None
+
+
+def _mount_memory(folder: int, size: int) -> str:
+    """Put a tmpfs over the folder, for all containers of the Pod, unless there is one. Returns why
+    that cannot be, if it cannot."""
     if os.fstat(folder).st_dev != os.stat("..", dir_fd=folder).st_dev:
-        return
+        return ""
     if os.geteuid() != 0:
-        notes.append(
-            f'emptyDir "{name}" with medium Memory lies on disk: only root may mount a tmpfs'
-        )
-        return
+        return "only root may mount a tmpfs"
     flags = linux.MS_NOSUID | linux.MS_NODEV
     options = f"mode=0777,size={size}"
     try:
         linux.mount(MEMORY_VOLUME, f"/proc/self/fd/{folder}", flags, "tmpfs", options)
     except OSError as error:
-        notes.append(f'emptyDir "{name}" with medium Memory lies on disk: {error.strerror}')
+        return str(error.strerror)
+    return ""
 
 
 def _memory_size(pod: NodePod, volume: EmptyDirVolume, node: NodeContext) -> int:
