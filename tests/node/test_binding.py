@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
-from onejob.client.base import Bind, Delete, Op, Result
+from onejob.client.base import Bind, Create, Delete, Op, Result
 from onejob.client.local import LocalClient
-from onejob.node.simulated import SimulatedRuntime
+from onejob.node.simulated import DURATION, SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.virtual_time import run_virtual, virtual_clock
@@ -115,3 +116,31 @@ def test_between_the_wish_and_the_answer(
     tmp_path: Path, pod: Document, meddling: Meddling, launches: int, last_phase: str
 ) -> None:
     assert play(tmp_path, meddling, pod) == (launches, last_phase)
+
+
+def test_those_of_a_higher_class_are_bound_first_when_room_is_free(tmp_path: Path) -> None:
+    order = ("none", "low", "high")
+
+    def waiting(name: str) -> Document:
+        pod = a_pod(name=name, resources={"requests": {"cpu": "1"}})
+        pod["metadata"]["annotations"] = {DURATION: "2"}
+        return pod if name == "none" else with_spec(pod, priorityClassName=name)
+
+    async def main() -> list[str]:
+        clock = virtual_clock()
+        async with an_api(tmp_path, clock, in_this_thread=True) as client:
+            for name, value in (("low", 1), ("high", 2)):
+                document = msgspec.json.encode({"metadata": {"name": name}, "value": value})
+                await client.write(Create("priorityclasses.scheduling.k8s.io", "", document))
+            # Before there is a node, so all of them wait.
+            for name in order:
+                await client.write(Create(PODS, "default", msgspec.json.encode(waiting(name))))
+            room = {"cpu": 1000, "pods": 10}
+            runtime = SimulatedRuntime(clock)
+            async with a_node(client, runtime, clock=clock, capacity=room) as node:
+                await asyncio.sleep(10 * A_WHILE)
+                begun = {name: (await node.pod(name))["status"]["startTime"] for name in order}
+        assert len(set(begun.values())) == 3
+        return sorted(order, key=begun.__getitem__)
+
+    assert run_virtual(main()) == ["high", "low", "none"]
