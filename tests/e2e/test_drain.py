@@ -174,3 +174,28 @@ def test_wait_tells_of_failure_as_of_completion(server: Server) -> None:
     assert "timed out waiting for the condition" in never
     reason = "--for=jsonpath={.status.conditions[?(@.type=='Failed')].reason}=BackoffLimitExceeded"
     server.kubectl("wait", reason, "job/failing", "--timeout=10s")
+
+
+def test_a_budget_holds_up_evictions(server: Server, tmp_path: Path) -> None:
+    start_job(server, "guarded", tmp_path)
+    selector = "batch.kubernetes.io/job-name=guarded"
+    server.kubectl("create", "pdb", "both", f"--selector={selector}", "--min-available=2")
+
+    def row() -> list[str]:
+        return server.kubectl("get", "pdb", "both", "--no-headers").split()[:4]
+
+    until("the budget is calculated", lambda: row() == ["both", "2", "N/A", "0"])
+    pod = min(names(pods_of(server, "guarded")))
+    refused = _evict(server, pod, fails=True)
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
+    server.kubectl("patch", "pdb", "both", "--type=merge", '-p={"spec": {"minAvailable": 1}}')
+    until("one may go", lambda: row() == ["both", "1", "N/A", "1"])
+    _evict(server, pod)
+    server.kubectl("delete", "pdb", "both")
+    finish(server, "guarded", tmp_path)
+
+
+def _evict(server: Server, pod: str, *, fails: bool = False) -> str:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
+    return server.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body), fails=fails)

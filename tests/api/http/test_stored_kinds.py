@@ -7,7 +7,7 @@ import pytest
 
 from onejob.api.strategies.stored import WITHOUT_EFFECT
 from onejob.wire.kinds import BY_RESOURCE, STORED_KINDS, Kind
-from tests.api.http.raw_requests import Requests, with_requests
+from tests.api.http.raw_requests import TABLE, Requests, with_requests
 
 MERGE = "application/merge-patch+json"
 TEMPLATE = {
@@ -217,5 +217,19 @@ def test_a_deployment_counts_its_changes_and_keeps_its_selector(tmp_path: Path) 
         code, answer = await ask("PATCH", f"{path}/a", other, content_type=MERGE)
         assert code == 422
         assert "spec.selector" in {cause["field"] for cause in answer["details"]["causes"]}
+
+    with_requests(tmp_path, test)
+
+
+def test_kinds_that_act_have_tables_of_their_own(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        classes = path_of("priorityclasses.scheduling.k8s.io")
+        await ask.ok("POST", classes, {"metadata": {"name": "high"}, "value": 7})
+        table = await ask.get(classes, accept=TABLE)
+        assert [column["name"] for column in table["columnDefinitions"]] == [
+            "Name", "Value", "Global-Default", "Age", "PreemptionPolicy",
+        ]  # fmt: skip
+        name, value, is_default, _, policy = table["rows"][0]["cells"]
+        assert (name, value, is_default, policy) == ("high", 7, False, "PreemptLowerPriority")
 
     with_requests(tmp_path, test)

@@ -1,9 +1,11 @@
 """Kinds that nothing here acts on: accepted, given their defaults, validated in what matters most,
 stored and watched. Whoever creates one that would have an effect in a cluster is warned."""
 
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 from onejob.api.strategies.base import BaseStrategy, keep_generation, keep_status
+from onejob.api.strategies.stored_printing import TABLES
 from onejob.api.strategies.stored_rules import NO_RULES, RULES, missing_fields, value_at
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import FieldError, invalid
@@ -68,6 +70,7 @@ class StoredStrategy(BaseStrategy):
         super().__init__(kind)
         self._rules = RULES.get(kind.resource, NO_RULES)
         self._is_counted = kind.resource in _COUNTED
+        self._table = TABLES.get(kind.resource)
 
     def default(self, doc: Document, old: Document | None = None) -> None:
         self._rules.default(doc)
@@ -99,6 +102,12 @@ class StoredStrategy(BaseStrategy):
     def warnings_on_create(self, doc: Document) -> list[str]:
         text = WITHOUT_EFFECT.get(self.kind.resource)
         return [f"{self.kind.kind} is stored, but has no effect here: {text}"] if text else []
+
+    def columns(self) -> list[dict[str, Any]]:
+        return super().columns() if self._table is None else self._table[0]
+
+    def cells(self, doc: Document, now: datetime) -> list[Any]:
+        return super().cells(doc, now) if self._table is None else self._table[1](doc, now)
 
     def _validate(self, doc: Document) -> list[FieldError]:
         missing = [error for path in self._rules.required for error in missing_fields(doc, path)]
