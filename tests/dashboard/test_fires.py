@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from onejob.dashboard.fires import SCHEDULED_FOR, fires_of
+from onejob.dashboard.fires import fires_of
+from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, rfc3339
 
 NOW = datetime(2030, 6, 15, 12, 0, 30, tzinfo=UTC)
 
@@ -19,73 +20,64 @@ def a_cronjob(schedule: str, *, last: str = "", **spec: Any) -> dict[str, Any]:
     }
 
 
-def a_job(name: str, at: str, condition: str = "") -> dict[str, Any]:
-    conditions = [{"type": condition, "status": "True", "lastTransitionTime": at}]
+def a_job(at: datetime, condition: str = "") -> dict[str, Any]:
+    stamp = rfc3339(at)
+    conditions = [{"type": condition, "status": "True", "lastTransitionTime": stamp}]
     return {
-        "metadata": {"name": name, "annotations": {SCHEDULED_FOR: at}},
+        "metadata": {
+            "name": f"c-{int(at.timestamp()) // 60}",
+            "annotations": {SCHEDULED_AT_ANNOTATION: stamp},
+        },
         "spec": {},
         "status": {"conditions": conditions if condition else []},
     }
 
 
+def found(cronjob: dict[str, Any], *jobs: dict[str, Any], events: Any = ()) -> dict[str, Any]:
+    return fires_of(cronjob, jobs, events, NOW, local_zone="UTC")
+
+
 def test_past_times_with_what_came_of_them_the_newest_first() -> None:
-    jobs = [
-        a_job("c-1", "2030-06-15T11:00:00Z", "Failed"),
-        a_job("c-2", "2030-06-15T12:00:00Z"),
+    jobs = a_job(NOW.replace(hour=11, second=0), "Failed"), a_job(NOW.replace(second=0))
+    past = found(a_cronjob("0 * * * *"), *jobs)["past"]
+    assert [(fire["job"], fire["state"]) for fire in past] == [
+        (jobs[1]["metadata"]["name"], "Running"),
+        (jobs[0]["metadata"]["name"], "Failed"),
     ]
-    found = fires_of(a_cronjob("0 * * * *"), jobs, NOW, local_zone="UTC")
-    assert [(fire.job, fire.outcome) for fire in found["past"]] == [
-        ("c-2", "Running"),
-        ("c-1", "Failed"),
-    ]
+
+
+def test_events_say_why_there_is_no_job() -> None:
+    event = {
+        "reason": "JobAlreadyActive",
+        "message": "the one before still runs",
+        "lastTimestamp": "2030-06-15T11:00:01Z",
+    }
+    (fire,) = found(a_cronjob("0 11 * * *"), events=[event])["past"]
+    assert (fire["state"], fire["why"]) == ("Skipped", "the one before still runs")
 
 
 def test_next_times_are_those_of_its_zone() -> None:
-    cronjob = a_cronjob("30 2 * * *", timeZone="Europe/Berlin")
-    found = fires_of(cronjob, [], NOW, local_zone="UTC")
-    assert found["zone"] == "Europe/Berlin"
-    assert found["coming"][0] == datetime(2030, 6, 16, 0, 30, tzinfo=UTC)
-    assert found["coming"][1] - found["coming"][0] == timedelta(days=1)
-
-
-@pytest.mark.parametrize(
-    ("spec", "note"),
-    [
-        ({"suspend": True}, "skipped: the CronJob is suspended"),
-        ({"startingDeadlineSeconds": 10}, "missed: not started within 10 s"),
-        ({"concurrencyPolicy": "Forbid"}, "skipped: the Job before still ran"),
-        ({}, "missed: the server was not running"),
-    ],
-)
-def test_times_without_a_job_say_why(spec: dict[str, Any], note: str) -> None:
-    found = fires_of(a_cronjob("0 11 * * *", **spec), [], NOW, local_zone="UTC")
-    (fire,) = found["past"]
-    assert fire.outcome == "none"
-    assert fire.note.startswith(note)
-
-
-def test_a_job_that_was_cleaned_up_is_not_called_missed() -> None:
-    cronjob = a_cronjob("0 * * * *", last="2030-06-15T12:00:00Z")
-    newest, older = fires_of(cronjob, [], NOW, local_zone="UTC")["past"]
-    assert newest.note == "its Job is no longer kept"
-    assert older.note == "its Job is no longer kept, or it was missed"
+    times = found(a_cronjob("30 2 * * *", timeZone="Europe/Berlin"))
+    assert times["zone"] == "Europe/Berlin"
+    assert times["coming"][0] == datetime(2030, 6, 16, 0, 30, tzinfo=UTC)
+    assert times["coming"][1] - times["coming"][0] == timedelta(days=1)
 
 
 def test_a_frequent_schedule_is_not_walked_from_its_beginning() -> None:
     cronjob = a_cronjob("* * * * *")
     cronjob["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
-    found = fires_of(cronjob, [], NOW, local_zone="UTC")
-    assert len(found["past"]) == 60
-    assert found["past"][0].at == NOW.replace(second=0)
+    past = found(cronjob)["past"]
+    assert len(past) == 60
+    assert past[0]["at"] == NOW.replace(second=0)
 
 
 @pytest.mark.parametrize("spec", [{"schedule": "nonsense"}, {"timeZone": "Mars/Base"}])
 def test_a_schedule_that_cannot_be_read_has_no_times(spec: dict[str, Any]) -> None:
     cronjob = a_cronjob("0 * * * *")
     cronjob["spec"].update(spec)
-    found = fires_of(cronjob, [], NOW, local_zone="UTC")
-    assert (found["past"], found["coming"]) == ([], [])
+    times = found(cronjob)
+    assert (times["past"], times["coming"]) == ([], [])
 
 
 def test_a_suspended_one_has_no_next_times() -> None:
-    assert fires_of(a_cronjob("0 * * * *", suspend=True), [], NOW, local_zone="UTC")["coming"] == []
+    assert found(a_cronjob("0 * * * *", suspend=True))["coming"] == []

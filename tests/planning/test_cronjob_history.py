@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job, read_job
-from onejob.planning.cronjob.history import ToldEvent, fires, last_slots, slots_between
+from onejob.planning.cronjob.history import CronJobEvent, fires, last_slots, slots_between
 from onejob.planning.cronjob.planner import Created, plan_start, reschedule, settle, update_status
 from onejob.planning.cronjob.schedule import parse_schedule
 from onejob.planning.cronjob.slots import start_delay
@@ -92,8 +92,8 @@ def test_a_changed_schedule_is_looked_at_when_its_delayed_slot_comes() -> None:
 def test_each_slot_has_its_job_or_the_reason_why_there_is_none() -> None:
     cronjob = a_cronjob(created="06:30", last="11:00", concurrencyPolicy="Forbid")
     events = [
-        ToldEvent("JobAlreadyActive", "Not starting job", at("09:00:00"), at("09:00:01")),
-        ToldEvent("SuccessfulCreate", "Created job x", at("08:00"), at("08:00")),
+        CronJobEvent("JobAlreadyActive", "Not starting job", at("09:00:00"), at("09:00:01")),
+        CronJobEvent("SuccessfulCreate", "Created job x", at("08:00"), at("08:00")),
     ]
     jobs = [a_job_of("08:00", "Failed", "boom"), a_job_of("10:00", "Complete"), a_job_of("11:00")]
     found = fires(cronjob, jobs, events, HOURLY, at("12:30"), 20)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from onejob import __version__
 from onejob.api.access.authentication import ANONYMOUS, Credentials
@@ -29,7 +30,7 @@ from onejob.dashboard.sessions import (
     set_cookie,
 )
 from onejob.dashboard.summaries import Summaries
-from onejob.objects.meta import CRONJOBS, JOBS, PODS, Key
+from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.planning.bad_input import BadInput
 from onejob.wire.errors import BadRequest, MethodNotAllowed, NotFound, Unauthorized
 from onejob.wire.kinds import BY_RESOURCE
@@ -176,7 +177,8 @@ class DashboardPages:
     async def _cronjob(self, request: Request, key: Key) -> Answer:
         _require_method(request, "GET")
         self._require(request.user, "get", key)
-        self._require(request.user, "list", Key(JOBS, key.namespace, ""))
+        for resource in (JOBS, EVENTS):
+            self._require(request.user, "list", Key(resource, key.namespace, ""))
         return json_answer(await self._summaries.cronjob(key))
 
     async def _rerun(self, request: Request, key: Key) -> Answer:
@@ -209,7 +211,7 @@ class DashboardPages:
             raise BadRequest(f"name 1 to {_MOST_LOGS} logs")
         if self._logs is None:
             raise NotFound("no Pods run here")
-        options = replace(log_options(request.query, wanted[0][0]), timestamps=True)
+        options = structs.replace(log_options(request.query, wanted[0][0]), timestamps=True)
         frames = merged_logs(self._logs, namespace, wanted, options)
         return Answer(200, frames, _FRAMES, endless=options.follow)
 

@@ -31,7 +31,7 @@ from onejob.explaining.pod_waits import read_node
 from onejob.explaining.pods import explain_pod
 from onejob.informers.cache import Cache
 from onejob.objects.job import read_job
-from onejob.objects.meta import JOBS, NODES, PODS, Key, Meta, View
+from onejob.objects.meta import EVENTS, JOBS, NODES, PODS, Key, Meta, View
 from onejob.objects.pod import Pod
 from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
@@ -108,16 +108,19 @@ class Summaries:
         cronjob: Document = msgspec.json.decode(await self._client.get(key))
         uid, now = cronjob["metadata"]["uid"], self._clock.now()
         listing = await self._client.list(Selection(JOBS, key.namespace))
-        jobs: list[Document] = []
-        for document in listing.documents:
-            job: Document = msgspec.json.decode(document)
-            owners = job["metadata"].get("ownerReferences", ())
-            if any(owner["uid"] == uid for owner in owners):
-                jobs.append(job)
-        explanation = explain_cronjob(cronjob, jobs, now, local_zone=self.local_zone)
+        jobs: list[Document] = [msgspec.json.decode(document) for document in listing.documents]
+        own = [
+            job
+            for job in jobs
+            if any(owner["uid"] == uid for owner in job["metadata"].get("ownerReferences", ()))
+        ]
+        explanation = explain_cronjob(cronjob, own, now, local_zone=self.local_zone)
+        about = f"involvedObject.kind=CronJob,involvedObject.name={key.name}"
+        events = await self._client.list(Selection(EVENTS, key.namespace, fields=about))
+        seen = [msgspec.json.decode(event) for event in events.documents]
         return {
             **_words(explanation, now),
-            **fires_of(cronjob, jobs, now, local_zone=self.local_zone),
+            **fires_of(cronjob, jobs, seen, now, local_zone=self.local_zone),
         }
 
     # --- what the page is to create -------------------------------------------------------

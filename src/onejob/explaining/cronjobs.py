@@ -11,9 +11,8 @@ from onejob.explaining.explanation import Document, Explanation, ago_text, set_b
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.planning.cronjob.planner import StartPlan, by_start_time, plan_start, update_status
-from onejob.planning.cronjob.schedule import Calendar, Schedule, ScheduleError, parse_schedule
-from onejob.planning.cronjob.slots import MANY_MISSED, slots_from
-from onejob.planning.cronjob.time_zones import time_zone_error
+from onejob.planning.cronjob.schedule import Calendar, Schedule
+from onejob.planning.cronjob.slots import MANY_MISSED, schedule_of, slots_from
 
 _SHOWN_JOBS: Final = 3
 
@@ -26,7 +25,7 @@ def explain_cronjob(
     cronjob = read_cronjob(msgspec.json.encode(document))
     jobs = [read_job(msgspec.json.encode(job)) for job in job_documents]
     plan = _plan(cronjob, jobs, now, local_zone)
-    schedule = _schedule(cronjob, local_zone)
+    schedule = schedule_of(cronjob, local_zone)
     return Explanation(
         state=f"cronjob/{cronjob.metadata.name} {_state(cronjob, schedule, plan)}",
         cause=tuple(_causes(cronjob, document, plan)),
@@ -39,17 +38,6 @@ def _plan(cronjob: CronJob, jobs: Sequence[Job], now: datetime, local_zone: str)
     current = update_status(cronjob, None, jobs)
     missing = {reference.uid for reference in current.unseen}
     return plan_start(current, missing, now, local_zone=local_zone)
-
-
-def _schedule(cronjob: CronJob, local_zone: str) -> Schedule | None:
-    """None if it cannot be read: the plan says why."""
-    zone = cronjob.spec.time_zone
-    if zone is not None and time_zone_error(zone):
-        return None
-    try:
-        return parse_schedule(cronjob.spec.schedule, zone, local=local_zone)
-    except ScheduleError:
-        return None
 
 
 def _state(cronjob: CronJob, schedule: Schedule | None, plan: StartPlan) -> str:

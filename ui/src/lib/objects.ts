@@ -131,8 +131,8 @@ export interface JobSummary extends Words {
 export interface Fire {
   at: string;
   job: string;
-  outcome: "Complete" | "Failed" | "Running" | "Suspended" | "none";
-  note: string;
+  state: "Complete" | "Failed" | "Running" | "Suspended" | "Skipped" | "Missed" | "Unknown";
+  why: string;
 }
 
 export interface CronJobSummary extends Words {

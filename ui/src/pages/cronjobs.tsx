@@ -138,8 +138,8 @@ export function CronJobPage({ namespace, name }: { namespace: string; name: stri
                       <li key={fire.at}>
                         <span class="nowrap" title={fullTime(fire.at)}>{inZone(fire.at, zone)}</span>
                         <span class="muted nowrap">{inZone(fire.at, "")}</span>
-                        <StateMark state={fire.outcome} />
-                        {fire.job ? <a class="cut" href={href(["jobs", namespace, fire.job])}><Foreign text={fire.job} /></a> : <span class="muted">{visible(fire.note)}</span>}
+                        <StateMark state={fire.state} />
+                        {fire.job ? <a class="cut" href={href(["jobs", namespace, fire.job])}><Foreign text={fire.job} /></a> : <span class="muted">{visible(fire.why)}</span>}
                       </li>
                     ))}
                   </ul>

@@ -9,7 +9,7 @@ export function Foreign({ text, cut }: { text: string; cut?: boolean }) {
   return <span class={cut ? "foreign cut" : "foreign"} {...(cut ? { title: shown } : {})}>{shown}</span>;
 }
 
-const WORDS: Record<string, string> = { Elsewhere: "Managed elsewhere", none: "No Job" };
+const WORDS: Record<string, string> = { Elsewhere: "Managed elsewhere" };
 
 export function StateMark({ state }: { state: State | string }) {
   return <span class={`state ${state.replace(/[^A-Za-z]/g, "")}`}>{WORDS[state] ?? visible(state)}</span>;

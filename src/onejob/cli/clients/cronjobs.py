@@ -17,8 +17,8 @@ from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, rfc3339
 from onejob.planning.cronjob.history import (
     BACKFILL_LABEL,
     Fire,
-    ToldEvent,
     fires,
+    read_event,
     slots_between,
 )
 from onejob.planning.cronjob.schedule import Schedule, ScheduleError, parse_schedule
@@ -38,8 +38,8 @@ def read_fires(
     ]
     about = f"involvedObject.kind=CronJob,involvedObject.name={cronjob.metadata.name}"
     events = list_all(api, BY_RESOURCE[EVENTS], namespace, fieldSelector=about)
-    told = [told for event in events if (told := _told(event)) is not None]
-    return fires(cronjob, jobs, told, _schedule(cronjob), now, count)
+    seen = [seen for event in events if (seen := read_event(event)) is not None]
+    return fires(cronjob, jobs, seen, _schedule(cronjob), now, count)
 
 
 def backfill_jobs(
@@ -85,16 +85,3 @@ def _schedule(cronjob: CronJob) -> Schedule:
         return parse_schedule(cronjob.spec.schedule, cronjob.spec.time_zone, local=local_zone())
     except ScheduleError as error:
         raise CommandError(f"its schedule cannot be read: {error}") from None
-
-
-def _told(event: Document) -> ToldEvent | None:
-    last = event.get("lastTimestamp") or event.get("eventTime")
-    if not last:
-        return None
-    first = event.get("firstTimestamp") or last
-    return ToldEvent(
-        event.get("reason", ""),
-        event.get("message", ""),
-        datetime.fromisoformat(first),
-        datetime.fromisoformat(last),
-    )

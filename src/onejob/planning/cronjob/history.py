@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
@@ -15,14 +15,16 @@ from onejob.planning.cronjob.slots import start_delay
 #: On a Job that was made for a slot later: the CronJob's name.
 BACKFILL_LABEL = "onejob.dev/backfill"
 
-FireState: TypeAlias = Literal["Complete", "Failed", "Running", "Skipped", "Missed", "Unknown"]
+FireState: TypeAlias = Literal[
+    "Complete", "Failed", "Running", "Suspended", "Skipped", "Missed", "Unknown"
+]
 
 _FIRST_SPAN = timedelta(hours=1)
 #: Slots looked at on the way back in time; a schedule may have one each second.
 _MOST_SLOTS = 100_000
 
 #: Reasons of Events about a CronJob that say why there is no Job for a slot.
-_TELLING: Mapping[str, FireState] = {
+_REASONS: Mapping[str, FireState] = {
     "JobAlreadyActive": "Skipped",
     "MissSchedule": "Missed",
     "FailedCreate": "Missed",
@@ -31,13 +33,27 @@ _TELLING: Mapping[str, FireState] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ToldEvent:
+class CronJobEvent:
     """An Event about the CronJob."""
 
     reason: str
     message: str
     first_at: datetime
     last_at: datetime
+
+
+def read_event(document: Mapping[str, Any]) -> CronJobEvent | None:
+    """None for one that does not say when."""
+    last = document.get("lastTimestamp") or document.get("eventTime")
+    if not last:
+        return None
+    first = document.get("firstTimestamp") or last
+    return CronJobEvent(
+        document.get("reason", ""),
+        document.get("message", ""),
+        datetime.fromisoformat(first),
+        datetime.fromisoformat(last),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +70,7 @@ class Fire:
 def fires(
     cronjob: CronJob,
     jobs: Iterable[Job],
-    events: Sequence[ToldEvent],
+    events: Sequence[CronJobEvent],
     schedule: Schedule,
     now: datetime,
     count: int,
@@ -93,6 +109,13 @@ def slots_between(schedule: Schedule, begin: datetime, until: datetime) -> Itera
         slot = schedule.next(slot)
 
 
+def slots_from_now(schedule: Schedule, now: datetime) -> Iterator[datetime]:
+    slot = schedule.next(now)
+    while slot is not None:
+        yield slot
+        slot = schedule.next(slot)
+
+
 def _slots_of_jobs(cronjob: CronJob, jobs: Iterable[Job]) -> Iterator[tuple[datetime, Job]]:
     for job in jobs:
         slot = slot_of(cronjob, job)
@@ -114,14 +137,14 @@ def _fire(
     slot: datetime,
     until: datetime,
     job: Job | None,
-    events: Sequence[ToldEvent],
+    events: Sequence[CronJobEvent],
     now: datetime,
 ) -> Fire:
     if job is not None:
         return _with_job(slot, job)
     for event in events:
-        if event.reason in _TELLING and event.first_at < until and event.last_at >= slot:
-            return Fire(slot, _TELLING[event.reason], why=event.message)
+        if event.reason in _REASONS and event.first_at < until and event.last_at >= slot:
+            return Fire(slot, _REASONS[event.reason], why=event.message)
     if cronjob.spec.suspend:
         return Fire(slot, "Unknown", why="the CronJob is suspended now")
     last = cronjob.status.last_schedule_time
@@ -142,7 +165,8 @@ def _with_job(slot: datetime, job: Job) -> Fire:
     condition = job.finished_condition
     started = job.status.start_time
     if condition is None:
-        return Fire(slot, "Running", job.metadata.name, started_at=started)
+        waits: FireState = "Suspended" if job.spec.suspend else "Running"
+        return Fire(slot, waits, job.metadata.name, started_at=started)
     state: FireState = "Complete" if condition.type == "Complete" else "Failed"
     why = condition.message if state == "Failed" else ""
     return Fire(slot, state, job.metadata.name, why, started, condition.last_transition_time)

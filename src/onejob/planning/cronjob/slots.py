@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from onejob.objects.cronjob import CronJob, CronJobStatus
-from onejob.planning.cronjob.schedule import Schedule
+from onejob.planning.cronjob.schedule import Schedule, ScheduleError, parse_schedule
+from onejob.planning.cronjob.time_zones import time_zone_error
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import annotated_number
 from onejob.planning.names import JITTER_ANNOTATION
@@ -26,6 +27,17 @@ LOOK_AFTER_SLOT = timedelta(milliseconds=100)
 NO_INTERVAL = "time difference between two schedules is less than 1 second"
 
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def schedule_of(cronjob: CronJob, local_zone: str) -> Schedule | None:
+    """None if it cannot be read: the plan says why."""
+    zone = cronjob.spec.time_zone
+    if zone is not None and time_zone_error(zone):
+        return None
+    try:
+        return parse_schedule(cronjob.spec.schedule, zone, local=local_zone)
+    except ScheduleError:
+        return None
 
 
 class Recent(Struct, frozen=True):
