@@ -325,9 +325,9 @@ class ControlPlane:
         )
         definitions = DefinitionController(client, lambda: self.service.definitions, clock=clock)
         self._controllers += [
-            part.run()
-            for part in (*running, expiry, expiry.informer, definitions, definitions.informer)
+            part.run() for part in (*running, expiry, definitions, definitions.informer)
         ]
+        self._controllers.append(expiry.follow())
 
     def _add_access(self, access: AccessPolicy) -> None:
         self._controllers += [informer.run() for informer in access.informers.values()]

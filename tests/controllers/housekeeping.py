@@ -265,7 +265,7 @@ async def a_house(
             runs.append(DisruptionController(context, cluster.service.kinds).run)
         if "events" in which:
             house.events = EventExpiry(client, clock=clock)
-            runs += [house.events.run, house.events.informer.run]
+            runs += [house.events.run, house.events.follow]
         if "jobs" in which:
             house.jobs = JobController(context, settings=cluster.settings)
             runs.append(house.jobs.run)

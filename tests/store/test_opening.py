@@ -1,11 +1,14 @@
 """What may be opened: an old file, a new file, never a damaged or foreign one."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import apsw
 import pytest
 
-from onejob.store.base import CannotOpen, CorruptStore, NewerStore, StoreLocked
+from onejob.objects.meta import Key
+from onejob.store.base import CannotOpen, CorruptStore, NewerStore, Stored, StoreLocked
+from onejob.store.database import Reader
 from onejob.store.log import LogStore
 from onejob.store.migrations import APPLICATION_ID, STEPS
 from onejob.virtual_time import run_virtual, virtual_clock
@@ -154,3 +157,38 @@ def test_a_directory_is_refused_by_the_operating_system(tmp_path: Path) -> None:
             await LogStore.open(tmp_path / "absent" / "db", clock=virtual_clock())
 
     run_virtual(main())
+
+
+def test_only_documents_that_are_needed_are_read_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those of versions that were replaced, nor those of what has ended."""
+
+    async def fill() -> set[int]:
+        async with a_store(tmp_path / "db") as store:
+            for version in range(3):
+                for number in range(50):
+                    await write(store, pod(f"{number}"), f"{version}", cold=version == 2)
+            await delete(store, pod("1"))
+            return {await write(store, pod(name), "new") for name in ("alive", "49")}
+
+    live = run_virtual(fill())
+    read: list[int] = []
+    original = Reader.first_values
+
+    def counted(reader: Reader, wanted: Mapping[int, Key]) -> Iterator[Stored]:
+        read.extend(wanted)
+        return original(reader, wanted)
+
+    monkeypatch.setattr(Reader, "first_values", counted)
+
+    async def reopen() -> None:
+        async with a_store(tmp_path / "db") as store:
+            assert set(read) == live
+            assert len(names(store)) == 50
+            held = {name: store.get(pod(name)) for name in ("alive", "49", "2", "1")}
+            assert [stored and stored.value for stored in held.values()] == [
+                *(b"new", b"new", b"2", None),
+            ]
+
+    run_virtual(reopen())

@@ -27,6 +27,27 @@ def test_names_are_in_order_after_any_additions_and_removals(
     assert len(names) == len(expected)
 
 
+@given(st.sets(st.text(alphabet="abc", min_size=1)), st.text(alphabet="abc", min_size=1))
+def test_names_that_were_there_at_first_are_in_order(first: set[str], more: str) -> None:
+    names = SortedNames(first)
+    assert names.after(None) == sorted(first)
+    if more not in first:
+        names.add(more)
+    assert names.after(None) == sorted(first | {more})
+    for name in sorted(first | {more}):
+        names.remove(name)
+    assert len(names) == 0
+
+
+def test_many_that_were_there_at_first_can_be_added_to() -> None:
+    numbers = [f"{number:05}" for number in range(0, 10_000, 2)]
+    names = SortedNames(reversed(numbers))
+    for number in range(1, 10_000, 2):
+        names.add(f"{number:05}")
+    assert names.after(None) == [f"{number:05}" for number in range(10_000)]
+    assert names.after("09997") == ["09998", "09999"]
+
+
 def test_so_are_many() -> None:
     rng = random.Random(1)
     names, expected = SortedNames(), set[str]()

@@ -1,5 +1,6 @@
 """Deletes Events an hour after they were last seen, so that they do not pile up for ever."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_TTL = timedelta(hours=1)
 
+#: From the start of the server until Events are looked at.
+FIRST_LOOK_SECONDS = 10.0
 _BATCH = 500
 _RETRY = timedelta(seconds=60)
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
@@ -69,8 +72,14 @@ class EventExpiry:
     def __len__(self) -> int:
         return len(self._due)
 
+    async def follow(self) -> None:
+        """Learn of Events, beside `run`. Not at once: a server that starts again may have more of
+        them than of anything else, and others have something to do."""
+        await asyncio.sleep(FIRST_LOOK_SECONDS)
+        await self.informer.run()
+
     async def run(self) -> None:
-        """Run `informer` beside this."""
+        """Run `follow` beside this."""
         while True:
             keys = await self._due.take(_BATCH)
             for key, result in zip(keys, await self._delete(keys), strict=True):

@@ -4,7 +4,7 @@ A hot object is its `Stored`; a cold one is only its revision, an int. Keys are 
 cold objects: a name, a number and a slot in a dict is all they cost.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from onejob.objects.meta import Key
@@ -64,6 +64,18 @@ class Contents:
         if name not in bucket.objects:
             bucket.names.add(name)
         bucket.objects[name] = held
+
+    def fill(self, found: Iterable[tuple[Key, Held]]) -> None:
+        """Put many objects at once into contents that are empty."""
+        for (resource, namespace, name), held in found:
+            try:
+                bucket = self._collections[resource].buckets[namespace]
+            except KeyError:
+                bucket = self._add_bucket(resource, namespace)
+            bucket.objects[name] = held
+        for collection in self._collections.values():
+            for bucket in collection.buckets.values():
+                bucket.names = SortedNames(bucket.objects)
 
     def _add_bucket(self, resource: str, namespace: str) -> Bucket:
         collection = self._collections.setdefault(resource, Collection())

@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from sys import intern
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import apsw
-import msgspec
 from msgspec import Struct
 
 from onejob.objects.meta import Key
-from onejob.store.base import CannotOpen, Change, CorruptStore, StoreFailed, StoreLocked
+from onejob.store.base import CannotOpen, Change, CorruptStore, Stored, StoreFailed, StoreLocked
 from onejob.store.encryption import ENCRYPTED_RESOURCE, Cipher, is_encrypted, rewrite_others
 from onejob.store.limits import MIB
 from onejob.store.migrations import migrate, refuse_foreign
@@ -28,6 +26,7 @@ PAGE_BYTES = 8192
 #: Longer than any checkpoint of ours takes; only a person with a SQLite shell makes us wait.
 BUSY_MILLISECONDS = 5_000
 _LOG_HEADER_BYTES = 32
+_VALUES_AT_ONCE = 1_000
 _CREATED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -80,15 +79,17 @@ def open_database(
         return Database(lock, writer, reader, free_bytes)
 
 
-class LogRow(msgspec.Struct, gc=False):
-    """One row as it is read at start. `value` is left out for cold versions."""
+class LogRow(NamedTuple):
+    """One row as it is read at start, without its document."""
 
-    key: Key
     revision: int
     previous: int
-    deleted: bool
+    resource: str
+    namespace: str
+    name: str
+    deleted: int
     size: int
-    value: bytes | None
+    cold: int
 
 
 class LockFile:
@@ -198,17 +199,29 @@ class Reader:
             return _number(rows[0][0])
 
     def rows(self) -> Iterator[LogRow]:
-        """The whole log in order."""
+        """The whole log in order, as plain tuples: there may be a hundred thousand."""
         with readable(self._path):
             cursor: Any = self._connection.execute(
                 "SELECT revision, ifnull(previous, 0), resource, namespace, name, value IS NULL,"
-                " ifnull(length(value), 0), iif(cold, NULL, value) FROM log ORDER BY revision"
+                " ifnull(length(value), 0), ifnull(cold, 0) FROM log ORDER BY revision"
             )
-            for revision, previous, resource, namespace, name, deleted, size, value in cursor:
-                key = Key(intern(resource), intern(namespace), name)
-                if value is not None and key.resource == ENCRYPTED_RESOURCE:
-                    value = self._cipher.decrypt(key, value)
-                yield LogRow(key, revision, previous, bool(deleted), size, value)
+            yield from cursor
+
+    def first_values(self, wanted: Mapping[int, Key]) -> Iterator[Stored]:
+        """These versions, while the store is being opened. Raises MissingKey."""
+        revisions = list(wanted)
+        with readable(self._path):
+            for first in range(0, len(revisions), _VALUES_AT_ONCE):
+                rows: Any = self._connection.execute(
+                    "SELECT revision, value FROM log"
+                    " WHERE revision IN (SELECT value FROM json_each(?))",
+                    (str(revisions[first : first + _VALUES_AT_ONCE]),),
+                )
+                for revision, value in rows:
+                    key = wanted[revision]
+                    if key.resource == ENCRYPTED_RESOURCE:
+                        value = self._cipher.decrypt(key, value)
+                    yield Stored(key, revision, value)
 
     def value(self, revision: int) -> bytes:
         """The document of a version that is still kept."""

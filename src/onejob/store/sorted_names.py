@@ -1,7 +1,7 @@
 """A sorted set of names for many small changes and few reads of the whole."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 #: A chunk that has grown to this is cut in two.
@@ -15,11 +15,16 @@ class SortedNames:
 
     __slots__ = ("_chunks", "_firsts")
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """`names` are in any order, and none is there twice."""
+        ordered = sorted(names)
+        half = _CHUNK // 2
         #: None is empty.
-        self._chunks: list[list[str]] = []
+        self._chunks: list[list[str]] = [
+            ordered[first : first + half] for first in range(0, len(ordered), half)
+        ]
         #: The first name of each chunk.
-        self._firsts: list[str] = []
+        self._firsts: list[str] = [chunk[0] for chunk in self._chunks]
 
     def __len__(self) -> int:
         return sum(map(len, self._chunks))
