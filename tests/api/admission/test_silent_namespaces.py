@@ -1,0 +1,118 @@
+"""What a namespace says about Pods counts from when it says it, however many were created before
+without a word."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from onejob.api.admission.pod_accounts import PodAccounts
+from onejob.api.service import Service
+from onejob.client.base import Create, Delete, Op, Patch
+from onejob.client.local import LocalClient
+from onejob.objects.meta import NAMESPACES, PODS, Key
+from onejob.wire.errors import ApiError
+from tests.api.service_support import served
+
+Doc = dict[str, Any]
+
+NAMESPACE = Key(NAMESPACES, "", "default")
+
+
+def a_pod(**spec: Any) -> Create:
+    pod = {
+        "metadata": {"generateName": "p-"},
+        "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
+    }
+    return Create(PODS, "default", msgspec.json.encode(pod))
+
+
+def new(resource: str, namespace: str, **document: Any) -> Create:
+    return Create(resource, namespace, msgspec.json.encode(document))
+
+
+def labelled(level: str | None) -> Patch:
+    labels = {"pod-security.kubernetes.io/enforce": level}
+    return Patch(NAMESPACE, msgspec.json.encode({"metadata": {"labels": labels}}), "merge")
+
+
+#: What speaks about Pods, and what takes it back.
+SPEAKERS: list[tuple[Op, Op]] = [
+    (labelled("restricted"), labelled(None)),
+    (
+        new("resourcequotas", "default", metadata={"name": "q"}, spec={"hard": {"pods": "0"}}),
+        Delete(Key("resourcequotas", "default", "q")),
+    ),
+    (
+        new(
+            "limitranges",
+            "default",
+            metadata={"name": "l"},
+            spec={"limits": [{"type": "Container", "default": {"cpu": "1"}}]},
+        ),
+        Delete(Key("limitranges", "default", "l")),
+    ),
+    (
+        new(
+            "priorityclasses.scheduling.k8s.io",
+            "",
+            metadata={"name": "usual"},
+            value=7,
+            globalDefault=True,
+        ),
+        Delete(Key("priorityclasses.scheduling.k8s.io", "", "usual")),
+    ),
+    (
+        new(
+            "serviceaccounts",
+            "default",
+            metadata={"name": "default"},
+            automountServiceAccountToken=True,
+        ),
+        Delete(Key("serviceaccounts", "default", "default")),
+    ),
+]
+
+
+def outcome(client: LocalClient) -> str | Doc:
+    """What becomes of a Pod that says nothing special."""
+    try:
+        pod: Doc = msgspec.json.decode(client.stage(a_pod()).document)
+    except ApiError as error:
+        return type(error).__name__
+    spec: Doc = pod["spec"]
+    return spec
+
+
+def with_client(folder: Path, test: Callable[[LocalClient], Awaitable[None]]) -> None:
+    async def run(service: Service) -> None:
+        service.admission.accounts = PodAccounts(service.store)
+        await test(LocalClient(service))
+
+    served(folder, run)
+
+
+@pytest.mark.parametrize(("speak", "take_back"), SPEAKERS)
+def test_it_counts_from_when_it_is_staged(tmp_path: Path, speak: Op, take_back: Op) -> None:
+    async def test(client: LocalClient) -> None:
+        silent = [outcome(client) for _ in range(2)]
+        assert silent[0] == silent[1]
+        client.stage(speak)
+        assert outcome(client) != silent[0]
+        client.stage(take_back)
+        assert outcome(client) == silent[0]
+
+    with_client(tmp_path, test)
+
+
+def test_pods_that_say_something_are_looked_at(tmp_path: Path) -> None:
+    async def test(client: LocalClient) -> None:
+        outcome(client)
+        with pytest.raises(ApiError, match="no PriorityClass"):
+            client.stage(a_pod(priorityClassName="unknown"))
+        with pytest.raises(ApiError, match="service account"):
+            client.stage(a_pod(serviceAccountName="unknown"))
+
+    with_client(tmp_path, test)
