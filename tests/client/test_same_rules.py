@@ -405,6 +405,20 @@ async def newest(pair: Pair, key: Key) -> Doc:
     return document
 
 
+@OTHERS
+def test_what_a_rule_adds_to_an_object_that_was_just_written_is_written(
+    tmp_path: Path, others: WriteOptions
+) -> None:
+    async def test(pair: Pair) -> None:
+        secret = {"metadata": {"name": "s"}, "data": {"a": "YQ=="}}
+        key = pair.create("secrets", secret)
+        for name in ("b", "c"):
+            await pair.run(key, [merge({"stringData": {name: name}})])
+        assert (await newest(pair, key))["data"] == {"a": "YQ==", "b": "Yg==", "c": "Yw=="}
+
+    compared(tmp_path, test, others)
+
+
 def test_writes_that_change_nothing_are_none(tmp_path: Path) -> None:
     async def test(pair: Pair) -> None:
         key = pair.create(PODS, a_pod())

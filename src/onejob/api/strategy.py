@@ -32,6 +32,10 @@ class Strategy(Protocol):
     #: object's spec can be remembered (`writing/created_spec.py`), and a write that leaves the spec
     #: alone needs none of them.
     judges_spec_alone: bool
+    #: Whether no rule changes in place what a new document shares with the stored one, other than
+    #: in metadata. Then a document is kept for the next write (`writing/recent_documents.py`);
+    #: others are split anew, so that what is shared is encoded.
+    keeps_documents: bool
     #: A field of the spec that is each object's own, judged by `validate_own_spec_field` alone.
     own_spec_field: str
 

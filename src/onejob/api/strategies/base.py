@@ -25,6 +25,7 @@ class BaseStrategy:
     #: Whether finalizers may be named without a domain.
     any_finalizer: bool = False
     judges_spec_alone: bool = False
+    keeps_documents: bool = False
     own_spec_field: str = ""
 
     def __init__(self, kind: Kind, name_rule: NameRule = subdomain_errors) -> None:

@@ -609,7 +609,11 @@ class Writes(Struct, frozen=True):
         cold = is_cold(key.resource, metadata, doc)
         staged = self.store.stage(key, expected, encode, cold=cold, quiet=quiet)
         assert staged is not None, "only a deletion leaves nothing behind"
-        if not cold and isinstance(doc, SectionedDocument):
+        if (
+            not cold
+            and isinstance(doc, SectionedDocument)
+            and self.strategies[key.resource].keeps_documents
+        ):
             self.recent.keep(staged, doc)
         return staged
 

@@ -58,6 +58,7 @@ def drop_disabled(
 
 
 class JobStrategy(BaseStrategy):
+    keeps_documents = True
     # Deleting a Job without a policy leaves its Pods: upstream's default for batch/v1.
     default_propagation: Literal["Background", "Orphan"] = "Orphan"
 

@@ -41,6 +41,7 @@ _GATED_CONDITION = {
 
 class PodStrategy(SelectableStrategy):
     judges_spec_alone = True
+    keeps_documents = True
     # Of all that the Pods of an Indexed Job have in their specs, this alone differs.
     own_spec_field = "hostname"
     selectable = frozenset(
