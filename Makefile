@@ -8,7 +8,7 @@ SCHEMA := src/onejob/api/data/schema.json.gz
 UI     := src/onejob/dashboard/assets/index.html
 
 .DEFAULT_GOAL := help
-.PHONY: help lock setup run ui ui-if-possible chromium screenshots dist test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
+.PHONY: help lock setup run ui ui-if-possible chromium screenshots dist test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -153,6 +153,9 @@ kill-rounds: setup ## the server killed 200 times in the middle of Jobs of real 
 
 ledger: setup ## what really ran against what is counted, through full disks, short writes and kills
 	$(BIN)/python -m tests.e2e.ledger $(LEDGER)
+
+soak: setup ## eight hours of churn and kills: memory, descriptors and disk must not grow
+	$(BIN)/python -m tests.e2e.soak $(CHURN)
 
 worst-requests: setup ## how long others wait beside the worst requests we know
 	$(BIN)/python -m tests.api.worst_requests $(WORST)
