@@ -97,6 +97,7 @@ _ACCOUNTS: Final = {
     POD_GARBAGE: "pod-garbage-collector",
     NAMESPACE: "namespace-controller",
     CLUSTER_ROLES: "clusterrole-aggregation-controller",
+    QUOTA: "resourcequota-controller",
 }
 
 
@@ -291,7 +292,9 @@ class ControlPlane:
                 acting(NAMESPACE), informers, clock=clock, root_ca=root_ca, kinds=self.service.kinds
             ),
             PENDING: lambda: PendingDeadlines(self._controller_context(PENDING)),
-            QUOTA: lambda: QuotaController(client, self.service.admission.quotas, clock=clock),
+            QUOTA: lambda: QuotaController(
+                acting(QUOTA), self.service.admission.quotas, clock=clock
+            ),
             DISRUPTION: lambda: DisruptionController(
                 self._controller_context(DISRUPTION), self.service.kinds
             ),

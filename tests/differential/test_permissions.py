@@ -158,6 +158,7 @@ def test_default_roles_say_the_same(ours: dict[str, Any]) -> None:
 ADDED = {
     "system:controller:job-controller": {"patch batch/jobs/status"},
     "system:controller:cronjob-controller": {"patch batch/cronjobs/status"},
+    "system:controller:resourcequota-controller": {"patch /resourcequotas/status"},
     "system:controller:ttl-after-finished-controller": {
         f"{verb} */*" for verb in ("delete", "get", "list", "watch")
     },

@@ -199,18 +199,20 @@ def test_stopping_a_pod_lets_its_command_end_itself(tmp_path: Path) -> None:
     on_a_node(tmp_path, play)
 
 
-def a_daemon(marker: str, started: Path) -> str:
-    """Starts one that has left the session and hides whose it is, and waits until it runs."""
+def a_daemon(marker: str, started: Path, claims: str = "") -> str:
+    """Starts one that has left the session and hides whose it is, or claims to be another Pod's,
+    and waits until it runs."""
     script = f"echo yes > {started}; while :; do sleep 1; done"
-    daemon = f"env -i setsid sh -c '{script}' {marker} >/dev/null 2>&1 &"
+    daemon = f"env -i {claims} setsid sh -c '{script}' {marker} >/dev/null 2>&1 &"
     return f"{daemon} until [ -s {started} ]; do sleep 0.01; done"
 
 
-def test_daemons_that_hide_from_their_container_end_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("claims", ["", "HOSTNAME=other"])
+def test_daemons_that_hide_from_their_container_end_with_it(tmp_path: Path, claims: str) -> None:
     async def play(node: Node) -> None:
         marker = f"daemon-{uuid4()}"
         await running(node, shell("sleep 60", name="other"))
-        pod = await node.run(shell(a_daemon(marker, tmp_path / "started") + "; exit 3"))
+        pod = await node.run(shell(a_daemon(marker, tmp_path / "started", claims) + "; exit 3"))
         assert the_container(pod)["state"]["terminated"]["exitCode"] == 3
         assert found(marker) == []
 

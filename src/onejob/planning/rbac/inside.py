@@ -75,6 +75,14 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _rule("core", "configmaps", "create update patch"),
         ),
     ),
+    "resourcequota-controller": (
+        "resourcequota-controller",
+        (
+            _rule("*", "*", "list watch"),
+            _rule("core", "resourcequotas/status", "patch update"),
+            _EVENTS,
+        ),
+    ),
     "clusterrole-aggregation-controller": (
         "clusterrole-aggregation-controller",
         (
