@@ -171,9 +171,9 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return _complain(CommandError(message, f"see {command} --help"))
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
-    except SystemExit:
-        # How click reports a pipe whose reader left: `onejob get jobs | head`.
-        return _unread()
+    except SystemExit as end:
+        # After a completion; otherwise how click reports a pipe whose reader left: `... | head`.
+        return 0 if end.code == 0 else _unread()
     except Exception as error:
         return _unexpected(error)
     return result if isinstance(result, int) else 0

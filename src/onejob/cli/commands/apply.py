@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onejob.cli.completing import complete_file
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
@@ -18,7 +19,13 @@ Examples:
 
 @click.command(epilog=_EPILOG, short_help="Create or change objects to match files")
 @click.option(
-    "-f", "--filename", multiple=True, required=True, metavar="FILE", help="File, folder or -."
+    "-f",
+    "--filename",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="File, folder or -.",
 )
 @click.option("--force-conflicts", is_flag=True, help="Take over fields that others set.")
 @click.option("--dry-run", type=click.Choice(["server"]), help="Check only; nothing is stored.")

@@ -14,7 +14,7 @@ Examples:
 @click.command(epilog=_EPILOG, short_help="Print a completion script")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> int:
-    """Print the script that lets your shell complete onejob's commands and options."""
+    """Print the script that lets your shell complete commands, options, files, kinds and names."""
     from click.shell_completion import get_completion_class
 
     from onejob.cli.main import cli

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_file
 from onejob.cli.errors import CommandError
 from onejob.cli.options import CommandAfterDashes, client_options, output_option
 
@@ -25,7 +26,14 @@ Examples:
 
 @click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Create objects")
 @click.argument("what", nargs=-1, metavar="[job|cronjob|namespace NAME] [-- COMMAND [ARG]...]")
-@click.option("-f", "--filename", multiple=True, metavar="FILE", help="File, folder or -.")
+@click.option(
+    "-f",
+    "--filename",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="File, folder or -.",
+)
 @click.option("--image", default="", metavar="IMAGE", help="The container's image.")
 @click.option("--from", "origin", default="", metavar="cronjob/NAME", help="Run its Job now.")
 @click.option(

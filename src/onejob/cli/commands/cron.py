@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_object
 from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, output_option
 
@@ -110,7 +111,7 @@ def next_times(
 
 
 @command.command("run", epilog=_RUN_EPILOG, short_help="Run a CronJob's Job now")
-@click.argument("what", nargs=-1, metavar="cronjob/NAME")
+@click.argument("what", nargs=-1, metavar="cronjob/NAME", shell_complete=complete_object)
 @client_options
 def run_now(what: tuple[str, ...], where: "Sources") -> None:
     """Start the Job of a CronJob now, also while it is suspended; its schedule stays as it is."""
@@ -126,7 +127,7 @@ def run_now(what: tuple[str, ...], where: "Sources") -> None:
 
 
 @command.command("history", epilog=_HISTORY_EPILOG, short_help="Show what became of past times")
-@click.argument("what", nargs=-1, metavar="cronjob/NAME")
+@click.argument("what", nargs=-1, metavar="cronjob/NAME", shell_complete=complete_object)
 @click.option("--last", type=click.IntRange(1, 1000), default=20, show_default=True)
 @output_option("json")
 @client_options
@@ -163,7 +164,7 @@ def history(what: tuple[str, ...], last: int, output: str | None, where: "Source
 
 
 @command.command("backfill", epilog=_BACKFILL_EPILOG, short_help="Run the Jobs of past times")
-@click.argument("what", nargs=-1, metavar="cronjob/NAME")
+@click.argument("what", nargs=-1, metavar="cronjob/NAME", shell_complete=complete_object)
 @click.option("--from", "begin", required=True, metavar="TIME", help="Times after this one.")
 @click.option("--to", "until", required=True, metavar="TIME", help="Times up to this one.")
 @click.option("--queue", default="", metavar="NAME", help="Put the Jobs into this queue.")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_file, complete_kind_or_object
 from onejob.cli.display.durations import duration
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import client_options
@@ -23,8 +24,17 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Delete objects")
-@click.argument("what", nargs=-1, metavar="TYPE NAME... | TYPE/NAME...")
-@click.option("-f", "--filename", multiple=True, metavar="FILE", help="Objects of a manifest.")
+@click.argument(
+    "what", nargs=-1, metavar="TYPE NAME... | TYPE/NAME...", shell_complete=complete_kind_or_object
+)
+@click.option(
+    "-f",
+    "--filename",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Objects of a manifest.",
+)
 @click.option("-l", "--selector", default="", metavar="LABELS", help="By labels.")
 @click.option("--all", "everything", is_flag=True, help="All of that kind in the namespace.")
 @click.option(

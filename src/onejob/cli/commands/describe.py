@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onejob.cli.completing import complete_object
 from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
@@ -18,7 +19,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Show one object with its events")
-@click.argument("what", nargs=-1, metavar="TYPE/NAME...")
+@click.argument("what", nargs=-1, metavar="TYPE/NAME...", shell_complete=complete_object)
 @runs_option
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_kind_or_object
 from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
@@ -39,7 +40,12 @@ def _known_form(
 
 
 @click.command(epilog=_EPILOG, short_help="List objects")
-@click.argument("what", nargs=-1, metavar="TYPE[,TYPE] [NAME]... | TYPE/NAME...")
+@click.argument(
+    "what",
+    nargs=-1,
+    metavar="TYPE[,TYPE] [NAME]... | TYPE/NAME...",
+    shell_complete=complete_kind_or_object,
+)
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="By labels: a=b,c!=d.")
 @click.option(

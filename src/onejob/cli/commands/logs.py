@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_object
 from onejob.cli.display.durations import duration
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import client_options, runs_option
@@ -26,7 +27,9 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Print what containers wrote")
-@click.argument("what", nargs=-1, metavar="POD | job/NAME | cronjob/NAME")
+@click.argument(
+    "what", nargs=-1, metavar="POD | job/NAME | cronjob/NAME", shell_complete=complete_object
+)
 @click.option(
     "-l", "--selector", default="", metavar="LABELS", help="Pods by labels instead of by name."
 )

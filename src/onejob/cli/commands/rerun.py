@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_object
 from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, output_option
 
@@ -20,7 +21,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Run a finished Job once more")
-@click.argument("what", nargs=-1, metavar="job/NAME")
+@click.argument("what", nargs=-1, metavar="job/NAME", shell_complete=complete_object)
 @click.option("--failed-only", is_flag=True, help="Only what did not succeed.")
 @click.option(
     "--set",

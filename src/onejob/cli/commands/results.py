@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_object
 from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
@@ -24,7 +25,7 @@ container's termination message will do), up to 4096 bytes."""
 
 
 @click.command(epilog=_EPILOG, short_help="Show what each index of a Job came to")
-@click.argument("what", nargs=-1, metavar="job/NAME")
+@click.argument("what", nargs=-1, metavar="job/NAME", shell_complete=complete_object)
 @click.option(
     "-o",
     "--output",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onejob.cli.commands.suspend import set_suspend
+from onejob.cli.completing import complete_object
 from onejob.cli.options import client_options
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Go on with what was suspended")
-@click.argument("what", nargs=-1, metavar="job/NAME | cronjob/NAME ...")
+@click.argument(
+    "what", nargs=-1, metavar="job/NAME | cronjob/NAME ...", shell_complete=complete_object
+)
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:
     """Resume Jobs or CronJobs that are suspended."""

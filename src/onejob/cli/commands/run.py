@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_file
 from onejob.cli.display.durations import duration
 from onejob.cli.errors import CommandError
 from onejob.cli.options import (
@@ -51,9 +52,16 @@ that of the only container."""
 
 
 @click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Run Jobs to the end")
-@click.argument("files", nargs=-1, metavar="[FILE]... [-- COMMAND [ARG]...]")
+@click.argument(
+    "files", nargs=-1, metavar="[FILE]... [-- COMMAND [ARG]...]", shell_complete=complete_file
+)
 @click.option(
-    "-f", "--filename", multiple=True, metavar="FILE", help="The same as FILE, as kubectl has it."
+    "-f",
+    "--filename",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="The same as FILE, as kubectl has it.",
 )
 @click.option(
     "-k",
@@ -89,6 +97,7 @@ that of the only container."""
     "--params",
     default="",
     metavar="FILE",
+    shell_complete=complete_file,
     help="A .csv, .jsonl or .txt file: one Pod for each row, which the command names as {column}.",
 )
 @click.option(

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onejob.cli.completing import complete_object
 from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options
 
@@ -17,7 +18,9 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Stop starting Pods or Jobs")
-@click.argument("what", nargs=-1, metavar="job/NAME | cronjob/NAME ...")
+@click.argument(
+    "what", nargs=-1, metavar="job/NAME | cronjob/NAME ...", shell_complete=complete_object
+)
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:
     """Suspend Jobs (their Pods are stopped) or CronJobs (no new Jobs are started)."""

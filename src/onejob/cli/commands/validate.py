@@ -2,6 +2,7 @@
 
 import click
 
+from onejob.cli.completing import complete_file
 from onejob.cli.errors import EXIT_OK, EXIT_USAGE, CommandError
 from onejob.cli.options import output_option
 
@@ -17,7 +18,7 @@ document and line."""
 
 
 @click.command(epilog=_EPILOG, short_help="Check manifests")
-@click.argument("files", nargs=-1, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="FILE...", shell_complete=complete_file)
 @click.option("-n", "--namespace", default="default", metavar="NAME", help="For those without one.")
 @click.option(
     "--for",

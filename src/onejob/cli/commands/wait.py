@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onejob.cli.completing import complete_object
 from onejob.cli.display.durations import duration
 from onejob.cli.errors import EXIT_FAILED, EXIT_OK, CommandError
 from onejob.cli.options import client_options, runs_option
@@ -21,7 +22,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Wait for a Job to end")
-@click.argument("what", nargs=-1, metavar="job/NAME...")
+@click.argument("what", nargs=-1, metavar="job/NAME...", shell_complete=complete_object)
 @click.option(
     "--for",
     "condition",

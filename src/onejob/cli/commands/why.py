@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onejob.cli.completing import complete_object
 from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
@@ -21,7 +22,12 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Tell why something is in its state")
-@click.argument("what", nargs=-1, metavar="job/NAME | pod/NAME | cronjob/NAME | run/ID")
+@click.argument(
+    "what",
+    nargs=-1,
+    metavar="job/NAME | pod/NAME | cronjob/NAME | run/ID",
+    shell_complete=complete_object,
+)
 @runs_option
 @client_options
 def command(what: tuple[str, ...], where: "Sources") -> int:
