@@ -148,7 +148,9 @@ class JobCheck:
                 self._complain(COUNTS, f"{self._name(uid)} is listed as succeeded and has not")
             elif ever is self._listed_failed and not life.failed:
                 self._complain(COUNTS, f"{self._name(uid)} is listed as failed and has not")
-            elif life.now.phase == "Failed" and not _counts(job, life.now):
+            elif life.now.phase == "Failed" and not (
+                _counts(job, life.now) or _ended(job, life.now)
+            ):
                 self._complain(COUNTS, f"{self._name(uid)} is counted though a rule ignores it")
         ever |= added
 
@@ -185,6 +187,13 @@ class JobCheck:
 
 def _succeeds(job: Job) -> bool:
     return job.condition_is_true("SuccessCriteriaMet") or job.condition_is_true("Complete")
+
+
+def _ended(job: Job, pod: Pod) -> bool:
+    """Whether a Job that fails has ended this Pod: it then counts as failed while it still runs,
+    there as in Kubernetes (`trackJobStatusAndRemoveFinalizers`), whatever code it ends with before
+    the controller sees that."""
+    return job.condition_is_true("FailureTarget") and pod.metadata.deleting
 
 
 def _counts(job: Job, failed: Pod) -> bool:
