@@ -60,6 +60,8 @@ class CertificateAuthenticator:
 
     def authenticate(self, credentials: Credentials) -> User | None:
         subject = credentials.certificate_subject
+        if not subject:
+            return None
         names = [value for attribute, value in subject if attribute == "commonName"]
         if not names or not names[-1]:
             return None

@@ -52,7 +52,8 @@ class FollowedFile:
     """A file that commands replace while a server reads it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        # Asked with every request: a text is not turned into one again.
+        self._path = os.fspath(path)
         self._seen: tuple[int, int, int] | None = None
 
     def changed(self) -> bool:
