@@ -76,6 +76,11 @@ CREDENTIALS = {
     "impersonation": ("Impersonate-User: system:admin", "Impersonate-Group: system:masters"),
     "hash of a kept user": ("Authorization: Bearer onejob_" + "0" * 43,),
     "very long": ("Authorization: Bearer " + "a." * 15000,),
+    "made-up session of the dashboard": (
+        "Cookie: __Host-onejob-443=x",
+        "X-Onejob-Session: y",
+    ),
+    "session without its cookie": (f"X-Onejob-Session: {ADMIN}",),
 }
 
 
@@ -141,6 +146,9 @@ PATHS = {
     "address of another": ("http://169.254.169.254/latest/meta-data", 400, 404),
     "asterisk": ("*", 400, 404),
     "no path": ("", 400),
+    "secrets behind the dashboard": ("/ui/../api/v1/secrets", 404),
+    "metrics behind the dashboard": ("/ui/%2e%2e/metrics", 404),
+    "files behind the dashboard": ("/ui/..%2f..%2f..%2fetc%2fpasswd", 404),
     "nodes": ("/api/v1/nodes", 403),
     "tokens of others": ("/apis/authentication.k8s.io/v1/tokenreviews", 403, 405),
 }  # fmt: skip
