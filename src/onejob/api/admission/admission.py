@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from onejob.api.admission.pod_accounts import PodAccounts
 
 #: A Namespace without any of these bytes says nothing that is read here.
-_MARKS: Final = (PREFIX.encode(), confinement.PREFIX.encode())
+_LABELS: Final = PREFIX.encode()
+_ANNOTATIONS: Final = confinement.PREFIX.encode()
 #: What a Pod may say that somebody has to look at.
 _MARKED: Final = re.compile(
     b'"priority|"preemptionPolicy"|"serviceAccount|"automountServiceAccountToken"|"hostPath"'
@@ -250,7 +251,10 @@ class Admission:
 
     def _rules_of(self, namespace: str) -> NamespaceRules | None:
         stored = self._store.newest(Key(NAMESPACES, "", namespace))
-        if stored is None or not any(mark in stored.value for mark in _MARKS):
+        if stored is None:
+            return None
+        value = stored.value
+        if _LABELS not in value and _ANNOTATIONS not in value:
             return None
         rules = self._rules.get(namespace)
         if rules is None or rules.revision != stored.revision:
