@@ -13,9 +13,9 @@ from onejob.objects.pod_spec import NodePod, NodePodSpec
 from onejob.planning.pod.placement import (
     Amounts,
     Candidate,
+    Need,
     NodeView,
     WaitingRoom,
-    fits,
     misfit,
     room_left,
     shortage,
@@ -68,13 +68,17 @@ class Binder:
         self._enqueue(pod, candidate)
         self.consider_soon()
 
-    def has_room_now(self, candidate: Candidate) -> bool:
-        """Whether this one, which does not exist yet, may have a node without waiting for one. If
+    @property
+    def node(self) -> NodeView:
+        return self._node()
+
+    def has_room_now(self, need: Need) -> bool:
+        """Whether one that needs this, and does not exist yet, can be placed without waiting. If
         not it has its turn once it is there. Priorities matter only among those who wait."""
         if self._closed or self._room:
             return False
-        node = self._node()
-        return not misfit(candidate, node) and fits(candidate, room_left(node, self._used))
+        allocatable, used = self._node().allocatable, self._used
+        return all(used.get(name, 0) + amount <= allocatable.get(name, 0) for name, amount in need)
 
     def drop(self, uid: str) -> None:
         self._room.drop(uid)

@@ -14,7 +14,7 @@ from onejob.node.agent.binder import LONG_AGO, Binder, is_ours_to_place
 from onejob.node.agent.capacity import demand_of
 from onejob.node.agent.pod_events import BindingRefused, BindingWritten, CreatedHere, PodEvent
 from onejob.objects.pod_spec import NodePod, NodePodSpec, read_created_pod, read_node_pod_spec
-from onejob.planning.pod.placement import Amounts, Candidate
+from onejob.planning.pod.placement import Amounts, Candidate, NodeView, misfit, need_of
 from onejob.wire.errors import ApiError
 from onejob.wire.quantity import BadQuantity
 
@@ -45,7 +45,9 @@ class Creations:
         if not self._open:
             return None
         place = self._places(spec)
-        return place if place is not None and self._binder.has_room_now(place.candidate) else None
+        if place is None or not place.suits(self._binder.node):
+            return None
+        return place if self._binder.has_room_now(place.need) else None
 
     def await_creation(self, uid: str, revision: int) -> None:
         self._staged.append((uid, revision))
@@ -103,9 +105,18 @@ class PlaceHere:
     ) -> None:
         self.node = node
         # None of them has an identity yet, or waits in line.
-        self.candidate = Candidate("", spec, demand, LONG_AGO)
+        self._candidate = Candidate("", spec, demand, LONG_AGO)
+        self.need = need_of(self._candidate)
+        #: As it was when it was found to suit: a node that changes is another object.
+        self._suited: NodeView | None = None
         self._spec = msgspec.structs.replace(spec, node_name=node)
         self._taken = taken
 
+    def suits(self, node: NodeView) -> bool:
+        """Whether the node, if it were empty, could take such a Pod."""
+        if self._suited is not node:
+            self._suited = None if misfit(self._candidate, node) else node
+        return self._suited is not None
+
     def take(self, document: bytes, revision: int) -> None:
-        self._taken(read_created_pod(document, self._spec), self.candidate.demand, revision)
+        self._taken(read_created_pod(document, self._spec), self._candidate.demand, revision)

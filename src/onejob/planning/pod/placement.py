@@ -50,7 +50,7 @@ class WaitingRoom:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Candidate] = {}
-        self._lines: dict[_Need, list[tuple[tuple[int, datetime, str], Candidate]]] = {}
+        self._lines: dict[Need, list[tuple[tuple[int, datetime, str], Candidate]]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -62,7 +62,7 @@ class WaitingRoom:
         if self._waiting.get(candidate.uid) == candidate:
             return
         self._waiting[candidate.uid] = candidate
-        line = self._lines.setdefault(_need(candidate), [])
+        line = self._lines.setdefault(need_of(candidate), [])
         heapq.heappush(line, (candidate.rank, candidate))
 
     def drop(self, uid: str) -> None:
@@ -88,7 +88,7 @@ class WaitingRoom:
             del self._waiting[first.uid]
             taken.append(first)
 
-    def _head(self, need: "_Need") -> Candidate | None:
+    def _head(self, need: "Need") -> Candidate | None:
         line = self._lines[need]
         while line:
             candidate = line[0][1]
@@ -99,18 +99,15 @@ class WaitingRoom:
         return None
 
 
-_Need = tuple[tuple[str, int], ...]
+Need = tuple[tuple[str, int], ...]
 
 
-def _need(candidate: Candidate) -> _Need:
+def need_of(candidate: Candidate) -> Need:
+    """What there must be room for, in an order of its own: Pods with the same need are alike."""
     return tuple(sorted(item for item in candidate.demand.items() if item[1]))
 
 
-def fits(candidate: Candidate, free: Amounts) -> bool:
-    return _are_free(_need(candidate), free)
-
-
-def _are_free(need: _Need, free: Amounts) -> bool:
+def _are_free(need: Need, free: Amounts) -> bool:
     return all(amount <= free.get(name, 0) for name, amount in need)
 
 
