@@ -8,7 +8,7 @@ SCHEMA := src/onejob/api/data/schema.json.gz
 UI     := src/onejob/dashboard/assets/index.html
 
 .DEFAULT_GOAL := help
-.PHONY: help lock setup run ui ui-if-possible chromium screenshots dist test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
+.PHONY: help lock setup run ui ui-if-possible chromium screenshots ui-figures dist test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -92,6 +92,9 @@ ui-if-possible:
 
 screenshots: setup ui ## pictures of the dashboard's pages, into SHOTS
 	$(BIN)/python -m tests.ui.screenshots $(or $(SHOTS),.run/screenshots)
+
+ui-figures: setup ui ## a Job of 10^5 indexes in a browser, and what 20 dashboards cost
+	$(BIN)/python -m tests.ui.figures $(FIGURES)
 
 dist: setup ui ## source archive and wheel for a release, the dashboard inside
 	ONEJOB_RELEASE=1 $(BIN)/python -m hatchling build

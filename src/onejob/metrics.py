@@ -90,6 +90,18 @@ METRICS: Sequence[Metric] = (
         "The number of running Jobs of a CronJob", ("namespace", "cronjob"),
     ),
     Metric(
+        "kube_cronjob_status_last_schedule_time", "gauge",
+        "When a CronJob last started a Job, in seconds since 1970", ("namespace", "cronjob"),
+    ),
+    Metric(
+        "kube_cronjob_status_last_successful_time", "gauge",
+        "When a Job of a CronJob last succeeded, in seconds since 1970", ("namespace", "cronjob"),
+    ),
+    Metric(
+        "onejob_job_duration_seconds", "histogram",
+        "The time between the start of a Job and its end", ("result", "owner"), doubling(0.25, 20),
+    ),
+    Metric(
         "ttl_after_finished_controller_job_deletion_duration_seconds", "histogram",
         "The time it took to delete a Job since it expired", buckets=doubling(0.1, 14),
     ),

@@ -1,14 +1,14 @@
 """The CronJob controller on the real store and API, in virtual time. It begins at noon."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onejob.api.service import Service
-from onejob.client.base import Create, Op, Patch, Written
+from onejob.client.base import Create, Delete, Op, Patch, Written
 from onejob.objects.meta import CRONJOBS, JOBS, Key
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, InternalError
@@ -51,6 +51,13 @@ def test_each_minute_a_job_is_created_and_recorded(tmp_path: Path) -> None:
             skew = house.metrics.value("cronjob_controller_job_creation_skew_duration_seconds")
             assert skew == 2
             assert house.metrics.value("kube_cronjob_status_active", "default", "tick") == 2
+            last = "kube_cronjob_status_last_schedule_time"
+            started_at = datetime(2026, 1, 1, 12, 2, tzinfo=UTC).timestamp()
+            assert house.metrics.value(last, "default", "tick") == started_at
+            assert "last_successful_time{" not in house.metrics.exposition()
+            await house.client.write(Delete(key))
+            await asyncio.sleep(1)
+            assert f"{last}{{" not in house.metrics.exposition()
 
     run_virtual(main())
 

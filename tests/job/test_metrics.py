@@ -64,6 +64,9 @@ DECLARED = {
     "job_controller_stale_sync_skips_total": "group resource",
     "cronjob_controller_job_creation_skew_duration_seconds": "",
     "kube_cronjob_status_active": "namespace cronjob",
+    "kube_cronjob_status_last_schedule_time": "namespace cronjob",
+    "kube_cronjob_status_last_successful_time": "namespace cronjob",
+    "onejob_job_duration_seconds": "result owner",
     "ttl_after_finished_controller_job_deletion_duration_seconds": "",
     "pod_gc_collector_force_delete_pods_total": "namespace reason",
     "pod_gc_collector_force_delete_pod_errors_total": "namespace reason",
@@ -104,6 +107,8 @@ def test_a_plain_job_is_measured(tmp_path: Path) -> None:
             figure(read, "job_controller_job_pods_finished_total", **mode, result="succeeded") == 3
         )
         assert figure(read, "job_pod_finished", **mode, result="completed") == 3
+        duration = {"result": "succeeded", "owner": "none"}
+        assert figure(read, "onejob_job_duration_seconds_count", **duration) == 1
         assert figure(read, "job_pod_finished", **mode, result="succeeded") == 0
         created = {"reason": "new", "status": "succeeded"}
         assert figure(read, "job_controller_job_pods_creation_total", **created) == 3

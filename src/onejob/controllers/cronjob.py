@@ -24,6 +24,13 @@ _CATCH_UP_SECONDS = 5.0
 #: A slot whose Job name is taken by a Job that is not ours waits; no event of ours ends that wait.
 _BLOCKED_SECONDS = 3600.0
 
+#: By CronJob; their names are those of kube-state-metrics.
+_GAUGES = (
+    "kube_cronjob_status_active",
+    "kube_cronjob_status_last_schedule_time",
+    "kube_cronjob_status_last_successful_time",
+)
+
 
 class _CronJobState(Struct):
     """What is kept of a CronJob between syncs."""
@@ -129,7 +136,8 @@ class CronJobController:
     def _forget(self, key: Key) -> None:
         self._states.pop(key, None)
         self._queue.drop(key)
-        self._metrics.drop("kube_cronjob_status_active", key.namespace, key.name)
+        for gauge in _GAUGES:
+            self._metrics.drop(gauge, key.namespace, key.name)
 
     # --- the sync -------------------------------------------------------------------------
 
@@ -193,10 +201,12 @@ class CronJobController:
 
     def _measure(self, synced: Synced) -> None:
         metadata = synced.cronjob.metadata
-        active = synced.status.active if synced.status else synced.cronjob.status.active
-        self._metrics.set(
-            "kube_cronjob_status_active", len(active), metadata.namespace, metadata.name
-        )
+        status = synced.status or synced.cronjob.status
+        figures = (len(status.active), status.last_schedule_time, status.last_successful_time)
+        for gauge, figure in zip(_GAUGES, figures, strict=True):
+            if figure is not None:
+                value = figure if isinstance(figure, int) else figure.timestamp()
+                self._metrics.set(gauge, value, metadata.namespace, metadata.name)
         if synced.skew_seconds is not None:
             self._metrics.observe(
                 "cronjob_controller_job_creation_skew_duration_seconds", synced.skew_seconds

@@ -300,6 +300,7 @@ class JobController:
         self._count_all(write.metrics)
         job = with_status(job, write.status, str(written.revision))
         if write.finishes:
+            self._measure_duration(job)
             _log_failure(job)
         return job
 
@@ -339,6 +340,17 @@ class JobController:
             self._metrics.count(
                 metric.name, *(value for _, value in metric.labels), by=metric.amount
             )
+
+    def _measure_duration(self, job: Job) -> None:
+        """Labels are bounded: neither names nor namespaces are among them."""
+        condition, start = job.finished_condition, job.status.start_time
+        if condition is None or condition.last_transition_time is None or start is None:
+            return
+        owner = job.metadata.controller_ref
+        result = "succeeded" if condition.type == "Complete" else "failed"
+        kind = "none" if owner is None else "CronJob" if owner.kind == "CronJob" else "other"
+        seconds = max((condition.last_transition_time - start).total_seconds(), 0.0)
+        self._metrics.observe("onejob_job_duration_seconds", seconds, result, kind)
 
     def _measure(self, labels: tuple[str, str, str], seconds: float) -> None:
         self._metrics.count("job_controller_job_syncs_total", *labels)

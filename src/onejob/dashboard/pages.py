@@ -4,11 +4,9 @@ Everything else the page needs it gets from the Kubernetes API, as any client do
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import msgspec
-from msgspec import structs
 
 from onejob import __version__
 from onejob.api.access.authentication import ANONYMOUS, Credentials
@@ -81,7 +79,7 @@ class DashboardPages:
             return self._file(request, path)
         answer = await self._api(request, path[1:], credentials)
         headers = (*answer.headers, *SAFETY_HEADERS, _NO_STORE)
-        return replace(answer, headers=headers)
+        return Answer(answer.code, answer.body, answer.content_type, headers, answer.endless)
 
     def _file(self, request: Request, path: tuple[str, ...]) -> Answer:
         _require_method(request, "GET", "HEAD")
@@ -211,7 +209,7 @@ class DashboardPages:
             raise BadRequest(f"name 1 to {_MOST_LOGS} logs")
         if self._logs is None:
             raise NotFound("no Pods run here")
-        options = structs.replace(log_options(request.query, wanted[0][0]), timestamps=True)
+        options = log_options({**request.query, "timestamps": ["true"]}, wanted[0][0])
         frames = merged_logs(self._logs, namespace, wanted, options)
         return Answer(200, frames, _FRAMES, endless=options.follow)
 

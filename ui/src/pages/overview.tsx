@@ -175,7 +175,7 @@ function Nodes() {
             <div key={node.metadata.uid}>
               <div class="bar" style={{ justifyContent: "space-between" }}>
                 <b><Foreign text={node.metadata.name} /></b>
-                <StateMark state={ready?.status === "True" ? "Running" : "Failed"} />
+                <StateMark state={ready?.status === "True" ? "Ready" : "Not ready"} />
               </div>
               {odd.map((c) => <p key={c.type} class="muted"><Foreign text={`${c.type}: ${c.message ?? ""}`} /></p>)}
               <Meter label="Processors" used={quantity(used["cpu"])} has={quantity(has["cpu"])} text={(n) => n.toFixed(n < 10 ? 2 : 0)} known={"cpu" in used} />
