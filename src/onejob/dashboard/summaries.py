@@ -3,10 +3,13 @@ in words, with a bounded number of its Pods or fire times.
 
 A Job may have 10^5 Pods. Those that have not ended come from the informer's cache. Of those that
 have, a bounded number is read, found by their names, which begin with the Job's. The result is kept
-until the Job changes, so that many open pages cost as much as one.
+for a while, longer the more was read for it, and shared by all who ask: many open pages cost as
+much as one, and a busy Job little.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -30,7 +33,7 @@ from onejob.explaining.jobs import explain_job
 from onejob.explaining.pod_waits import read_node
 from onejob.explaining.pods import explain_pod
 from onejob.informers.cache import Cache
-from onejob.objects.job import read_job
+from onejob.objects.job import Job, read_job
 from onejob.objects.meta import EVENTS, JOBS, NODES, PODS, Key, Meta, View
 from onejob.objects.pod import Pod
 from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
@@ -44,7 +47,7 @@ from onejob.wire.errors import NotFound
 Document: TypeAlias = dict[str, Any]
 
 #: So many Pods that have ended are looked at; of a larger Job the rest is not.
-MOST_LOOKED_AT: Final = 3000
+MOST_LOOKED_AT: Final = 1500
 #: So many Pods that have not ended are read.
 _MOST_ACTIVE: Final = 1000
 #: Of each phase, so many are in the answer.
@@ -56,8 +59,22 @@ _CONFIG_MAPS: Final = "configmaps"
 #: Of a long name of a Job, at least so much is in the names of its Pods.
 _SHORTEST_CUT: Final = 45
 _MOST_KEPT: Final = 64
-#: Pods change without their Job, for instance from Pending to Running.
+#: How long a summary is good: at least this, and a second more for so many Pods that were read. So
+#: summaries take a few per cent of a processor at most.
 _FRESH_SECONDS: Final = 1.0
+_PODS_PER_SECOND: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    uid: str
+    finished: bool
+    until: float
+    summary: Document
+
+    def serves(self, job: Job, now: float) -> bool:
+        """Pages ask once more when a Job has finished, and then no more."""
+        return now < self.until and (self.uid, self.finished) == (job.metadata.uid, job.finished)
 
 
 class _Named(View, frozen=True):
@@ -69,33 +86,53 @@ _read_name = msgspec.json.Decoder(_Named).decode
 
 class Summaries:
     def __init__(
-        self, client: Client, store: Store, pods: Cache[Pod], clock: Clock, local_zone: str
+        self,
+        client: Client,
+        store: Store,
+        pods: Cache[Pod],
+        clock: Clock,
+        local_zone: str,
+        *,
+        most_looked_at: int = MOST_LOOKED_AT,
     ) -> None:
         """`pods` has those that have not ended."""
+        self._most_looked_at = most_looked_at
         self._client = client
         self._store = store
         self._pods = pods
         self._clock = clock
         self.local_zone = local_zone
-        #: By Job: its uid and version, when it was made, and the summary.
-        self._kept: dict[Key, tuple[tuple[str, str], float, Document]] = {}
+        #: By Job, the oldest first.
+        self._kept: dict[Key, _Kept] = {}
+        #: Those that are being made, by Job.
+        self._making: dict[Key, asyncio.Task[_Kept]] = {}
         #: How often a summary was made, for tests.
         self.made = 0
 
     async def job(self, key: Key) -> Document:
         """Raises NotFound."""
         document = await self._client.get(key)
-        job: Document = msgspec.json.decode(document)
-        version = (job["metadata"]["uid"], job["metadata"]["resourceVersion"])
-        kept, now = self._kept.get(key), self._clock.monotonic()
-        if kept is not None and kept[0] == version and now - kept[1] < _FRESH_SECONDS:
-            return kept[2]
-        summary = await self._summarise(key, job, document)
+        job = read_job(document)
+        kept = self._kept.get(key)
+        if kept is not None and kept.serves(job, self._clock.monotonic()):
+            return kept.summary
+        making = self._making.get(key)
+        if making is None:
+            making = self._making[key] = asyncio.create_task(self._make(key, document))
+            making.add_done_callback(lambda task: self._making.pop(key, None))
+        # Whoever asked first may leave; the others still wait for it.
+        return (await asyncio.shield(making)).summary
+
+    async def _make(self, key: Key, document: bytes) -> "_Kept":
+        job = read_job(document)
+        summary = await self._summarise(key, msgspec.json.decode(document), document)
+        pods = summary["activePods"] + summary["endedPodsLookedAt"]
+        until = self._clock.monotonic() + _FRESH_SECONDS + pods / _PODS_PER_SECOND
         self._kept.pop(key, None)
         while len(self._kept) >= _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
-        self._kept[key] = (version, self._clock.monotonic(), summary)
-        return summary
+        self._kept[key] = _Kept(job.metadata.uid, job.finished, until, summary)
+        return self._kept[key]
 
     async def pod(self, key: Key) -> Document:
         """Raises NotFound."""
@@ -206,8 +243,9 @@ class Summaries:
         found: dict[str, PodView] = {}
         turns, looked_at = Turns(), 0
         after: Key | None = Key(PODS, job.namespace, prefix)
-        while after is not None and looked_at < MOST_LOOKED_AT:
-            page = self._store.list(PODS, job.namespace, limit=_PAGE, after=after)
+        while after is not None and looked_at < self._most_looked_at:
+            limit = min(_PAGE, self._most_looked_at - looked_at)
+            page = self._store.list(PODS, job.namespace, limit=limit, after=after)
             for stored in page.items:
                 if not stored.key.name.startswith(prefix):
                     return found, True
