@@ -203,6 +203,10 @@ def test_label_annotate_and_the_three_patches(tmp_path: Path) -> None:
 def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
     async def test(kubectl: Kubectl) -> None:
         client = kubectl.plane.client
+
+        def watches() -> float:
+            return kubectl.plane.metrics.value("apiserver_longrunning_requests", "WATCH", "jobs")
+
         await kubectl.ok("create", "-f", "-", stdin=JOB)
         watch = await kubectl.start("get", "jobs", "-w")
         assert watch.stdout is not None
@@ -220,6 +224,10 @@ def test_wait_and_watch_see_changes(tmp_path: Path) -> None:
         assert "condition met" in await waiting
         async with asyncio.timeout(30):
             assert (await watch.stdout.readline()).split()[0] == b"hello"
+        # `wait` says nothing about an object that was gone before it looked.
+        async with asyncio.timeout(30):
+            while watches() < 2:  # noqa: ASYNC110 - a watch does not tell
+                await asyncio.sleep(0.05)
         await client.write(Delete(key, "Background"))
         assert "condition met" in await gone
         watch.kill()
