@@ -179,3 +179,26 @@ def test_tokens_are_renewed_when_four_fifths_of_their_life_are_over() -> None:
         assert len(runtime.at) == 3
 
     run_virtual(main())
+
+
+def test_a_clock_that_jumped_has_tokens_renewed_at_once() -> None:
+    source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
+    volumes = [{"name": "v", "projected": {"sources": [source]}}]
+    with_token = msgspec.convert({"metadata": {"uid": "u"}, "spec": {"volumes": volumes}}, NodePod)
+    plain = [{"name": "v", "configMap": {"name": "c"}}]
+    without = msgspec.convert({"metadata": {"uid": "w"}, "spec": {"volumes": plain}}, NodePod)
+    runtime = CountsRefreshes()
+
+    async def main() -> None:
+        refresh = VolumeRefresh(runtime, lambda pod, reason, message: None)  # type: ignore[arg-type]
+        refresh.follow(with_token)
+        refresh.follow(without)
+        await asyncio.sleep(100)
+        refresh.clock_jumped()
+        await asyncio.sleep(479)
+        assert runtime.at == [100]
+        await asyncio.sleep(2)
+        assert runtime.at == [100, 580], "and the next time a whole share of its life later"
+        refresh.close()
+
+    run_virtual(main())

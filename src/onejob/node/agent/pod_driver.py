@@ -221,6 +221,7 @@ class PodDriver:
             self._soon(uid)
         self._timers.clear()
         self._start_timer(asyncio.get_running_loop())
+        self.volumes.clock_jumped()
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None:
         self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)

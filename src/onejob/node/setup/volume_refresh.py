@@ -93,6 +93,12 @@ class VolumeRefresh:
             task = self._tasks[uid] = asyncio.create_task(self._refresh(uid))
             task.add_done_callback(lambda _: self._done(uid, task))
 
+    def clock_jumped(self) -> None:
+        """Tokens may have expired, or be valid only later."""
+        for uid, timer in list(self._timers.items()):
+            timer.cancel()
+            self._tokens_due(self._pods[uid])
+
     def _renew_tokens(self, pod: NodePod) -> None:
         """In time before they expire, and again after that."""
         seconds = refresh_after_seconds(pod)
