@@ -1,6 +1,7 @@
 """`resources.limits` of containers that are processes: kept by control groups or by rlimits."""
 
 import asyncio
+import hashlib
 import os
 import sys
 from datetime import UTC, datetime
@@ -230,6 +231,25 @@ def test_groups_are_gone_when_their_containers_are(tmp_path: Path) -> None:
     before = _groups_below()
     asyncio.run(main())
     assert _groups_below() <= before
+
+
+@needs_groups
+def test_a_server_without_pods_leaves_no_group_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        plane = await ControlPlane.start(Settings(tmp_path, NodeOptions(name="node")))
+        assert isinstance(plane.node.runtime, KnowsLimits)
+        assert plane.node.runtime.limits_in_force.enforced
+        assert _own_folders(tmp_path)
+        await plane.stop()
+
+    asyncio.run(main())
+    assert _own_folders(tmp_path) == []
+
+
+def _own_folders(data_dir: Path) -> list[str]:
+    name = f"onejob-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]}"
+    walked = os.walk("/sys/fs/cgroup")
+    return [os.path.join(place, name) for place, names, _ in walked if name in names]
 
 
 def _groups_below() -> set[str]:

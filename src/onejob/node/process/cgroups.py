@@ -125,7 +125,14 @@ class ControlGroups:
         for folder in self._tree.folders() if self._tree is not None else ():
             for group in _below(folder):
                 _remove(group)
-            _remove(folder)
+        self.remove_if_empty()
+
+    def remove_if_empty(self) -> None:
+        """We leave, and containers may stay, or have ended without anybody having read how: then
+        their groups stay, too."""
+        for folder in self._tree.folders() if self._tree is not None else ():
+            if not _below(folder):
+                _remove(folder)
 
     def _groups(self, ref: AttemptRef) -> list[Path]:
         folders = self._tree.folders() if self._tree is not None else ()

@@ -95,10 +95,14 @@ class LimitKeeper:
         if self._limited.pop(group_name(ref), None) is not None:
             self._groups.close(ref)
 
-    def close(self) -> None:
-        """Nothing runs any more."""
-        if "_groups" in self.__dict__:
+    def close(self, *, ended: bool) -> None:
+        """We leave; `ended` says that nothing runs any more."""
+        if "_groups" not in self.__dict__:
+            return
+        if ended:
             self._groups.remove_all()
+        else:
+            self._groups.remove_if_empty()
 
     def _limit_processes(self, request: dict[str, Any], limits: ContainerLimits) -> None:
         if limits.memory_bytes is not None:

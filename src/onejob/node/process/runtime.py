@@ -319,8 +319,7 @@ class ProcessRuntime:
         patience = self._longest_grace + _PATIENCE_SECONDS
         await self._supervisor.close(end=end, patience_seconds=patience)
         await asyncio.to_thread(self._cleaner.shutdown)
-        if end:
-            self._limits.close()
+        self._limits.close(ended=end)
 
     def _cancel_launching(self, uid: str) -> None:
         for ref, launching in self._launching.items():
