@@ -89,8 +89,8 @@ class Admission:
         self._rules: dict[str, NamespaceRules] = {}
         #: Counts changes of what namespaces say.
         self._generation = 0
-        #: Namespaces that were found to say nothing about Pods, and at which count that was. (Not
-        #: a set that is emptied: another thread may have looked before, and add one after that.)
+        #: Namespaces that were found to say nothing about Pods, and at which count that was:
+        #: another thread may have looked before a change, and add one after it.
         self._silent: dict[str, int] = {}
         self._priorities = Priorities(store)
         self._limit_ranges = LimitRanges(store)
@@ -106,11 +106,15 @@ class Admission:
     @accounts.setter
     def accounts(self, accounts: "PodAccounts") -> None:
         self._accounts = accounts
+        self._forget_silence()
+
+    def _forget_silence(self) -> None:
         self._generation += 1
+        self._silent = {}
 
     def _staged(self, written: Change) -> None:
         if written.key.resource in _SPEAKING:
-            self._generation += 1
+            self._forget_silence()
             self._priorities.staged(written)
             self._limit_ranges.staged(written)
             self.quotas.staged(written)
@@ -118,7 +122,7 @@ class Admission:
             self.quotas.staged(written)
 
     def _rolled_back(self) -> None:
-        self._generation += 1
+        self._forget_silence()
         self._priorities.reload()
         self._limit_ranges.reload()
         self.quotas.reload()
