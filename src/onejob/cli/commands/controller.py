@@ -7,6 +7,7 @@ import click
 
 from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import parse_listen, require_manager_name
+from onejob.cli.server_log import log_options, log_to_stderr
 
 if TYPE_CHECKING:
     from onejob.client.kubeconfig import Connection
@@ -91,7 +92,7 @@ A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs
     is_flag=True,
     help="Also run Jobs that are managed by onejob.dev/mirror, on the clusters that they name.",
 )
-@click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
+@log_options
 def command(
     kubeconfig: str,
     context: str,
@@ -107,6 +108,7 @@ def command(
     metrics_listen: str,
     mirror: bool,
     verbose: int,
+    log_format: str,
 ) -> int:
     """Run the Jobs of a Kubernetes cluster whose managedBy names onejob.
 
@@ -139,7 +141,7 @@ def command(
         burst=burst,
         mirror=mirror,
     )
-    _log_to_stderr(verbose)
+    log_to_stderr(verbose, log_format)
     return _run(settings, connection, listen)
 
 
@@ -225,10 +227,3 @@ def _first_of(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _log_to_stderr(verbose: int) -> None:
-    import logging
-
-    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

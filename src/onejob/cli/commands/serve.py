@@ -14,6 +14,7 @@ from onejob.cli.options import (
     parse_listen,
     require_runtime,
 )
+from onejob.cli.server_log import log_options, log_to_stderr
 from onejob.planning.names import TRACKING_NAMES
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     metavar="DAYS",
     help="Keep earlier files this long. [default: for ever]",
 )
-@click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
+@log_options
 @node_options
 @controller_options
 @data_dir_option
@@ -135,6 +136,7 @@ def command(
     audit_log_maxbackup: int,
     audit_log_maxage: int,
     verbose: int,
+    log_format: str,
     node: "NodeOptions",
     gates: "FeatureGates",
     data_dir: str | None,
@@ -162,7 +164,7 @@ def command(
     tls_files = _tls_files(tls_cert_file, tls_private_key_file, client_ca_file)
     place = find_data_dir(data_dir)
     place.prepare()
-    _log_to_stderr(verbose)
+    log_to_stderr(verbose, log_format)
     settings = Settings(
         data_dir=place.server,
         node=replace(node, hidden=place.path),
@@ -339,13 +341,6 @@ def _limits_line(server: "HttpsServer") -> str:
     if not isinstance(runtime, KnowsLimits):
         return ""
     return f"  limits   {runtime.limits_in_force.text}\n"
-
-
-def _log_to_stderr(verbose: int) -> None:
-    import logging
-
-    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 def _notify_service_manager(state: str) -> None:

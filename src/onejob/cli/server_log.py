@@ -1,0 +1,51 @@
+"""What servers log on stderr: lines for people, or JSON for programs."""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
+_TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def log_options(function: F) -> F:
+    """The command gets `verbose` and `log_format`."""
+    for option in (
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="Lines for people, or one JSON object per line.",
+        ),
+        click.option("-v", "--verbose", count=True, help="Log more; twice: everything."),
+    ):
+        function = option(function)
+    return function
+
+
+def log_to_stderr(verbose: int, log_format: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if log_format == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=_LEVELS[min(verbose, 2)], handlers=[handler])
+
+
+class JsonLines(logging.Formatter):
+    """One object per record; a traceback is part of it, so that each line stands for itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
