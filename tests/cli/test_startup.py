@@ -79,6 +79,35 @@ def test_a_run_makes_hardly_any_dataclass_and_few_modules(onejob: CommandLine) -
     assert len(own) <= 350
 
 
+#: How often the youngest objects were looked through for garbage by the end of a run.
+_COLLECTIONS = """
+import gc, os, sys
+from onejob.cli import main
+os._exit = lambda code: print("collections:", gc.get_stats()[0]["collections"])
+main.main(["validate", sys.argv[1]])
+"""
+
+
+def test_a_command_looks_for_garbage_hardly_ever(onejob: CommandLine) -> None:
+    manifest = onejob.home / "job.yaml"
+    manifest.write_text(
+        "{apiVersion: batch/v1, kind: Job, metadata: {name: a}, spec: {template: {spec: "
+        "{restartPolicy: Never, containers: [{name: c, image: busybox}]}}}}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", _COLLECTIONS, str(manifest)],
+        capture_output=True,
+        text=True,
+        env=onejob.environment,
+        cwd=onejob.home,
+        check=True,
+        timeout=60,
+    )
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("collections:"))
+    # Some are those of the interpreter's own start and of the imports above.
+    assert int(line.split()[1]) <= 50, done.stdout
+
+
 @pytest.mark.parametrize("words", [("--help",), ("completion", "bash")])
 def test_help_imports_no_command(onejob: CommandLine, words: tuple[str, ...]) -> None:
     names, own = imported(onejob, *words)
