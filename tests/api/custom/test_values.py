@@ -169,6 +169,23 @@ def test_defaults_are_filled_in_from_the_outside_inwards() -> None:
     }
 
 
+def test_a_null_is_left_out_where_the_schema_allows_none() -> None:
+    """As Go clients send maps and lists that are not set."""
+    schema = thing(
+        {
+            "map": {"type": "object", "additionalProperties": text()},
+            "free": text(nullable=True),
+            "list": {"type": "array", "items": text()},
+        }
+    )
+    value: dict[str, Any] = {"map": None, "free": None, "list": [None]}
+    drop_nulls(value, Node(schema))
+    assert value == {"free": None, "list": [None]}
+    value = {"map": {"a": None, "b": "c"}}
+    drop_nulls(value, Node(schema))
+    assert value == {"map": {"b": "c"}}
+
+
 def test_items_of_a_keyed_list_that_are_no_objects_have_no_keys() -> None:
     errors: list[Any] = []
     check_lists({"list": [None, 5, 5]}, Node(thing({"list": KEYED})), None, errors)

@@ -1,4 +1,4 @@
-"""What is taken out of an object before it is judged: unknown fields, nulls that have a default."""
+"""What is taken out of an object before it is judged: unknown fields, and forbidden nulls."""
 
 from typing import Any, Final
 
@@ -42,7 +42,8 @@ def prune(value: Any, node: Node, path: Path, problems: list[str], *, root: bool
 
 
 def drop_nulls(value: Any, node: Node) -> None:
-    """Nulls where the schema has a default and allows none: the default takes their place."""
+    """Nulls of fields where the schema allows none are left out; a default may take their place.
+    Those in lists stay, and are refused."""
     if isinstance(value, list):
         if node.items is not None:
             for item in value:
@@ -53,7 +54,7 @@ def drop_nulls(value: Any, node: Node) -> None:
             if below is None:
                 continue
             if value[name] is None:
-                if below.has_default and not below.nullable:
+                if not below.nullable:
                     del value[name]
             elif isinstance(value[name], (dict, list)):
                 drop_nulls(value[name], below)
