@@ -18,9 +18,10 @@ from onejob.api.http.streams import Rendering, in_slices
 from onejob.api.input.decoding import MAX_VALUES, decode_body, decode_patch, weight
 from onejob.api.service import Service
 from onejob.api.turns import INLINE_BYTES, Turns, Worker
+from onejob.api.writing.context import MAX_OBJECT_BYTES
 from onejob.api.writing.field_sets import in_order
 from onejob.api.writing.rehearsal import rehearsed
-from onejob.api.writing.writes import MAX_OBJECT_BYTES, Writes
+from onejob.api.writing.writes import Writes
 from onejob.objects.meta import Key
 from onejob.planning.cronjob import schedule
 from onejob.planning.cronjob.schedule import LONGEST_SCHEDULE, ScheduleError, parse_schedule

@@ -7,36 +7,34 @@ a patch never conflicts with itself, and a batch of writes shares one commit. Ca
 
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
-from datetime import datetime
-from random import Random
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
-from onejob.api.admission.admission import Admission
 from onejob.api.damage import placeholder
 from onejob.api.schema.comparing import semantically_equal
-from onejob.api.schema.schema import Schema, Type, WrongShape, all_problems
+from onejob.api.schema.schema import WrongShape, all_problems
 from onejob.api.sections import (
-    Section,
     SectionedDocument,
     copied,
     held,
     members,
-    names,
-    plain,
     same_bytes,
     shallow,
     text_of,
 )
-from onejob.api.security_warnings import security_warnings
 from onejob.api.strategies.base import keep_section
-from onejob.api.strategy import Document, Guard, Strategy
+from onejob.api.strategy import Document
 from onejob.api.writing.apply import apply
-from onejob.api.writing.created_metadata import CreatedMetadata, CreatedMetadatas
-from onejob.api.writing.created_spec import CreatedSpecs, JudgedSpec
+from onejob.api.writing.context import (
+    MAX_OBJECT_BYTES,
+    NOTHING,
+    bounded,
+    judge_problems,
+    largest_size,
+)
+from onejob.api.writing.creating import Creates
 from onejob.api.writing.deletion import (
     Stay,
     check_deletable,
@@ -44,38 +42,25 @@ from onejob.api.writing.deletion import (
     decide_deletion,
     gone_after_update,
 )
-from onejob.api.writing.managed_fields import all_fields, creation_entry, track_update
+from onejob.api.writing.managed_fields import track_update
 from onejob.api.writing.metadata import (
     FREE_FIELDS,
     carry_over,
     changed_members,
     check_type,
-    generated_name,
     metadata_of,
     new_finalizers,
-    new_uid,
     ordered,
-    prepare_created,
     settle_free_fields,
-    timestamp,
     wrong_name,
 )
 from onejob.api.writing.patching import json_patch, merge_patch
-from onejob.api.writing.pieces import at_revision
-from onejob.api.writing.placing import ChooseNode, place_created
-from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.api.writing.strategic_merge import strategic_merge
-from onejob.clock import Clock
-from onejob.objects.meta import NAMESPACES, PODS, Key, key_at
-from onejob.planning.pod.security import Means
-from onejob.store.base import StagingStore, Stored
+from onejob.objects.meta import NAMESPACES, PODS, Key
+from onejob.store.base import Stored
 from onejob.wire.errors import (
-    ApiError,
     BadRequest,
-    Forbidden,
     Invalid,
-    RequestTooLarge,
-    already_exists,
     conflict,
     not_found,
 )
@@ -83,235 +68,14 @@ from onejob.wire.field_errors import FieldError, invalid
 from onejob.wire.kinds import Kind
 from onejob.wire.requests import DeleteOptions, Outcome, Target, WriteOptions
 
-#: What etcd takes of one object.
-MAX_OBJECT_BYTES: Final = 1536 * 1024
-
-#: How often a generated name that is taken is thrown again.
-_NAME_TRIES = 8
-
-_NOTHING: Final[frozenset[str]] = frozenset()
-_SPEC: Final = frozenset(("spec",))
 _STATUS: Final = frozenset(("status",))
 _SECTIONS: Final = frozenset(("metadata", "spec", "status"))
-_OUTLINE: Final = frozenset(("apiVersion", "kind", "metadata", "spec"))
-#: A new object gets its status from the server; what others send has to have the right shape.
-_OUR_OUTLINE: Final = _OUTLINE | {"status"}
 
 _encode = msgspec.json.encode
 _decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Writes(Struct, frozen=True):
-    store: StagingStore
-    strategies: Mapping[str, Strategy]
-    schema: Schema
-    clock: Clock
-    rng: Random
-    #: How the node enforces a securityContext.
-    means: Means
-    #: By resource: may this user make such an object of it? Raises Forbidden.
-    guards: Mapping[str, Guard]
-    created_specs: CreatedSpecs
-    created_metadata: CreatedMetadatas
-    #: What namespaces say about objects that come into them.
-    admission: Admission
-    #: Whether quotas are asked here; if not, then by whoever stages the write.
-    asks_quotas: bool = True
-    recent: RecentDocuments = msgspec.field(default_factory=RecentDocuments)
-
-    # --- create ---------------------------------------------------------------------------
-
-    def create(
-        self,
-        kind: Kind,
-        namespace: str,
-        body: Document,
-        options: WriteOptions,
-        problems: Sequence[str] = (),
-        choose_node: ChooseNode | None = None,
-    ) -> Outcome:
-        """`choose_node` is given for Pods that may get their node as they are created."""
-        check_type(kind, body)
-        judged = None
-        if kind.storage != PODS or not self.admission.changes_pods(namespace):
-            judged = self.created_specs.judge(kind, body, trusted=options.trusted)
-        if judged is not None and not problems and is_outlined(body, options):
-            brought = self.created_metadata.judge(kind, namespace, body, trusted=options.trusted)
-            if brought is not None:
-                return self._create_known(kind, namespace, brought, judged, options, choose_node)
-        known = _NOTHING if judged is None else _SPEC
-        warnings: list[str] = []
-        if not options.trusted:
-            warnings = self.normalise(kind, body, options, problems, known=known)
-        doc = ordered(kind, body)
-        now = self.clock.now()
-        prepare_created(kind, namespace, doc, now, self.rng, dry_run=options.dry_run)
-        metadata = doc["metadata"]
-        generates = not metadata.get("name") and bool(metadata.get("generateName"))
-        if generates:
-            metadata["name"] = self._free_name(kind, namespace, metadata["generateName"]).name
-        # Without a name, what else is wrong is said too.
-        name = metadata.get("name", "")
-        self._require_namespace(kind, namespace, name)
-        if judged is None:
-            warnings += self._settle(kind, namespace, doc, options, now)
-        else:
-            warnings += self._settle_judged(kind, doc, judged, options, now)
-        warnings += self.admission.review_create(kind, namespace, doc)
-        key = key_at((kind.storage, namespace, name))
-        if self.asks_quotas:
-            self.admission.require_quota(key, doc, created=True)
-        if not generates and self.store.newest(key) is not None:
-            raise already_exists(kind.resource, name)
-        largest = _largest(options)
-        if options.dry_run:
-            value = _bounded(_encode(doc), largest)
-            return Outcome(201, value, self.store.revision, tuple(warnings))
-        if choose_node is not None:
-            place_created(doc, choose_node, now)
-        stored = self.stage(key, 0, doc, largest)
-        return Outcome(201, stored.value, stored.revision, tuple(warnings))
-
-    def _create_known(
-        self,
-        kind: Kind,
-        namespace: str,
-        brought: CreatedMetadata,
-        judged: JudgedSpec,
-        options: WriteOptions,
-        choose_node: ChooseNode | None,
-    ) -> Outcome:
-        """An object whose sections were all found valid before."""
-        created, own = judged.created, judged.own
-        now = self.clock.now()
-        metadata = brought.fields.copy()
-        metadata["uid"] = new_uid(self.rng)
-        metadata["creationTimestamp"] = timestamp(now)
-        key = self._free_name(kind, namespace, brought.generate_name)
-        metadata["name"] = key.name
-        self._require_namespace(kind, namespace, key.name)
-        if not options.trusted:
-            spec_fields = created.owned_with(own)
-            owned = {"f:spec": spec_fields, **brought.owned} if spec_fields else brought.owned
-            entry = creation_entry(owned, options.field_manager, now, kind.api_version)
-            metadata = Section(metadata)
-            metadata["managedFields"] = msgspec.Raw(_encode([entry]))
-        metadata["generation"] = created.generation
-        doc = SectionedDocument(
-            {
-                "apiVersion": kind.api_version,
-                "kind": kind.kind,
-                "metadata": metadata,
-                "spec": created.with_own(own) if own else created.spec,
-                "status": created.status,
-            }
-        )
-        warnings = created.warnings
-        if kind.storage != PODS or self.admission.confines_pods(namespace, judged.text):
-            warnings = (*warnings, *self.admission.review_create(kind, namespace, doc))
-            if self.asks_quotas:
-                self.admission.require_quota(key, doc, created=True)
-        largest = sys.maxsize if options.trusted else MAX_OBJECT_BYTES
-        if options.dry_run:
-            value = _bounded(_encode(doc), largest)
-            return Outcome(201, value, self.store.revision, warnings)
-        if choose_node is not None:
-            place_created(doc, choose_node, now)
-        stored = self.stage(key, 0, doc, largest)
-        return Outcome(201, stored.value, stored.revision, warnings)
-
-    def _settle(
-        self, kind: Kind, namespace: str, doc: Document, options: WriteOptions, now: datetime
-    ) -> list[str]:
-        """Give a new object its defaults and what the server owns, and validate it. Returns what
-        to warn of."""
-        strategy = self.strategies[kind.resource]
-        strategy.default(doc)
-        if not options.trusted:
-            # Before preparing: what the server makes up (a Job's selector) belongs to nobody.
-            track_update(None, doc, options.field_manager, now, "", self._type(kind))
-        self.admission.mutate(kind, namespace, doc)
-        strategy.prepare_create(doc)
-        errors = strategy.validate_create(doc)
-        if errors:
-            raise Invalid(kind.kind, kind.group, doc["metadata"].get("name", ""), errors)
-        if guard := self.guards.get(kind.resource):
-            guard(options.user, kind, namespace, doc, None)
-        # Defaults run on every decode upstream, so the answer shows those that preparing made
-        # possible (a Job without labels gets its template's).
-        strategy.default(doc)
-        if kind.subresource("status") is not None and not kind.custom:
-            # Upstream's types always have one, so clients expect to find it.
-            doc.setdefault("status", {})
-        return [*strategy.warnings_on_create(doc), *security_warnings(kind, doc, self.means)]
-
-    def _settle_judged(
-        self,
-        kind: Kind,
-        doc: Document,
-        judged: JudgedSpec,
-        options: WriteOptions,
-        now: datetime,
-    ) -> list[str]:
-        """The same for an object whose spec was found valid before: see `created_spec`."""
-        created, own = judged.created, judged.own
-        strategy = self.strategies[kind.resource]
-        metadata = doc["metadata"]
-        if not options.trusted:
-            owned = all_fields({"metadata": metadata}, self._type(kind), "")
-            if spec_fields := created.owned_with(own):
-                owned = {"f:spec": spec_fields, **owned}
-            entry = creation_entry(owned, options.field_manager, now, kind.api_version)
-            # Encoded, because parts of it are; so the metadata is a section.
-            metadata = doc["metadata"] = Section(metadata)
-            metadata["managedFields"] = msgspec.Raw(_encode([entry]))
-        doc["spec"] = created.with_own(own)
-        if "status" in doc:
-            # Behind the spec, wherever a body had one.
-            del doc["status"]
-        doc["status"] = created.status
-        metadata["generation"] = created.generation
-        errors = strategy.validate_new_metadata(doc)
-        if errors:
-            raise Invalid(kind.kind, kind.group, metadata.get("name", ""), errors)
-        return [*strategy.name_warnings(metadata["name"]), *created.warnings]
-
-    def _free_name(self, kind: Kind, namespace: str, prefix: str) -> Key:
-        for _ in range(_NAME_TRIES):
-            key = key_at((kind.storage, namespace, generated_name(prefix, self.rng)))
-            if self.store.newest(key) is None:
-                return key
-        raise already_exists(kind.resource, key.name)
-
-    def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
-        if not kind.namespaced:
-            return
-        stored = self.store.newest(key_at((NAMESPACES, "", namespace)))
-        if stored is None:
-            raise not_found(NAMESPACES, namespace)
-        if (
-            b'"deletionTimestamp"' in stored.value
-            and "deletionTimestamp" in _decode(stored.value)["metadata"]
-        ):
-            raise Forbidden(
-                f'{kind.resource} "{name}" is forbidden: unable to create new content in '
-                f"namespace {namespace} because it is being terminated",
-                details={
-                    "name": name,
-                    **({"group": kind.group} if kind.group else {}),
-                    "kind": kind.plural,
-                    "causes": [
-                        {
-                            "reason": "NamespaceTerminating",
-                            "message": f"namespace {namespace} is being terminated",
-                            "field": "metadata.namespace",
-                        }
-                    ],
-                },
-            )
-
-    # --- update and patch -----------------------------------------------------------------
-
+class Writes(Creates, frozen=True):
     def update(
         self,
         target: Target,
@@ -325,7 +89,7 @@ class Writes(Struct, frozen=True):
         if stored is None:
             self.normalise(kind, body, options, problems)
             raise not_found(kind.resource, target.name)
-        old = self._document(kind, stored)
+        old = self.document(kind, stored)
         if not kind.custom:
             body = as_stored(body, old)
         warnings = self.normalise(kind, body, options, problems, old=old)
@@ -393,7 +157,7 @@ class Writes(Struct, frozen=True):
         if metadata.setdefault("name", name) != name:
             raise wrong_name(metadata["name"], name)
         stored = self.store.newest(target.key)
-        old = None if stored is None else self._document(kind, stored)
+        old = None if stored is None else self.document(kind, stored)
         if old is None and target.subresource:
             raise not_found(kind.resource, name)
         if old is None and metadata.get("uid"):
@@ -407,7 +171,7 @@ class Writes(Struct, frozen=True):
             applied,
             options.field_manager,
             options.force,
-            self._type(kind),
+            self.type_of(kind),
             self.clock.now(),
             target.subresource,
         )
@@ -430,9 +194,9 @@ class Writes(Struct, frozen=True):
         if managed:
             doc["metadata"]["managedFields"] = managed
         warnings = (*warnings, *created.warnings)
-        largest = _largest(options)
+        largest = largest_size(options)
         if options.dry_run:
-            value = _bounded(_encode(doc), largest)
+            value = bounded(_encode(doc), largest)
             return Outcome(201, value, self.store.revision, warnings)
         stored = self.stage(target.key, 0, doc, largest)
         return Outcome(201, stored.value, stored.revision, warnings)
@@ -461,7 +225,7 @@ class Writes(Struct, frozen=True):
         stored_metadata = held(old, "metadata")
         if type(stored_metadata) is msgspec.Raw:
             stored_metadata = old["metadata"]
-        changed: Set[str] = _NOTHING
+        changed: Set[str] = NOTHING
         if "metadata" in touched:
             metadata = held(new, "metadata")
             if type(metadata) is not dict:
@@ -488,7 +252,7 @@ class Writes(Struct, frozen=True):
         if not trusted and not tracked:
             # Before preparing: what the server makes up belongs to nobody.
             now, manager = self.clock.now(), options.field_manager
-            track_update(old, new, manager, now, subresource, self._type(kind))
+            track_update(old, new, manager, now, subresource, self.type_of(kind))
         if subresource == "status":
             strategy.prepare_status_update(new, old)
             errors += strategy.validate_status_update(new, old)
@@ -522,7 +286,7 @@ class Writes(Struct, frozen=True):
         # An object that was too large before the limit may still be changed, but not grow.
         largest = sys.maxsize if trusted else max(MAX_OBJECT_BYTES, len(stored.value))
         if options.dry_run:
-            value = _bounded(_encode(new), largest)
+            value = bounded(_encode(new), largest)
             return Outcome(200, value, stored.revision, tuple(warnings))
         if "deletionTimestamp" in metadata and gone_after_update(new):
             removed = self.remove(msgspec.structs.replace(stored, value=_encode(new)))
@@ -536,6 +300,23 @@ class Writes(Struct, frozen=True):
         if not self.strategies[kind.resource].unconditional_update:
             why = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise Invalid(kind.kind, kind.group, target.name, [why])
+
+    def _normalise_patched(
+        self,
+        kind: Kind,
+        new: Document,
+        old: Document,
+        options: WriteOptions,
+        problems: Sequence[str],
+    ) -> list[str]:
+        try:
+            found = all_problems(self.pruned(kind, new, old), problems)
+        except WrongShape as wrong_type:
+            # A patch is fine by itself; what it makes of the object is not: hence 422.
+            raise _invalid_patch(kind, wrong_type.problem) from wrong_type
+        return judge_problems(
+            found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
+        )
 
     # --- delete ---------------------------------------------------------------------------
 
@@ -571,181 +352,12 @@ class Writes(Struct, frozen=True):
             revision = self.store.discard(target.key)
         return Outcome(200, placeholder(target, revision), revision)
 
-    def remove(self, stored: Stored) -> Outcome:
-        """Take an object away that nothing holds. The answer is its last state, with the
-        revision of its end."""
-        self.store.stage(stored.key, stored.revision, None)
-        revision = self.store.staged_revision
-        return Outcome(200, at_revision(stored.value, stored.revision, revision), revision)
-
-    # --- shared ---------------------------------------------------------------------------
-
-    def _existing(self, target: Target) -> tuple[Stored, Document]:
-        stored = self.store.newest(target.key)
-        if stored is None:
-            raise not_found(target.kind.resource, target.name)
-        return stored, self._document(target.kind, stored)
-
-    def stage(
-        self,
-        key: Key,
-        expected: int,
-        doc: Document,
-        largest: int = sys.maxsize,
-        *,
-        quiet: bool = False,
-    ) -> Stored:
-        """Raises RequestTooLarge for a document of more than `largest` bytes. The revision is
-        written into the document."""
-        metadata = held(doc, "metadata")
-        if type(metadata) is msgspec.Raw:
-            metadata = doc["metadata"]
-
-        def encode(revision: int) -> bytes:
-            metadata["resourceVersion"] = str(revision)
-            value = _encode(doc)
-            return value if len(value) <= largest else _bounded(value, largest)
-
-        cold = is_cold(key.resource, metadata, doc)
-        staged = self.store.stage(key, expected, encode, cold=cold, quiet=quiet)
-        assert staged is not None, "only a deletion leaves nothing behind"
-        if (
-            not cold
-            and isinstance(doc, SectionedDocument)
-            and self.strategies[key.resource].keeps_documents
-        ):
-            self.recent.keep(staged, doc)
-        return staged
-
-    def _document(self, kind: Kind, stored: Stored) -> Document:
-        # The rules of custom kinds are evaluated on plain values.
-        return _decode(stored.value) if kind.custom else self.recent.take(stored)
-
-    def _type(self, kind: Kind) -> Type:
-        return self.schema.kind(kind.api_version, kind.kind)
-
-    def normalise(
-        self,
-        kind: Kind,
-        body: Document,
-        options: WriteOptions,
-        problems: Sequence[str],
-        *,
-        old: Document | None = None,
-        known: frozenset[str] = _NOTHING,
-    ) -> list[str]:
-        """Prune the body to the schema; what was wrong becomes an error, warnings or nothing. What
-        is `known` to be in order, or stored like that, is not looked at."""
-        if options.trusted:
-            return []
-        found = all_problems(self._pruned(kind, body, old, known), problems)
-        return _judge(
-            found,
-            options,
-            lambda text: BadRequest(
-                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-                f"strict decoding error: {text}"
-            ),
-        )
-
-    def _pruned(
-        self, kind: Kind, body: Document, old: Document | None, known: frozenset[str] = _NOTHING
-    ) -> list[str]:
-        """What was found wrong in those sections of `body` that are new."""
-        type_ = self._type(kind)
-        part = {
-            name: plain(value)
-            for name, value in members(body)
-            # A field with two names is looked at under both.
-            if type_.aliases
-            or not (
-                name in known
-                or (old is not None and (held(old, name) is value or same_bytes(body, old, name)))
-            )
-        }
-        names = list(part)
-        found = self.schema.normalise(part, type_)
-        for name in names:
-            if name not in part:
-                del body[name]
-        body.update(part)
-        return found
-
-    def _normalise_patched(
-        self,
-        kind: Kind,
-        new: Document,
-        old: Document,
-        options: WriteOptions,
-        problems: Sequence[str],
-    ) -> list[str]:
-        try:
-            found = all_problems(self._pruned(kind, new, old), problems)
-        except WrongShape as wrong_type:
-            # A patch is fine by itself; what it makes of the object is not: hence 422.
-            raise _invalid_patch(kind, wrong_type.problem) from wrong_type
-        return _judge(
-            found, options, lambda text: _invalid_patch(kind, f"strict decoding error: {text}")
-        )
-
-
-def _largest(options: WriteOptions) -> int:
-    """What onejob itself adds to an object (its status) is never refused."""
-    return sys.maxsize if options.trusted else MAX_OBJECT_BYTES
-
-
-def _bounded(value: bytes, largest: int) -> bytes:
-    if len(value) > largest:
-        # Upstream says the first words with 500; but it is the request that is wrong, and 500
-        # has clients try again.
-        raise RequestTooLarge(
-            f"etcdserver: request is too large: the object takes {len(value)} bytes, the limit "
-            f"is {MAX_OBJECT_BYTES}"
-        )
-    return value
-
 
 def _check_revision(target: Target, metadata: Document, stored: Stored) -> None:
     """A revision in the body makes the write a compare-and-swap."""
     given = metadata.get("resourceVersion", "")
     if given and given != str(stored.revision):
         raise conflict(target.kind.resource, target.name)
-
-
-def is_outlined(body: Document, options: WriteOptions) -> bool:
-    """Whether there is nothing in a new object that needs a look besides metadata and spec."""
-    return names(body) <= (_OUR_OUTLINE if options.trusted else _OUTLINE)
-
-
-def is_cold(resource: str, metadata: Document, doc: Document) -> bool:
-    """Whether this version will rarely be read again, so that it need not stay in memory."""
-    match resource:
-        case "pods":
-            if "finalizers" in metadata:
-                return False
-            status = held(doc, "status", {})
-            if type(status) is msgspec.Raw:
-                status = doc["status"]
-            return text_of(status, "phase") in ("Succeeded", "Failed")
-        case "jobs.batch":
-            return any(
-                condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
-                for condition in doc.get("status", {}).get("conditions", ())
-            )
-        case "events":
-            return True
-        case _:
-            return False
-
-
-def _judge(
-    problems: Sequence[str], options: WriteOptions, strict: Callable[[str], ApiError]
-) -> list[str]:
-    if not problems or options.field_validation == "Ignore":
-        return []
-    if options.field_validation == "Strict":
-        raise strict(", ".join(problems))
-    return list(problems)
 
 
 def _invalid_patch(kind: Kind, why: str) -> Invalid:

@@ -1,0 +1,244 @@
+"""Creates, up to the point where they are staged."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.sections import (
+    Section,
+    SectionedDocument,
+    names,
+)
+from onejob.api.security_warnings import security_warnings
+from onejob.api.strategy import Document
+from onejob.api.writing.context import NOTHING, WriteContext, bounded, largest_size
+from onejob.api.writing.created_metadata import CreatedMetadata
+from onejob.api.writing.created_spec import JudgedSpec
+from onejob.api.writing.managed_fields import all_fields, creation_entry, track_update
+from onejob.api.writing.metadata import (
+    check_type,
+    generated_name,
+    new_uid,
+    ordered,
+    prepare_created,
+    timestamp,
+)
+from onejob.api.writing.placing import ChooseNode, place_created
+from onejob.objects.meta import NAMESPACES, PODS, Key, key_at
+from onejob.wire.errors import (
+    Forbidden,
+    Invalid,
+    already_exists,
+    not_found,
+)
+from onejob.wire.kinds import Kind
+from onejob.wire.requests import Outcome, WriteOptions
+
+#: How often a generated name that is taken is thrown again.
+_NAME_TRIES: Final = 8
+
+_SPEC: Final = frozenset(("spec",))
+_OUTLINE: Final = frozenset(("apiVersion", "kind", "metadata", "spec"))
+#: A new object gets its status from the server; what others send has to have the right shape.
+_OUR_OUTLINE: Final = _OUTLINE | {"status"}
+
+_encode = msgspec.json.encode
+_decode: Callable[[bytes], Document] = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Creates(WriteContext, frozen=True):
+    def create(
+        self,
+        kind: Kind,
+        namespace: str,
+        body: Document,
+        options: WriteOptions,
+        problems: Sequence[str] = (),
+        choose_node: ChooseNode | None = None,
+    ) -> Outcome:
+        """`choose_node` is given for Pods that may get their node as they are created."""
+        check_type(kind, body)
+        judged = None
+        if kind.storage != PODS or not self.admission.changes_pods(namespace):
+            judged = self.created_specs.judge(kind, body, trusted=options.trusted)
+        if judged is not None and not problems and is_outlined(body, options):
+            brought = self.created_metadata.judge(kind, namespace, body, trusted=options.trusted)
+            if brought is not None:
+                return self._create_known(kind, namespace, brought, judged, options, choose_node)
+        known = NOTHING if judged is None else _SPEC
+        warnings: list[str] = []
+        if not options.trusted:
+            warnings = self.normalise(kind, body, options, problems, known=known)
+        doc = ordered(kind, body)
+        now = self.clock.now()
+        prepare_created(kind, namespace, doc, now, self.rng, dry_run=options.dry_run)
+        metadata = doc["metadata"]
+        generates = not metadata.get("name") and bool(metadata.get("generateName"))
+        if generates:
+            metadata["name"] = self._free_name(kind, namespace, metadata["generateName"]).name
+        # Without a name, what else is wrong is said too.
+        name = metadata.get("name", "")
+        self._require_namespace(kind, namespace, name)
+        if judged is None:
+            warnings += self._settle(kind, namespace, doc, options, now)
+        else:
+            warnings += self._settle_judged(kind, doc, judged, options, now)
+        warnings += self.admission.review_create(kind, namespace, doc)
+        key = key_at((kind.storage, namespace, name))
+        if self.asks_quotas:
+            self.admission.require_quota(key, doc, created=True)
+        if not generates and self.store.newest(key) is not None:
+            raise already_exists(kind.resource, name)
+        largest = largest_size(options)
+        if options.dry_run:
+            value = bounded(_encode(doc), largest)
+            return Outcome(201, value, self.store.revision, tuple(warnings))
+        if choose_node is not None:
+            place_created(doc, choose_node, now)
+        stored = self.stage(key, 0, doc, largest)
+        return Outcome(201, stored.value, stored.revision, tuple(warnings))
+
+    def _create_known(
+        self,
+        kind: Kind,
+        namespace: str,
+        brought: CreatedMetadata,
+        judged: JudgedSpec,
+        options: WriteOptions,
+        choose_node: ChooseNode | None,
+    ) -> Outcome:
+        """An object whose sections were all found valid before."""
+        created, own = judged.created, judged.own
+        now = self.clock.now()
+        metadata = brought.fields.copy()
+        metadata["uid"] = new_uid(self.rng)
+        metadata["creationTimestamp"] = timestamp(now)
+        key = self._free_name(kind, namespace, brought.generate_name)
+        metadata["name"] = key.name
+        self._require_namespace(kind, namespace, key.name)
+        if not options.trusted:
+            spec_fields = created.owned_with(own)
+            owned = {"f:spec": spec_fields, **brought.owned} if spec_fields else brought.owned
+            entry = creation_entry(owned, options.field_manager, now, kind.api_version)
+            metadata = Section(metadata)
+            metadata["managedFields"] = msgspec.Raw(_encode([entry]))
+        metadata["generation"] = created.generation
+        doc = SectionedDocument(
+            {
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
+                "metadata": metadata,
+                "spec": created.with_own(own) if own else created.spec,
+                "status": created.status,
+            }
+        )
+        warnings = created.warnings
+        if kind.storage != PODS or self.admission.confines_pods(namespace, judged.text):
+            warnings = (*warnings, *self.admission.review_create(kind, namespace, doc))
+            if self.asks_quotas:
+                self.admission.require_quota(key, doc, created=True)
+        largest = largest_size(options)
+        if options.dry_run:
+            value = bounded(_encode(doc), largest)
+            return Outcome(201, value, self.store.revision, warnings)
+        if choose_node is not None:
+            place_created(doc, choose_node, now)
+        stored = self.stage(key, 0, doc, largest)
+        return Outcome(201, stored.value, stored.revision, warnings)
+
+    def _settle(
+        self, kind: Kind, namespace: str, doc: Document, options: WriteOptions, now: datetime
+    ) -> list[str]:
+        """Give a new object its defaults and what the server owns, and validate it. Returns what
+        to warn of."""
+        strategy = self.strategies[kind.resource]
+        strategy.default(doc)
+        if not options.trusted:
+            # Before preparing: what the server makes up (a Job's selector) belongs to nobody.
+            track_update(None, doc, options.field_manager, now, "", self.type_of(kind))
+        self.admission.mutate(kind, namespace, doc)
+        strategy.prepare_create(doc)
+        errors = strategy.validate_create(doc)
+        if errors:
+            raise Invalid(kind.kind, kind.group, doc["metadata"].get("name", ""), errors)
+        if guard := self.guards.get(kind.resource):
+            guard(options.user, kind, namespace, doc, None)
+        # Defaults run on every decode upstream, so the answer shows those that preparing made
+        # possible (a Job without labels gets its template's).
+        strategy.default(doc)
+        if kind.subresource("status") is not None and not kind.custom:
+            # Upstream's types always have one, so clients expect to find it.
+            doc.setdefault("status", {})
+        return [*strategy.warnings_on_create(doc), *security_warnings(kind, doc, self.means)]
+
+    def _settle_judged(
+        self,
+        kind: Kind,
+        doc: Document,
+        judged: JudgedSpec,
+        options: WriteOptions,
+        now: datetime,
+    ) -> list[str]:
+        """The same for an object whose spec was found valid before: see `created_spec`."""
+        created, own = judged.created, judged.own
+        strategy = self.strategies[kind.resource]
+        metadata = doc["metadata"]
+        if not options.trusted:
+            owned = all_fields({"metadata": metadata}, self.type_of(kind), "")
+            if spec_fields := created.owned_with(own):
+                owned = {"f:spec": spec_fields, **owned}
+            entry = creation_entry(owned, options.field_manager, now, kind.api_version)
+            # Encoded, because parts of it are; so the metadata is a section.
+            metadata = doc["metadata"] = Section(metadata)
+            metadata["managedFields"] = msgspec.Raw(_encode([entry]))
+        doc["spec"] = created.with_own(own)
+        if "status" in doc:
+            # Behind the spec, wherever a body had one.
+            del doc["status"]
+        doc["status"] = created.status
+        metadata["generation"] = created.generation
+        errors = strategy.validate_new_metadata(doc)
+        if errors:
+            raise Invalid(kind.kind, kind.group, metadata.get("name", ""), errors)
+        return [*strategy.name_warnings(metadata["name"]), *created.warnings]
+
+    def _free_name(self, kind: Kind, namespace: str, prefix: str) -> Key:
+        for _ in range(_NAME_TRIES):
+            key = key_at((kind.storage, namespace, generated_name(prefix, self.rng)))
+            if self.store.newest(key) is None:
+                return key
+        raise already_exists(kind.resource, key.name)
+
+    def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+        if not kind.namespaced:
+            return
+        stored = self.store.newest(key_at((NAMESPACES, "", namespace)))
+        if stored is None:
+            raise not_found(NAMESPACES, namespace)
+        if (
+            b'"deletionTimestamp"' in stored.value
+            and "deletionTimestamp" in _decode(stored.value)["metadata"]
+        ):
+            raise Forbidden(
+                f'{kind.resource} "{name}" is forbidden: unable to create new content in '
+                f"namespace {namespace} because it is being terminated",
+                details={
+                    "name": name,
+                    **({"group": kind.group} if kind.group else {}),
+                    "kind": kind.plural,
+                    "causes": [
+                        {
+                            "reason": "NamespaceTerminating",
+                            "message": f"namespace {namespace} is being terminated",
+                            "field": "metadata.namespace",
+                        }
+                    ],
+                },
+            )
+
+
+def is_outlined(body: Document, options: WriteOptions) -> bool:
+    """Whether there is nothing in a new object that needs a look besides metadata and spec."""
+    return names(body) <= (_OUR_OUTLINE if options.trusted else _OUTLINE)
