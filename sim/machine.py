@@ -84,13 +84,16 @@ class Machine:
         #: Everything that ever ran.
         self.ran: dict[AttemptRef, Process] = {}
         self.launches: list[Launch] = []
+        #: Asked for and not begun when the control plane died: after a reboot the next one has to
+        #: take such a Pod for lost.
+        self._unseen: set[AttemptRef] = set()
         self.problems: list[str] = []
         #: Whoever keeps the records lives on, and tells each process of the control plane.
         self.rebooted = False
 
     @property
     def unknowable(self) -> set[AttemptRef]:
-        return {ref for ref, process in self.ran.items() if process.lost}
+        return {ref for ref, process in self.ran.items() if process.lost} | self._unseen
 
     def left_over(self) -> Sequence[str]:
         return ()
@@ -100,6 +103,8 @@ class Machine:
         go down with it: whether it did."""
         now = asyncio.get_running_loop().time()
         for process in list(self.processes.values()):
+            if process.state(now) == "asked":
+                self._unseen.add(process.ref)
             if process.state(now) == "asked" and self._dice.happens("lost request"):
                 del self.processes[process.ref]
                 del self.ran[process.ref]
