@@ -1,4 +1,8 @@
-"""One browser and one server for all tests of the dashboard in this process."""
+"""One browser and one server for the tests of the dashboard that run in a row.
+
+Not for the whole session: while Playwright is active, its event loop is that of the thread, and
+tests that run one of their own would fail.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +23,7 @@ from tests.ui import browsers
 _SECONDS = 15
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if browsers.find() is None:
         pytest.skip("there is no Chromium: make chromium")
@@ -31,14 +35,14 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnejobServer]:
     running = OnejobServer(tmp_path_factory.mktemp("dashboard"))
     yield running
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo(server: OnejobServer) -> Iterator[OnejobNamespace]:
     """Jobs in every state. Tests only look at these."""
     namespace = server.new_namespace()
@@ -55,7 +59,7 @@ def namespace(server: OnejobServer) -> Iterator[OnejobNamespace]:
     made.remove()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def context(browser: Browser, server: OnejobServer) -> Iterator[BrowserContext]:
     """Signed in as the admin."""
     made = browser.new_context(

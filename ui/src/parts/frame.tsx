@@ -26,13 +26,18 @@ const PAGES: [string[], string, string][] = [
 ];
 
 const helpOpen = signal(false);
-let goPressed = 0;
+/** When `g` was pressed last, by the clock of events, which begins with the page. */
+let goPressed = -Infinity;
 
 function onKey(event: KeyboardEvent): void {
   const element = event.target as HTMLElement;
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) || element.isContentEditable) {
-    if (event.key === "Escape") element.blur();
+    if (event.key === "Escape") {
+      // Without this, browsers also clear a field of searches.
+      event.preventDefault();
+      element.blur();
+    }
     return;
   }
   // The editor is in a tree of its own; there the event seems to come from its host.
@@ -42,7 +47,7 @@ function onKey(event: KeyboardEvent): void {
   else if (event.key === "g") goPressed = event.timeStamp;
   else if (event.timeStamp - goPressed < 1200) {
     const page = PAGES.find(([, , key]) => key === event.key);
-    goPressed = 0;
+    goPressed = -Infinity;
     if (!page) return;
     go(page[0]);
   } else return;
