@@ -202,6 +202,18 @@ def test_edge_13_no_verdict_while_a_pod_could_not_be_deleted() -> None:
     assert settled(accounting).error == "no"
 
 
+def test_edge_13_a_pod_that_fails_the_job_is_not_counted_before_that_is_on_record() -> None:
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+    job = a_job(parallelism=2, completions=4, podFailurePolicy={"rules": [rule]})
+    pods = [a_pod("bad", "F", exit_code=42), a_pod("other", "R"), a_pod("good", "S")]
+    accounting = account(plan(job, pods), PodOutcomes(error="no"))
+    assert accounting.fate is None
+    # Once it is counted nobody looks at it again, and the Job would go on.
+    assert [pod.name for pod in accounting.removals] == ["good"]
+    assert accounting.write is not None
+    assert accounting.write.status.uncounted_terminated_pods == UncountedPods(succeeded=("good",))
+
+
 def test_edge_14_the_terminal_condition_waits_for_terminating_pods() -> None:
     job = a_job(status={"conditions": [FAILING], **STARTED})
     ending = a_pod("slow", "R", deleting=True, tracked=False)

@@ -160,6 +160,10 @@ def _may_lose_finalizer(plan: Plan, pod: Pod, fate: Fate | None) -> bool:
         return True
     if not pod_failed(pod, plan.job):
         return False
+    if judge_failed_pod(plan.job.spec.pod_failure_policy, pod).message is not None:
+        # It fails the Job, which is not on record yet: some Pod could not be deleted. Once it is
+        # counted it is not looked at again, so its verdict would be lost.
+        return False
     index = completion_index(pod)
     keeper = None if index is None else plan.ledger.tally.retained.get(index)
     return keeper is None or keeper.metadata.uid != pod.metadata.uid
