@@ -17,10 +17,9 @@ print(json.dumps([code, names, sorted(n for n in sys.modules if n.startswith("on
 """
 
 
-def imported(onejob: CommandLine, *words: str) -> tuple[set[str], set[str]]:
-    """Top-level packages, and modules of onejob, that a command imports."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *words],
+def python(onejob: CommandLine, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
         capture_output=True,
         text=True,
         env=onejob.environment,
@@ -28,6 +27,11 @@ def imported(onejob: CommandLine, *words: str) -> tuple[set[str], set[str]]:
         check=True,
         timeout=60,
     )
+
+
+def imported(onejob: CommandLine, *words: str) -> tuple[set[str], set[str]]:
+    """Top-level packages, and modules of onejob, that a command imports."""
+    done = python(onejob, _PROGRAM, *words)
     code, names, own = json.loads(done.stdout.splitlines()[-1])
     assert code == 0, done.stdout + done.stderr
     return set(names), set(own)
@@ -62,21 +66,13 @@ print("made:", *sorted(found))
 
 
 def test_a_run_makes_hardly_any_dataclass_and_few_modules(onejob: CommandLine) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _DATACLASSES],
-        capture_output=True,
-        text=True,
-        env=onejob.environment,
-        cwd=onejob.home,
-        check=True,
-        timeout=60,
-    )
+    done = python(onejob, _DATACLASSES)
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("made:"))
     made = line.split()[1:]
     assert len(made) <= 12, f"make these Structs: {made}"
     _, own = imported(onejob, "run", "--", "true")
     # What few runs need is imported where it is needed.
-    assert len(own) <= 352
+    assert len(own) <= 350
 
 
 #: How often the youngest objects were looked through for garbage by the end of a run.
@@ -94,15 +90,7 @@ def test_a_command_looks_for_garbage_hardly_ever(onejob: CommandLine) -> None:
         "{apiVersion: batch/v1, kind: Job, metadata: {name: a}, spec: {template: {spec: "
         "{restartPolicy: Never, containers: [{name: c, image: busybox}]}}}}"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", _COLLECTIONS, str(manifest)],
-        capture_output=True,
-        text=True,
-        env=onejob.environment,
-        cwd=onejob.home,
-        check=True,
-        timeout=60,
-    )
+    done = python(onejob, _COLLECTIONS, str(manifest))
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("collections:"))
     # Some are those of the interpreter's own start and of the imports above.
     assert int(line.split()[1]) <= 50, done.stdout

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from onejob.api.sections import at_revision
 from onejob.api.strategy import Document, Strategy
 from onejob.api.turns import DOCUMENT_COST, Turns
-from onejob.api.writing.pieces import at_revision
 from onejob.objects.meta import Key
 from onejob.store.base import Change, Compacted, Page, Store, TooFarBehind, Watch
 from onejob.wire.errors import BadRequest, Expired, Timeout, expired

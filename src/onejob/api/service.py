@@ -19,13 +19,12 @@ from onejob.api.other_names import OtherNames
 from onejob.api.reading import Reading
 from onejob.api.schema.added_kinds import open_definition, open_shape
 from onejob.api.schema.schema import load_schema
-from onejob.api.sections import copied
+from onejob.api.sections import copied, read_metadata
 from onejob.api.strategies import strategy_for
 from onejob.api.strategy import Document, Guard
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
 from onejob.api.writing.created_metadata import CreatedMetadatas
 from onejob.api.writing.created_spec import CreatedSpecs
-from onejob.api.writing.pieces import read_metadata
 from onejob.api.writing.pod_subresources import bind, evict
 from onejob.api.writing.rehearsal import rehearsed
 from onejob.api.writing.writes import Writes

@@ -12,6 +12,7 @@ from onejob.api.admission.admission import Admission
 from onejob.api.schema.schema import Schema, Type, all_problems
 from onejob.api.sections import (
     SectionedDocument,
+    at_revision,
     held,
     members,
     plain,
@@ -21,7 +22,6 @@ from onejob.api.sections import (
 from onejob.api.strategy import Document, Guard, Strategy
 from onejob.api.writing.created_metadata import CreatedMetadatas
 from onejob.api.writing.created_spec import CreatedSpecs
-from onejob.api.writing.pieces import at_revision
 from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.clock import Clock
 from onejob.objects.meta import Key

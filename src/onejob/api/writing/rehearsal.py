@@ -12,9 +12,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onejob.api.sections import sectioned
+from onejob.api.sections import at_revision, sectioned
 from onejob.api.turns import Worker
-from onejob.api.writing.pieces import at_revision
 from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.api.writing.writes import Writes
 from onejob.objects.meta import Key

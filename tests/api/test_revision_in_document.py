@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from onejob.api.writing.pieces import at_revision
+from onejob.api.sections import at_revision
 
 
 @pytest.mark.parametrize(
