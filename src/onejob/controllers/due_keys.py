@@ -3,10 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 from onejob.clock import Clock
+from onejob.informers.workqueue import WorkQueue
 from onejob.objects.meta import Key
 from onejob.planning.job.deadlines import Deadlines
+
+#: Due keys taken at a time: between two batches others get their turn.
+_BATCH: Final = 200
 
 
 class DueKeys:
@@ -53,3 +58,10 @@ class DueKeys:
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    async def feed(self, queue: WorkQueue[Key]) -> None:
+        """Put keys into a queue as they become due, until cancelled."""
+        while True:
+            for key in await self.take(_BATCH):
+                queue.add(key)
+            await asyncio.sleep(0)

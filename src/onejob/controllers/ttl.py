@@ -29,9 +29,6 @@ from onejob.wire.registry import KindRegistry
 
 log = logging.getLogger(__name__)
 
-#: Expired objects taken at a time: between two batches others get their turn.
-_BATCH = 200
-
 
 class TtlController:
     def __init__(
@@ -79,7 +76,7 @@ class TtlController:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(work(self._queue, self.sync, workers=self._workers, name="ttl"))
-            group.create_task(self._feed())
+            group.create_task(self._waiting.feed(self._queue))
             if self._custom is not None:
                 group.create_task(self._custom.run())
 
@@ -100,12 +97,6 @@ class TtlController:
                 self._waiting.drop(key)
             case UnknownEnd():
                 self._queue.add(key)
-
-    async def _feed(self) -> None:
-        while True:
-            for key in await self._waiting.take(_BATCH):
-                self._queue.add(key)
-            await asyncio.sleep(0)
 
     async def sync(self, key: Key) -> None:
         """Look at one object afresh and delete it if its time is over."""

@@ -22,7 +22,6 @@ from onejob.planning.names import PENDING_DEADLINE_ANNOTATION
 from onejob.planning.pod.pending import EXCEEDED, failure_patch, pending_deadline, waits_for
 from onejob.wire.errors import NotFound
 
-_BATCH = 200
 _WORKERS = 5
 
 
@@ -42,7 +41,7 @@ class PendingDeadlines:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(work(self._queue, self.sync, workers=_WORKERS, name="pending"))
-            group.create_task(self._feed())
+            group.create_task(self._waiting.feed(self._queue))
 
     def clock_jumped(self) -> None:
         self._waiting.clock_jumped()
@@ -57,12 +56,6 @@ class PendingDeadlines:
                 self._waiting.drop(delta.key)
             else:
                 self._waiting.set(delta.key, due)
-
-    async def _feed(self) -> None:
-        while True:
-            for key in await self._waiting.take(_BATCH):
-                self._queue.add(key)
-            await asyncio.sleep(0)
 
     async def sync(self, key: Key) -> None:
         """Look at one Pod afresh, and fail it if its time is over: caches are late to show that
