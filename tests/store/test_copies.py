@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onejob.store.base import CannotOpen, CorruptStore
-from onejob.store.copies import copy_database, problems_of, require_whole
+from onejob.store.checking.copies import copy_database, problems_of, require_whole
 from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, names, pod, write
 

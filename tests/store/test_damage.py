@@ -103,3 +103,30 @@ def test_watchers_of_the_past_do_not_see_it(tmp_path: Path) -> None:
         await store.close()
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["hot", "cold"])
+def test_what_this_process_wrote_is_not_judged_again(tmp_path: Path, cold: bool) -> None:
+    async def main() -> None:
+        await _fill(tmp_path / "db", cold=True)
+        judged: list[str] = []
+
+        def is_readable(key: "Key", _: bytes) -> bool:
+            judged.append(key.name)
+            return True
+
+        store = await LogStore.open(
+            tmp_path / "db",
+            clock=virtual_clock(),
+            committer=LoopCommitter(),
+            is_readable=is_readable,
+        )
+        for name in "xyz":
+            await write(store, pod(name), "new", cold=cold)
+        store.warm([pod(name) for name in "abxyz"])
+        assert all(store.get(pod(name)) is not None for name in "axyz")
+        assert len(store.list("pods").items) == 8
+        assert sorted(set(judged)) == ["a", "b", "c", "d", "e"]
+        await store.close()
+
+    run_virtual(main())

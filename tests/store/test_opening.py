@@ -1,5 +1,9 @@
 """What may be opened: an old file, a new file, never a damaged or foreign one."""
 
+import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -49,6 +53,41 @@ def test_a_new_file_gets_the_newest_schema(tmp_path: Path) -> None:
     assert connection.pragma("auto_vacuum") == 2
     assert connection.pragma("page_size") == 8_192
     assert connection.pragma("journal_mode") == "wal"
+
+
+#: Holds the locks that SQLite takes while it reads a log into its index, until it is told to stop.
+_RECOVERING = """
+import fcntl, sys
+file = open(sys.argv[1] + "-shm", "w+b")
+file.write(bytes(32768))
+file.flush()
+fcntl.lockf(file, fcntl.LOCK_SH, 1, 128)
+fcntl.lockf(file, fcntl.LOCK_EX, 8, 120)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_server_waits_while_somebody_else_recovers_the_log(tmp_path: Path) -> None:
+    """`onejob doctor`, for instance, right after a kill."""
+    path = tmp_path / "db"
+
+    async def be_killed() -> None:
+        async with a_store(path) as store:
+            await write(store, pod("a"), "x")
+            for name in ("db", "db-wal", "db.lock"):
+                shutil.copyfile(tmp_path / name, tmp_path / f"killed-{name}")
+        for name in ("db", "db-wal", "db.lock"):
+            (tmp_path / f"killed-{name}").rename(tmp_path / name)
+
+    run_virtual(be_killed())
+    command = [sys.executable, "-c", _RECOVERING, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        assert other.stdin is not None
+        threading.Timer(0.3, other.stdin.close).start()
+        _open(path)
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -102,9 +141,10 @@ def test_a_damaged_database_is_refused_and_left_alone(tmp_path: Path) -> None:
         "DELETE FROM log WHERE revision = 2",
         "UPDATE log SET previous = 9 WHERE revision = 202",
         "UPDATE log SET value = NULL WHERE revision = 50",
-        "INSERT INTO log SELECT 999, NULL, resource, namespace, name, cold, value FROM log LIMIT 1",
+        "INSERT INTO log SELECT 999, NULL, resource, namespace, name, cold, value, NULL"
+        " FROM log LIMIT 1",
         "UPDATE state SET compacted = 10; INSERT INTO log SELECT -1, NULL, resource, namespace,"
-        " 'back', cold, NULL FROM log LIMIT 1",
+        " 'back', cold, NULL, NULL FROM log LIMIT 1",
         "DELETE FROM state",
         "DROP TABLE log",
     ],
@@ -142,8 +182,8 @@ def test_two_versions_cannot_supersede_the_same_one(tmp_path: Path) -> None:
     """The optimistic lock is in the schema too."""
     path = _filled(tmp_path / "db")
     with pytest.raises(apsw.ConstraintError):
-        _edit(path, "INSERT INTO log SELECT 999, previous, resource, namespace, name, cold, value"
-                    " FROM log WHERE revision = 202")  # fmt: skip
+        _edit(path, "INSERT INTO log SELECT 999, previous, resource, namespace, name, cold, value,"
+                    " NULL FROM log WHERE revision = 202")  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [StoreLocked, NewerStore, CorruptStore])

@@ -8,6 +8,18 @@ from hypothesis import strategies as st
 from onejob.store.sorted_names import SortedNames
 
 
+def assert_pages(names: SortedNames, expected: set[str], start: str) -> None:
+    """Pages of any size say what they have, and how many more there are."""
+    for place in (None, start):
+        wanted = sorted(name for name in expected if place is None or name > place)
+        for most in (0, 1, 2, 3, 500, 10_000):
+            assert names.page(place, most) == (wanted[:most], len(wanted[most:]))
+        assert names.page(place, None) == (wanted, 0)
+        # What is handed out is nobody's own.
+        names.page(place, None)[0].clear()
+        assert names.page(place, None) == (wanted, 0)
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from("abcdefgh"), st.sampled_from("abcdefghz")))
 )
@@ -22,18 +34,19 @@ def test_names_are_in_order_after_any_additions_and_removals(
         elif not adds and name in expected:
             names.remove(name)
             expected.discard(name)
-        assert names.after(None) == sorted(expected)
-        assert names.after(start) == sorted(name for name in expected if name > start)
+        assert list(names.after(None)) == sorted(expected)
+        assert list(names.after(start)) == sorted(name for name in expected if name > start)
+        assert_pages(names, expected, start)
     assert len(names) == len(expected)
 
 
 @given(st.sets(st.text(alphabet="abc", min_size=1)), st.text(alphabet="abc", min_size=1))
 def test_names_that_were_there_at_first_are_in_order(first: set[str], more: str) -> None:
     names = SortedNames(first)
-    assert names.after(None) == sorted(first)
+    assert list(names.after(None)) == sorted(first)
     if more not in first:
         names.add(more)
-    assert names.after(None) == sorted(first | {more})
+    assert list(names.after(None)) == sorted(first | {more})
     for name in sorted(first | {more}):
         names.remove(name)
     assert len(names) == 0
@@ -44,8 +57,8 @@ def test_many_that_were_there_at_first_can_be_added_to() -> None:
     names = SortedNames(reversed(numbers))
     for number in range(1, 10_000, 2):
         names.add(f"{number:05}")
-    assert names.after(None) == [f"{number:05}" for number in range(10_000)]
-    assert names.after("09997") == ["09998", "09999"]
+    assert list(names.after(None)) == [f"{number:05}" for number in range(10_000)]
+    assert list(names.after("09997")) == ["09998", "09999"]
 
 
 def test_so_are_many() -> None:
@@ -59,9 +72,10 @@ def test_so_are_many() -> None:
         else:
             names.add(name)
             expected.add(name)
-    assert names.after(None) == sorted(expected)
+    assert list(names.after(None)) == sorted(expected)
     for start in ("", "00000", "04000", "99999", min(expected), max(expected)):
-        assert names.after(start) == sorted(name for name in expected if name > start)
+        assert list(names.after(start)) == sorted(name for name in expected if name > start)
+        assert_pages(names, expected, start)
 
 
 def test_names_that_all_come_at_one_end_stay_in_small_chunks() -> None:

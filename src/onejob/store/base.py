@@ -14,12 +14,14 @@ watches see only what is durable.
     ├── StoreFailed        the outcome of a write is unknown; the process must stop
     ├── StoreClosed        used after `close`
     └── CannotOpen
-        ├── StoreLocked    another process uses it
-        ├── NewerStore     written by a newer onejob
-        └── CorruptStore   not readable; never replaced
+        ├── StoreLocked      another process uses it
+        ├── NewerStore       written by a newer onejob
+        ├── MigrationFailed  written by an older one, and still as that left it
+        └── CorruptStore     not readable; never replaced
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -123,6 +125,10 @@ class NewerStore(CannotOpen):
     """The store was written by a newer version."""
 
 
+class MigrationFailed(CannotOpen):
+    """The schema could not be brought up to date. The file is as it was."""
+
+
 class CorruptStore(CannotOpen):
     """The file is not a readable store. It is left as it is."""
 
@@ -192,6 +198,10 @@ class StagingStore(Protocol):
 
 class Store(StagingStore, Protocol):
     @property
+    def pending_revision(self) -> int:
+        """The newest staged revision that is neither on disk nor rolled back, or 0."""
+
+    @property
     def rollbacks(self) -> int:
         """How often a commit failed, and with it all that was staged."""
 
@@ -201,6 +211,9 @@ class Store(StagingStore, Protocol):
 
     def get(self, key: Key) -> Stored | None:
         """The newest durable version. Raises DamagedDocument."""
+
+    def committed_at(self, revision: int) -> datetime | None:
+        """When a revision was committed, to the second; None if that was before this process."""
 
     def warm(self, keys: Sequence[Key]) -> None:
         """Read those of these objects that are cold with one statement, ahead of writing them in

@@ -45,7 +45,7 @@ class CommitGroup:
 
 
 class CommitQueue:
-    """`on_committed` is called with each group that is on disk, before its waiters are woken;
+    """`on_committed` is called with each group that is on disk, before its waiters go on;
     `on_failure` when the outcome of a commit is unknown."""
 
     def __init__(
@@ -85,11 +85,17 @@ class CommitQueue:
     def __len__(self) -> int:
         return len(self._groups)
 
+    @property
+    def pending_revision(self) -> int:
+        """The newest that is not on disk yet; 0 if there is none."""
+        return self._groups[-1].changes[-1].revision if self._groups else 0
+
     def add(self, change: Change) -> None:
         """Line up a change whose revision is `revision`, the newest."""
         self.staged[change.key] = change
         groups = self._groups
-        size = weight(change)
+        # A call less for each write: what `weight` says of all but deletions.
+        size = weight(change) if change.value is None else len(change.value)
         group = groups[-1] if groups else None
         if (
             group is None
@@ -180,8 +186,10 @@ class CommitQueue:
         for change in group.changes:
             if self.staged[change.key] is change:
                 del self.staged[change.key]
-        self._on_committed(group)
+        # Waiters are woken first, to be ahead of watchers in the loop's queue: who waits has
+        # something to do at once, such as to start what was created.
         group.settle(None)
+        self._on_committed(group)
         if self._groups:
             self._flush_soon()
 

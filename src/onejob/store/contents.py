@@ -4,7 +4,7 @@ A hot object is its `Stored`; a cold one is only its revision, an int. Keys are 
 cold objects: a name, a number and a slot in a dict is all they cost.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from onejob.objects.meta import Key
@@ -65,17 +65,11 @@ class Contents:
             bucket.names.add(name)
         bucket.objects[name] = held
 
-    def fill(self, found: Iterable[tuple[Key, Held]]) -> None:
-        """Put many objects at once into contents that are empty."""
-        for (resource, namespace, name), held in found:
-            try:
-                bucket = self._collections[resource].buckets[namespace]
-            except KeyError:
-                bucket = self._add_bucket(resource, namespace)
-            bucket.objects[name] = held
-        for collection in self._collections.values():
-            for bucket in collection.buckets.values():
-                bucket.names = SortedNames(bucket.objects)
+    def fill(self, resource: str, namespace: str, objects: dict[str, Held]) -> None:
+        """Put all objects of a resource in a namespace that has none yet; at least one."""
+        bucket = self._add_bucket(resource, namespace)
+        bucket.objects = objects
+        bucket.names = SortedNames(objects)
 
     def _add_bucket(self, resource: str, namespace: str) -> Bucket:
         collection = self._collections.setdefault(resource, Collection())
@@ -110,7 +104,7 @@ class Contents:
 
     def namespaces(self, resource: str) -> Sequence[str]:
         collection = self._collections.get(resource)
-        return collection.namespaces.after(None) if collection is not None else ()
+        return list(collection.namespaces.after(None)) if collection is not None else ()
 
     def bucket(self, resource: str, namespace: str) -> Bucket | None:
         collection = self._collections.get(resource)
@@ -118,12 +112,12 @@ class Contents:
 
     def walk(
         self, resource: str, namespace: str, after: Key | None
-    ) -> Iterator[tuple[str, Bucket, Sequence[str]]]:
-        """Per namespace, in order: its bucket and the names that follow `after`."""
-        for place in (namespace,) if namespace else tuple(self.namespaces(resource)):
+    ) -> Iterator[tuple[str, Bucket, str | None]]:
+        """Per namespace, in order: its bucket and the name after which to go on; None for all."""
+        for place in (namespace,) if namespace else self.namespaces(resource):
             if after is not None and place < after.namespace:
                 continue
             bucket = self.bucket(resource, place)
             if bucket is not None:
                 same = after is not None and place == after.namespace
-                yield place, bucket, bucket.names.after(after.name if after and same else None)
+                yield place, bucket, after.name if after and same else None

@@ -1,4 +1,5 @@
-"""Documents that are on disk but cannot be decoded: a flipped bit, or an edit by hand.
+"""Documents that are on disk but are not what was written, or cannot be decoded: a flipped bit,
+or an edit by hand.
 
 They are kept apart from the contents: lists and counts are without them, reading or writing one
 raises DamagedDocument, and `LogStore.discard` deletes one. All other objects are served.
@@ -6,10 +7,12 @@ raises DamagedDocument, and `LogStore.discard` deletes one. All other objects ar
 
 import logging
 from collections.abc import Callable
+from sys import maxsize
 from typing import TypeAlias
 
 from onejob.objects.meta import Key
 from onejob.store.base import DamagedDocument
+from onejob.store.checksums import DAMAGED
 from onejob.store.contents import Contents
 
 log = logging.getLogger(__name__)
@@ -24,16 +27,29 @@ def all_readable(_: Key, __: bytes) -> bool:
 
 class Damage:
     def __init__(self, is_readable: IsReadable = all_readable) -> None:
-        self.is_readable = is_readable
+        self._is_readable = is_readable
+        #: Later revisions were written by this process, from documents that it could read, and
+        #: their checksums say that they are what was written. The others may be by an older
+        #: version, or edited by hand.
+        self._found_upto = maxsize
         #: The revision of each, by key.
         self.found: dict[Key, int] = {}
+        #: Called when one is found after the start.
+        self.on_found: Callable[[], None] | None = None
 
-    def check_all(self, contents: Contents) -> None:
-        """Remove from the contents what is in memory and cannot be read."""
+    def is_whole(self, key: Key, revision: int, value: bytes) -> bool:
+        if value is DAMAGED:
+            return False
+        return revision > self._found_upto or self._is_readable(key, value)
+
+    def check_all(self, contents: Contents, newest: int) -> None:
+        """Remove from the contents what is in memory and cannot be read. `newest` is the last
+        revision that is on disk when the store is opened."""
+        self._found_upto = newest
         damaged = [
             (stored.key, stored.revision)
             for stored in contents.hot()
-            if not self.is_readable(stored.key, stored.value)
+            if not self.is_whole(stored.key, stored.revision, stored.value)
         ]
         for key, revision in damaged:
             self.set_apart(key, revision, contents)
@@ -42,11 +58,13 @@ class Damage:
         contents.remove(key)
         self.found[key] = revision
         log.error(
-            "%s is damaged (revision %d): it is left out, and all else is served; restore a copy "
-            "of the store, or delete the object",
+            "%s is damaged (revision %d): it is left out, and all else is served; restore a "
+            "backup, or delete the object; onejob doctor checks all others",
             key,
             revision,
         )
+        if self.on_found is not None:
+            self.on_found()
 
     def require_whole(self, key: Key) -> None:
         revision = self.found.get(key)

@@ -4,7 +4,6 @@ Two connections: the writer, which alone writes and checkpoints, and the reader,
 loop's thread uses for history and cold values. Nothing here knows of staging or watches.
 """
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,24 +15,36 @@ import apsw
 from msgspec import Struct
 
 from onejob.objects.meta import Key
-from onejob.store.base import CannotOpen, Change, CorruptStore, Stored, StoreFailed, StoreLocked
-from onejob.store.encryption import ENCRYPTED_RESOURCE, Cipher, is_encrypted, rewrite_others
+from onejob.store.base import CannotOpen, Change, CorruptStore, Stored, StoreFailed
+from onejob.store.checksums import DAMAGED, is_intact
+from onejob.store.encryption import Cipher, rewrite_others
 from onejob.store.limits import MIB
-from onejob.store.migrations import migrate, refuse_foreign
+from onejob.store.lock_file import (
+    CREATED,
+    LockFile,
+    log_path,
+    prepare_index,
+    read_mark,
+    refuse_foreign_log,
+    refuse_lost_revisions,
+    sync,
+)
+from onejob.store.migrations import is_empty, migrate, refuse_foreign
 
 #: Documents are about 2 kB: of 4 kB pages one in two would be half empty.
 PAGE_BYTES = 8192
-#: Longer than any checkpoint of ours takes; only a person with a SQLite shell makes us wait.
+#: Longer than any checkpoint of ours takes. Who makes us wait is a person with a SQLite shell, or
+#: `onejob doctor` and `backup` when they are the first to read the log after a kill.
 BUSY_MILLISECONDS = 5_000
 _LOG_HEADER_BYTES = 32
 _VALUES_AT_ONCE = 1_000
-_CREATED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Database(Struct, frozen=True):
     """The two connections and the lock that makes them the only ones."""
 
-    lock: "LockFile"
+    path: Path
+    lock: LockFile
     writer: apsw.Connection
     reader: "Reader"
     free_bytes: "FreeBytes"
@@ -43,6 +54,7 @@ class Database(Struct, frozen=True):
         self.reader.close()
         if tidy:
             self.writer.close()
+            self.lock.closed()
         else:
             _abandon(self.writer)
         self.lock.release()
@@ -62,21 +74,28 @@ def open_database(
         lock = LockFile(path)
         undo.callback(lock.release)
         with readable(path):
+            mark = read_mark(path)
             _refuse_lone_log(path)
+            refuse_foreign_log(path, mark)
             _create_private(path)
+            if vfs is None:
+                prepare_index(path)
             writer = apsw.Connection(str(path), vfs=vfs)
             undo.callback(_abandon, writer)
+            writer.set_busy_timeout(BUSY_MILLISECONDS)
             refuse_foreign(writer, str(path))
+            refuse_lost_revisions(path, mark, newest_revision(writer))
+            lock.begin(mark.revision)
             _configure(writer)
             migrate(writer)
-            if _size(_log_of(path)) > room_for_log(free_bytes()):
+            if _size(log_path(path)) > room_for_log(free_bytes()):
                 shorten_log(writer)
             if given and rewrite_others(writer, cipher):
                 # The log has them as they were before.
                 shorten_log(writer)
             reader = Reader(path, vfs, cipher)
         undo.pop_all()
-        return Database(lock, writer, reader, free_bytes)
+        return Database(path, lock, writer, reader, free_bytes)
 
 
 class LogRow(NamedTuple):
@@ -90,24 +109,8 @@ class LogRow(NamedTuple):
     deleted: int
     size: int
     cold: int
-
-
-class LockFile:
-    """Held for as long as the process lives; the kernel lets go of it after a kill -9."""
-
-    def __init__(self, path: Path) -> None:
-        lock_path = f"{path}.lock"
-        self._file = os.open(lock_path, _CREATED, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._file)
-            raise StoreLocked(
-                f"{path} is in use by another onejob; stop it or use another data directory"
-            ) from None
-
-    def release(self) -> None:
-        os.close(self._file)
+    #: None in rows that were written before there were checksums.
+    checksum: int | None
 
 
 FreeBytes: TypeAlias = Callable[[], int]
@@ -136,10 +139,6 @@ def _free_bytes(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _log_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
-
-
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -150,7 +149,7 @@ def _size(path: Path) -> int:
 def _refuse_lone_log(path: Path) -> None:
     """SQLite takes an empty database for a new one, and removes the log that it finds beside it:
     all that was written since the last checkpoint, often everything."""
-    log = _log_of(path)
+    log = log_path(path)
     if _size(path) == 0 and _size(log) > _LOG_HEADER_BYTES:
         raise CorruptStore(
             f"{path} is empty, but {log.name} beside it is not: the database was lost; restore "
@@ -159,7 +158,6 @@ def _refuse_lone_log(path: Path) -> None:
 
 
 def _configure(connection: apsw.Connection) -> None:
-    connection.set_busy_timeout(BUSY_MILLISECONDS)
     if connection.pragma("page_count") == 0:
         # Possible only in a new file. Freed pages can then be given back in slices.
         connection.pragma("page_size", PAGE_BYTES)
@@ -198,14 +196,15 @@ class Reader:
                 raise CorruptStore(f"{self._path} is damaged: it has {len(rows)} states")
             return _number(rows[0][0])
 
-    def rows(self) -> Iterator[LogRow]:
+    @contextmanager
+    def rows(self) -> Iterator[Iterator[LogRow]]:
         """The whole log in order, as plain tuples: there may be a hundred thousand."""
         with readable(self._path):
             cursor: Any = self._connection.execute(
                 "SELECT revision, ifnull(previous, 0), resource, namespace, name, value IS NULL,"
-                " ifnull(length(value), 0), ifnull(cold, 0) FROM log ORDER BY revision"
+                " ifnull(length(value), 0), ifnull(cold, 0), checksum FROM log ORDER BY revision"
             )
-            yield from cursor
+            yield cursor
 
     def first_values(self, wanted: Mapping[int, Key]) -> Iterator[Stored]:
         """These versions, while the store is being opened. Raises MissingKey."""
@@ -213,38 +212,45 @@ class Reader:
         with readable(self._path):
             for first in range(0, len(revisions), _VALUES_AT_ONCE):
                 rows: Any = self._connection.execute(
-                    "SELECT revision, value FROM log"
+                    "SELECT revision, value, checksum FROM log"
                     " WHERE revision IN (SELECT value FROM json_each(?))",
                     (str(revisions[first : first + _VALUES_AT_ONCE]),),
                 )
-                for revision, value in rows:
+                for revision, value, checksum in rows:
                     key = wanted[revision]
-                    if key.resource == ENCRYPTED_RESOURCE:
-                        value = self._cipher.decrypt(key, value)
-                    yield Stored(key, revision, value)
+                    yield Stored(key, revision, self._plain(key, revision, value, checksum))
 
-    def value(self, revision: int) -> bytes:
-        """The document of a version that is still kept."""
-        ((value,),) = self._select("SELECT value FROM log WHERE revision = ?", revision)
-        assert isinstance(value, bytes), f"revision {revision} is a deletion"
-        return self._plain(revision, value)
+    def value(self, key: Key, revision: int) -> bytes:
+        """The document of a version that is still kept; DAMAGED if it is not what was written."""
+        return self.values({revision: key})[revision]
 
-    def values(self, revisions: Sequence[int]) -> Mapping[int, bytes]:
+    def values(self, wanted: Mapping[int, Key]) -> Mapping[int, bytes]:
         """The documents of many versions; a third of the time that one by one would take."""
         rows = self._select(
-            "SELECT revision, value FROM log WHERE revision IN (SELECT value FROM json_each(?))",
-            str(list(revisions)),
+            "SELECT revision, value, checksum FROM log"
+            " WHERE revision IN (SELECT value FROM json_each(?))",
+            str(list(wanted)),
         )
-        assert len(rows) == len(revisions), "versions are missing in the log"
-        return {revision: self._plain(revision, value) for revision, value in rows}
+        assert len(rows) == len(wanted), "versions are missing in the log"
+        return {
+            revision: self._plain(wanted[revision], revision, value, checksum)
+            for revision, value, checksum in rows
+        }
 
-    def _plain(self, revision: int, value: bytes) -> bytes:
-        if not is_encrypted(value):
-            return value
-        ((resource, namespace, name),) = self._select(
-            "SELECT resource, namespace, name FROM log WHERE revision = ?", revision
-        )
-        return self._cipher.decrypt(Key(resource, namespace, name), value)
+    def without_checksum(self, *, after: int, most: int) -> Sequence[tuple[int, str, bytes]]:
+        """Revision, resource and stored bytes of rows that were written before there were
+        checksums."""
+        return self._select(
+            "SELECT revision, resource, value FROM log"
+            " WHERE checksum IS NULL AND value IS NOT NULL AND revision > ?"
+            " ORDER BY revision LIMIT ?",
+            after, most,
+        )  # fmt: skip
+
+    def _plain(self, key: Key, revision: int, value: Any, checksum: Any) -> bytes:
+        if value is None or not is_intact(revision, key.resource, value, checksum):
+            return DAMAGED
+        return self._cipher.decrypt(key, value)
 
     def changes(
         self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
@@ -262,24 +268,32 @@ class Reader:
                 upto = revision
                 break
         rows = self._select(
-            "SELECT new.revision, new.namespace, new.name, new.cold, new.value,"
-            f" ifnull(new.previous, 0), old.value FROM {_CHANGES} ORDER BY new.revision",
+            "SELECT new.revision, new.namespace, new.name, new.cold, new.value, new.checksum,"
+            " ifnull(new.previous, 0), old.value, old.checksum"
+            f" FROM {_CHANGES} ORDER BY new.revision",
             after, upto, resource, namespace,
         )  # fmt: skip
-        changes = [
-            Change(
-                Key(resource, place, name), revision, value, previous, previous_revision, bool(cold)
-            )
-            for revision, place, name, cold, value, previous_revision, previous in rows
-        ]
-        if resource == ENCRYPTED_RESOURCE:
-            for change in changes:
-                change.value = self._decrypted(change.key, change.value)
-                change.previous = self._decrypted(change.key, change.previous)
-        return changes, upto
+        return [self._change(resource, *row) for row in rows], upto
 
-    def _decrypted(self, key: Key, value: bytes | None) -> bytes | None:
-        return None if value is None else self._cipher.decrypt(key, value)
+    def _change(
+        self,
+        resource: str,
+        revision: int,
+        namespace: str,
+        name: str,
+        cold: int,
+        value: bytes | None,
+        checksum: int | None,
+        previous_revision: int,
+        previous: bytes | None,
+        previous_checksum: int | None,
+    ) -> Change:
+        key = Key(resource, namespace, name)
+        if value is not None:
+            value = self._plain(key, revision, value, checksum)
+        if previous is not None:
+            previous = self._plain(key, previous_revision, previous, previous_checksum)
+        return Change(key, revision, value, previous, previous_revision, bool(cold))
 
     def superseded(self, resource: str, *, after: int, upto: int) -> Sequence[tuple[str, str, int]]:
         """Namespace, name and replaced revision (0: none) of each change in (after, upto]."""
@@ -292,8 +306,10 @@ class Reader:
     def _select(self, statement: str, *values: str | int) -> list[Any]:
         try:
             return self._connection.execute(statement, values).fetchall()
-        except apsw.Error as error:
-            raise StoreFailed(f"{self._path} cannot be read: {error}") from error
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise StoreFailed(
+                f"{self._path} cannot be read ({error}): onejob doctor says what is damaged"
+            ) from error
 
 
 #: Changes of a resource in an interval, with what they replaced.
@@ -304,31 +320,48 @@ _CHANGES = (
 )
 
 
+#: What SQLite answers if a file is not what it should be.
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
+
+
+def in_one_line(error: Exception) -> str:
+    """SQLite may quote a whole statement, as it is in the file."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+
+
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Turns SQLite's words for a file that cannot be read into ours."""
     try:
         yield
-    except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError) as error:
+    except (*_DAMAGE, UnicodeDecodeError) as error:
         raise CorruptStore(
-            f"{path} is damaged ({error}); restore a copy or use another data directory"
+            f"{path} is damaged ({in_one_line(error)}): onejob doctor lists what is lost, saves "
+            "what is whole and repairs; or restore a backup"
         ) from error
     except apsw.Error as error:
-        raise CannotOpen(f"{path} cannot be opened: {error}") from error
+        raise CannotOpen(f"{path} cannot be opened: {in_one_line(error)}") from error
+
+
+def newest_revision(connection: apsw.Connection) -> int:
+    """How far a log reaches; 0 if there is none yet."""
+    if is_empty(connection):
+        return 0
+    ((revision,),) = connection.execute(
+        "SELECT max(ifnull((SELECT max(revision) FROM log), 0),"
+        " ifnull((SELECT max(compacted) FROM state), 0))"
+    ).fetchall()
+    return _number(revision)
 
 
 def _create_private(path: Path) -> None:
-    file = os.open(path, _CREATED, 0o600)
+    file = os.open(path, CREATED, 0o600)
     try:
         # SQLite gives its -wal and -shm files the mode of the main file.
         os.fchmod(file, 0o600)
     finally:
         os.close(file)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync(path.parent)
 
 
 def _number(value: object) -> int:

@@ -16,6 +16,7 @@ import apsw
 
 from onejob.objects.meta import Key
 from onejob.store.base import CannotOpen
+from onejob.store.checksums import checksum, is_intact
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -100,11 +101,7 @@ def read_key_file(path: Path) -> Cipher:
         if text == _IN_THE_CLEAR and first is None:
             first = ""
             continue
-        name, _, encoded = text.partition(":")
-        try:
-            key = base64.b64decode(encoded.strip(), validate=True)
-        except binascii.Error:
-            key = b""
+        name, key = _read_key(text)
         if not name or len(key) != _KEY_BYTES:
             raise BadKeyFile(
                 f"{path}, line {number}: a key is NAME:BASE64 of {_KEY_BYTES} random bytes, as of "
@@ -117,6 +114,21 @@ def read_key_file(path: Path) -> Cipher:
     if not keys:
         raise BadKeyFile(f"{path} has no keys")
     return Cipher(keys, first or "")
+
+
+def holds_key(text: bytes) -> bool:
+    """Whether this is, or may be, the content of a key file."""
+    lines = text.decode("utf-8", "replace").splitlines()
+    return any(name and len(key) == _KEY_BYTES for name, key in map(_read_key, lines))
+
+
+def _read_key(line: str) -> tuple[str, bytes]:
+    """What a line is about, and b"" if that is no key."""
+    name, _, encoded = line.strip().partition(":")
+    try:
+        return name, base64.b64decode(encoded.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return name, b""
 
 
 def _lines(path: Path) -> list[str]:
@@ -133,23 +145,30 @@ def _lines(path: Path) -> list[str]:
 def rewrite_others(connection: apsw.Connection, cipher: Cipher) -> int:
     """Store all Secrets as they would be stored now; how many were not. Raises MissingKey."""
     rows = connection.execute(
-        "SELECT revision, namespace, name, value FROM log WHERE resource = ? AND value IS NOT NULL",
+        "SELECT revision, namespace, name, value, checksum FROM log"
+        " WHERE resource = ? AND value IS NOT NULL",
         (ENCRYPTED_RESOURCE,),
     )
-    changed: list[tuple[bytes, int]] = []
-    for revision, namespace, name, value in rows:
+    changed: list[tuple[bytes, int, int]] = []
+    for revision, namespace, name, value, expected in rows:
+        assert isinstance(revision, int)
+        if not is_intact(revision, ENCRYPTED_RESOURCE, value, expected):
+            # Left as it is: with a checksum of its own it would pass for whole.
+            continue
         assert isinstance(value, bytes)
         if not cipher.is_current(value):
             key = Key(ENCRYPTED_RESOURCE, str(namespace), str(name))
             plain = cipher.decrypt(key, value)
             if plain is not value or not is_encrypted(value):
-                assert isinstance(revision, int)
-                changed.append((cipher.encrypt(key, plain), revision))
+                stored = cipher.encrypt(key, plain)
+                changed.append((stored, checksum(revision, key.resource, stored), revision))
     if changed:
         connection.pragma("secure_delete", 1)
         try:
             with connection:
-                connection.executemany("UPDATE log SET value = ? WHERE revision = ?", changed)
+                connection.executemany(
+                    "UPDATE log SET value = ?, checksum = ? WHERE revision = ?", changed
+                )
         finally:
             connection.pragma("secure_delete", 0)
     return len(changed)

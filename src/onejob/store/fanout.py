@@ -8,6 +8,7 @@ from typing import Protocol
 
 from onejob.objects.meta import Key
 from onejob.store.base import Change, Compacted, StoreError, TooFarBehind
+from onejob.store.checksums import DAMAGED
 from onejob.store.limits import MIB, Limits
 
 #: A watcher that catches up from disk reads this many revisions at a time.
@@ -61,8 +62,10 @@ class Fanout:
         by_resource: dict[str, list[Change]] = {}
         for change in changes:
             resource = change.key.resource
-            if resource in self._live:
-                by_resource.setdefault(resource, []).append(change)
+            if resource in by_resource:
+                by_resource[resource].append(change)
+            elif resource in self._live:
+                by_resource[resource] = [change]
         for resource, batch in by_resource.items():
             batch_size = size if len(batch) == len(changes) else _size(batch)
             self._deliver(self._live[resource], batch, batch_size)
@@ -109,7 +112,11 @@ class Fanout:
             most_bytes=CATCH_UP_BYTES,
         )
         if self._damaged:
-            return [c for c in changes if self._damaged.get(c.key) != c.revision]
+            changes = [c for c in changes if self._damaged.get(c.key) != c.revision]
+        for change in changes:
+            if change.value is DAMAGED or change.previous is DAMAGED:
+                # Who lists again sees what is left, and needs no history.
+                raise TooFarBehind(f"the history of {change.key} is damaged")
         return changes
 
     def leave(self, watch: "LogWatch") -> None:

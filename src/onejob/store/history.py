@@ -1,6 +1,10 @@
-"""Which part of the history may be compacted. Pure: changes and the time are passed in."""
+"""Which part of the history may be compacted, and when its revisions were committed. Pure: changes
+and the time are passed in."""
 
+from bisect import bisect_left
 from collections import deque
+from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec import Struct
 
@@ -9,6 +13,9 @@ from onejob.store.limits import Limits
 #: How finely age and size are known. Coarser marks cost less and compact a little later.
 MARK_SECONDS = 1.0
 MARKS_PER_LIMIT = 32
+#: Seconds with commits whose time is remembered.
+_MOST: Final = 100_000
+_SECOND: Final = timedelta(seconds=1)
 
 
 class _Mark(Struct):
@@ -35,7 +42,13 @@ class History:
         self._dead += dead
         self._dead_bytes += dead_bytes
         mark = self._marks[-1] if self._marks else None
-        if mark is None or self._is_full(mark, now):
+        limits = self._limits
+        if (
+            mark is None
+            or now - mark.begun_at >= MARK_SECONDS
+            or mark.dead * MARKS_PER_LIMIT >= limits.history_changes
+            or mark.dead_bytes * MARKS_PER_LIMIT >= limits.history_bytes
+        ):
             self._marks.append(_Mark(now, now, revision, dead, dead_bytes))
             return
         mark.at, mark.revision = now, revision
@@ -57,14 +70,6 @@ class History:
         """When the oldest part is old enough to be compacted; None if there is no history."""
         return self._marks[0].at + self._limits.history_seconds if self._marks else None
 
-    def _is_full(self, mark: _Mark, now: float) -> bool:
-        limits = self._limits
-        return (
-            now - mark.begun_at >= MARK_SECONDS
-            or mark.dead * MARKS_PER_LIMIT >= limits.history_changes
-            or mark.dead_bytes * MARKS_PER_LIMIT >= limits.history_bytes
-        )
-
     def _is_over(self, oldest: _Mark, now: float) -> bool:
         limits = self._limits
         return (
@@ -72,3 +77,33 @@ class History:
             or self._dead > limits.history_changes
             or self._dead_bytes > limits.history_bytes
         )
+
+
+class CommitTimes:
+    """When revisions were committed, to the second, since this process opened the store: one entry
+    for each second in which something was."""
+
+    def __init__(self, revision: int) -> None:
+        """Nothing is known of revisions up to this one."""
+        self._first = revision
+        self._revisions: list[int] = []
+        self._times: list[datetime] = []
+
+    def committed(self, revision: int, now: datetime) -> None:
+        """All revisions up to this one are on disk."""
+        if self._times and timedelta() <= now - self._times[-1] < _SECOND:
+            self._revisions[-1] = revision
+            return
+        self._revisions.append(revision)
+        self._times.append(now)
+        if len(self._times) > _MOST:
+            half = _MOST // 2
+            self._first = self._revisions[half - 1]
+            del self._revisions[:half]
+            del self._times[:half]
+
+    def at(self, revision: int) -> datetime | None:
+        if revision <= self._first:
+            return None
+        place = bisect_left(self._revisions, revision)
+        return self._times[place] if place < len(self._times) else None

@@ -55,15 +55,14 @@ class Listing:
         items: list[Stored] = []
         looked_at = remaining = 0
         last: Key | None = None
-        for place, bucket, names in self._contents.walk(resource, namespace, after):
-            room = limit - looked_at if limit else len(names)
-            remaining += max(0, len(names) - room)
-            if room > 0:
-                shown = names[:room]
+        for place, bucket, start in self._contents.walk(resource, namespace, after):
+            shown, others = bucket.names.page(start, limit - looked_at if limit else None)
+            remaining += others
+            if shown:
                 held = [bucket.objects[name] for name in shown]
                 items += self._warmed(held, (Key(resource, place, name) for name in shown))
                 looked_at += len(shown)
-                last = Key(resource, place, shown[-1]) if shown else last
+                last = Key(resource, place, shown[-1])
         return Page(items, at, last if remaining else None, remaining)
 
     def _page_then(self, snapshot: Snapshot, namespace: str, limit: int, after: Key | None) -> Page:
@@ -88,12 +87,13 @@ class Listing:
         hot = [one for one in held if isinstance(one, Stored)]
         if len(hot) == len(held):
             return hot
-        values = self._reader.values([one for one in held if isinstance(one, int)])
+        pairs = list(zip(keys, held, strict=True))
+        values = self._reader.values({one: key for key, one in pairs if isinstance(one, int)})
         items = []
-        for key, one in zip(keys, held, strict=True):
+        for key, one in pairs:
             if isinstance(one, Stored):
                 items.append(one)
-            elif self._damage.is_readable(key, values[one]):
+            elif self._damage.is_whole(key, one, values[one]):
                 items.append(Stored(key, one, values[one]))
             elif self._contents.find(key) == one:
                 self._damage.set_apart(key, one, self._contents)

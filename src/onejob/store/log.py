@@ -6,6 +6,7 @@ A write is staged here and goes to disk through `CommitQueue`; then it becomes v
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +15,7 @@ from onejob.objects.meta import Key
 from onejob.store.base import (
     Change,
     Compacted,
+    CorruptStore,
     Page,
     RevisionMismatch,
     StoreClosed,
@@ -25,6 +27,7 @@ from onejob.store.damage import IsReadable, all_readable
 from onejob.store.database import Database, FreeBytes, open_database
 from onejob.store.encryption import ENCRYPTED_RESOURCE, Cipher
 from onejob.store.fanout import Fanout, LogWatch
+from onejob.store.history import CommitTimes
 from onejob.store.limits import Limits
 from onejob.store.listing import Listing
 from onejob.store.recovery import Recovered, recover
@@ -61,6 +64,11 @@ class LogStore:
         database = open_database(Path(path), vfs, free_bytes, cipher)
         try:
             recovered = recover(database.reader, limits, clock.monotonic(), is_readable)
+        except CorruptStore as error:
+            database.close(tidy=False)
+            from onejob.store.checking.suspicion import said_in_full
+
+            raise CorruptStore(said_in_full(Path(path), is_readable, error)) from error
         except BaseException:
             database.close(tidy=False)
             raise
@@ -87,7 +95,12 @@ class LogStore:
         self._committer = committer
         self._contents = recovered.contents
         self._revision = recovered.revision
+        self._clock = clock
+        self._times = CommitTimes(recovered.revision)
         self._damage = recovered.damage
+        self._damage.on_found = self._suspect
+        if self._damage.found:
+            self._suspect()
         self._versions = Versions(self._contents, self._reader, self._damage)
         self._listing = Listing(self._contents, self._reader, self._damage)
         self._fanout = Fanout(
@@ -97,7 +110,7 @@ class LogStore:
             limits=limits,
             damaged=self._damage.found,
         )
-        writer = Writer(database.writer, limits, database.free_bytes, cipher)
+        writer = Writer(database.writer, database.lock, limits, database.free_bytes, cipher)
         self._upkeep = Upkeep(
             writer,
             committer,
@@ -109,6 +122,8 @@ class LogStore:
         )
         for revision in recovered.erasing:
             self._upkeep.must_erase(revision)
+        if recovered.unchecked:
+            self._upkeep.add_checksums(self._reader)
         self._queue = CommitQueue(
             writer,
             committer,
@@ -137,6 +152,10 @@ class LogStore:
         return self._queue.revision
 
     @property
+    def pending_revision(self) -> int:
+        return self._queue.pending_revision
+
+    @property
     def rollbacks(self) -> int:
         return self._queue.rollbacks
 
@@ -156,6 +175,9 @@ class LogStore:
         if change is None:
             return self._versions.find(key)
         return None if change.value is None else Stored(key, change.revision, change.value)
+
+    def committed_at(self, revision: int) -> datetime | None:
+        return self._times.at(revision)
 
     def warm(self, keys: Sequence[Key]) -> None:
         self._versions.load(keys, without=self._queue.staged)
@@ -300,6 +322,7 @@ class LogStore:
                 if change.key.resource == ENCRYPTED_RESOURCE:
                     self._upkeep.must_erase(change.revision)
         self._revision = group.changes[-1].revision
+        self._times.committed(self._revision, self._clock.now())
         self.commits += 1
         self.writes += len(group.changes)
         self._upkeep.committed(self._revision, dead, dead_bytes)
@@ -318,6 +341,13 @@ class LogStore:
         self._queue.fail(failure)
         if not self.failed.done():
             self.failed.set_result(failure)
+
+    def _suspect(self) -> None:
+        """A document is damaged. Once is enough: the check reads the whole file."""
+        self._damage.on_found = None
+        from onejob.store.checking.suspicion import check_beside
+
+        check_beside(self._database.path)
 
     def _check_usable(self) -> None:
         if self._failure is not None:

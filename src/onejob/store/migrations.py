@@ -2,7 +2,7 @@
 
 import apsw
 
-from onejob.store.base import CorruptStore, NewerStore
+from onejob.store.base import CorruptStore, MigrationFailed, NewerStore
 
 #: "1job" in ASCII; distinguishes a onejob store from any other SQLite file.
 APPLICATION_ID = 0x316A6F62
@@ -41,6 +41,8 @@ STEPS: tuple[str, ...] = (
         WHERE revision > old.compacted AND revision <= new.compacted AND value IS NULL;
     END;
     """,
+    # Rows that are there have none; `Upkeep` adds theirs in slices.
+    "ALTER TABLE log ADD COLUMN checksum INTEGER;",
 )
 
 
@@ -48,7 +50,7 @@ def refuse_foreign(connection: apsw.Connection, path: str) -> None:
     """Raise, before anything is written, if the file is newer than this code or not ours."""
     version = _version(connection)
     application = connection.pragma("application_id")
-    if application != APPLICATION_ID and not _is_empty(connection):
+    if application != APPLICATION_ID and not is_empty(connection):
         raise CorruptStore(f"{path} is not a onejob store; move it away or use another path")
     if version > len(STEPS):
         raise NewerStore(
@@ -58,20 +60,29 @@ def refuse_foreign(connection: apsw.Connection, path: str) -> None:
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Bring the schema up to date, in one transaction."""
+    """Bring the schema up to date, in one transaction. Raises MigrationFailed."""
     version = _version(connection)
     if version == len(STEPS):
         return
-    with connection:
-        for step in STEPS[version:]:
-            connection.execute(step)
-        connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("user_version", len(STEPS))
+    try:
+        with connection:
+            for step in STEPS[version:]:
+                connection.execute(step)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", len(STEPS))
+    except apsw.CorruptError:
+        raise
+    except apsw.Error as error:
+        # Not damage: it could be read, and is as it was.
+        raise MigrationFailed(
+            f"{connection.filename} could not be brought from schema {version} to {len(STEPS)}: "
+            f"{error}; it is unchanged, and the onejob that wrote it can still use it"
+        ) from error
 
 
 def _version(connection: apsw.Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
-def _is_empty(connection: apsw.Connection) -> bool:
+def is_empty(connection: apsw.Connection) -> bool:
     return not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()

@@ -1,6 +1,5 @@
 """Reads the log on disk into memory and checks that it is consistent."""
 
-from collections.abc import Iterator
 from sys import intern
 from typing import TypeAlias
 
@@ -8,6 +7,7 @@ from msgspec import Struct
 
 from onejob.objects.meta import Key
 from onejob.store.base import CorruptStore
+from onejob.store.checksums import is_intact
 from onejob.store.contents import Contents, Held
 from onejob.store.damage import Damage, IsReadable
 from onejob.store.database import Reader
@@ -18,7 +18,8 @@ from onejob.store.limits import Limits
 #: A store starts here, not at 0: a resourceVersion of "0" means "any" to clients.
 FIRST_REVISION = 1
 
-_Name: TypeAlias = tuple[str, str, str]
+#: Resource and namespace.
+_Place: TypeAlias = tuple[str, str]
 #: Revision, size of the document, whether it is cold.
 _Version: TypeAlias = tuple[int, int, int]
 _NONE: _Version = (0, 0, 0)
@@ -32,6 +33,8 @@ class Recovered(Struct, frozen=True):
     damage: Damage
     #: Revisions of changes that superseded what must not stay in the files.
     erasing: list[int]
+    #: Whether there are rows that have no checksum yet.
+    unchecked: bool
 
 
 def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable) -> Recovered:
@@ -43,57 +46,94 @@ def recover(reader: Reader, limits: Limits, now: float, is_readable: IsReadable)
     history = History(limits)
     compacted = reader.compacted()
     newest = max(compacted, FIRST_REVISION)
-    live: dict[_Name, _Version] = {}
+    live: dict[_Place, dict[str, _Version]] = {}
     erasing: list[int] = []
+    unchecked = False
+    last = FIRST_REVISION - 1
     #: Also the versions that are only history must be readable, for watchers.
     sealed: dict[int, Key] = {}
-    # Most rows are versions that others have replaced: neither keys nor documents are made of them.
-    for revision, previous, resource, namespace, name, deleted, size, cold in reader.rows():
-        named = (intern(resource), intern(namespace), name)
-        replaced, dead_bytes, _ = live.get(named, _NONE)
-        if not _follows(previous, replaced, bool(deleted), revision <= compacted):
-            raise CorruptStore(
-                f"the log is damaged: revision {revision} of {Key(*named)} cannot follow "
-                f"revision {replaced}; restore a copy or use another data directory"
-            )
-        newest = max(newest, revision)
-        if revision > compacted:
-            history.record(revision, bool(replaced) + deleted, dead_bytes, now)
-        if resource == ENCRYPTED_RESOURCE:
-            if replaced and revision > compacted:
-                erasing.append(revision)
-            if not deleted:
-                sealed[revision] = Key(*named)
-        if deleted:
-            del live[named]
-        else:
-            live[named] = (revision, size, cold)
+    # Most rows are versions that others have replaced: neither keys nor documents are made of
+    # them. There may be a million, so that each call of a function would be seen.
+    with reader.rows() as rows:
+        for revision, previous, resource, namespace, name, deleted, size, cold, crc in rows:
+            if revision <= last:
+                # It could be listed, but not found.
+                raise CorruptStore(_damaged(revision, f"comes after revision {last}"))
+            last = revision
+            if type(name) is not str or type(namespace) is not str:
+                raise CorruptStore(_damaged(revision, "has no name"))
+            if type(resource) is not str:
+                resource = str(resource)
+            if deleted and not is_intact(revision, resource, None, crc):
+                # A document that is taken for a deletion would take the object with it.
+                key = Key(resource, namespace, name)
+                raise CorruptStore(_damaged(revision, f"of {key} is not what was written"))
+            versions = live.get((resource, namespace))
+            if versions is None:
+                versions = live[intern(resource), intern(namespace)] = {}
+            replaced, dead_bytes, _ = versions.get(name, _NONE)
+            if revision <= compacted:
+                # What it replaced is gone, and so would it be if it were a deletion.
+                follows = not replaced and not deleted
+            else:
+                follows = previous == replaced and not (deleted and not replaced)
+            if not follows:
+                key = Key(resource, namespace, name)
+                raise CorruptStore(
+                    _damaged(revision, f"of {key} cannot follow revision {replaced}")
+                )
+            if revision > compacted and (replaced or deleted):
+                history.record(revision, (1 if replaced else 0) + deleted, dead_bytes, now)
+            if resource == ENCRYPTED_RESOURCE:
+                if replaced and revision > compacted:
+                    erasing.append(revision)
+                if not deleted:
+                    sealed[revision] = Key(resource, namespace, name)
+            if crc is None:
+                unchecked = True
+            if deleted:
+                del versions[name]
+            else:
+                versions[name] = (revision, size, cold)
+    newest = max(newest, last)
+    if last > compacted:
+        # What was created since the last of these is history, too.
+        history.record(last, 0, 0, now)
     contents = Contents()
-    contents.fill(_held(live, sealed, reader))
+    _fill(contents, live, sealed, reader)
     damage = Damage(is_readable)
-    damage.check_all(contents)
-    return Recovered(contents, history, newest, compacted, damage, erasing)
+    damage.check_all(contents, newest)
+    return Recovered(contents, history, newest, compacted, damage, erasing, unchecked)
 
 
-def _held(
-    live: "dict[_Name, _Version]", sealed: dict[int, Key], reader: Reader
-) -> Iterator[tuple[Key, Held]]:
-    """What is live, with the documents of what is hot. Raises MissingKey."""
+def _damaged(revision: int, what: str) -> str:
+    return (
+        f"the log is damaged: revision {revision} {what}; onejob doctor lists what is lost, saves "
+        "what is whole and repairs; or restore a backup"
+    )
+
+
+def _fill(
+    contents: Contents,
+    live: "dict[_Place, dict[str, _Version]]",
+    sealed: dict[int, Key],
+    reader: Reader,
+) -> None:
+    """With what is live, and the documents of what is hot. Raises MissingKey."""
     hot: dict[int, Key] = {}
-    for named, (revision, _, cold) in live.items():
-        key = Key(*named)
-        if cold:
-            yield key, revision
-        else:
-            hot[revision] = key
+    found: dict[_Place, dict[str, Held]] = {}
+    for place, versions in live.items():
+        resource, namespace = place
+        cold = found[place] = {}
+        for name, (revision, _, is_cold) in versions.items():
+            if is_cold:
+                cold[name] = revision
+            else:
+                hot[revision] = Key(resource, namespace, name)
     for stored in reader.first_values({**sealed, **hot}):
         if stored.revision in hot:
-            yield stored.key, stored
-
-
-def _follows(previous: int, replaced: int, deleted: bool, compacted: bool) -> bool:
-    """Whether a row can come after revision `replaced` of its key (0: there is none)."""
-    if compacted:
-        # What it replaced is gone, and so would it be if it were a deletion.
-        return replaced == 0 and not deleted
-    return previous == replaced and not (deleted and replaced == 0)
+            resource, namespace, name = stored.key
+            found[resource, namespace][name] = stored
+    for (resource, namespace), objects in found.items():
+        if objects:
+            contents.fill(resource, namespace, objects)

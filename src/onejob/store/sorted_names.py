@@ -1,8 +1,8 @@
 """A sorted set of names for many small changes and few reads of the whole."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 #: A chunk that has grown to this is cut in two.
 _CHUNK = 512
@@ -55,14 +55,33 @@ class SortedNames:
             del self._chunks[place]
             del self._firsts[place]
 
-    def after(self, name: str | None) -> Sequence[str]:
-        """Those that follow `name`; None: all."""
+    def after(self, name: str | None) -> Iterator[str]:
+        """Those that follow `name`; None: all. Nothing may be added or removed meanwhile."""
+        rest, place = self._rest(name)
+        yield from rest
+        for chunk in islice(self._chunks, place, None):
+            yield from chunk
+
+    def page(self, name: str | None, most: int | None) -> tuple[list[str], int]:
+        """At most so many (None: all) of those that follow `name`, and how many others do. Takes as
+        long as what it returns: the rest of a hundred thousand names is not looked at."""
+        found, place = self._rest(name)
+        while place < len(self._chunks) and (most is None or len(found) < most):
+            found += self._chunks[place]
+            place += 1
+        others = sum(map(len, islice(self._chunks, place, None)))
+        if most is not None and len(found) > most:
+            others += len(found) - most
+            del found[most:]
+        return found, others
+
+    def _rest(self, name: str | None) -> tuple[list[str], int]:
+        """What follows `name` in its own chunk, and the place of the next one."""
         if name is None or not self._chunks:
-            return list(chain.from_iterable(self._chunks))
+            return [], 0
         place = self._place(name)
         chunk = self._chunks[place]
-        rest = chunk[bisect_right(chunk, name) :]
-        return list(chain(rest, *self._chunks[place + 1 :]))
+        return chunk[bisect_right(chunk, name) :], place + 1
 
     def _place(self, name: str) -> int:
         """Of the chunk that has the name, or would have it."""

@@ -6,12 +6,17 @@ from collections.abc import Callable
 
 from onejob.clock import Clock
 from onejob.store.base import StoreError, StoreFailed
+from onejob.store.checksums import checksum
+from onejob.store.database import Reader
 from onejob.store.history import History
 from onejob.store.writer import Committer, Writer
 
 #: History is compacted in slices of this many revisions, or of twice the commit that a slice
 #: follows, so that compaction keeps up with the writers.
 SLICE_REVISIONS = 512
+#: Rows of an older schema get their checksums this many at a time, this often.
+CHECKSUM_ROWS = 256
+CHECKSUM_PAUSE_SECONDS = 0.05
 
 
 class Upkeep:
@@ -63,6 +68,28 @@ class Upkeep:
     def must_erase(self, revision: int) -> None:
         """The change with this revision superseded what must not stay in the files."""
         self._erasing.append(revision)
+
+    def add_checksums(self, reader: Reader) -> None:
+        """To rows of an older schema, from now on and slice by slice. They are read here and not by
+        the writer, whose thread would wait for Python's lock at every row."""
+        self._loop.call_later(CHECKSUM_PAUSE_SECONDS, self._add_some_checksums, reader, 0)
+
+    def _add_some_checksums(self, reader: Reader, after: int) -> None:
+        if self._stopped:
+            return
+        rows = reader.without_checksum(after=after, most=CHECKSUM_ROWS)
+        if not rows:
+            return
+        found = [(row[0], checksum(*row)) for row in rows]
+
+        def done(error: StoreError | None) -> None:
+            # If the disk is full, the next start tries again.
+            if self._on_done(error):
+                self._loop.call_later(
+                    CHECKSUM_PAUSE_SECONDS, self._add_some_checksums, reader, found[-1][0]
+                )
+
+        self._committer.submit(lambda: self._writer.add_checksums(found), done)
 
     def not_committed(self) -> None:
         """If the disk was full, compacting history may free some room."""

@@ -20,14 +20,16 @@ class Versions:
     def find(self, key: Key) -> Stored | None:
         """Raises DamagedDocument."""
         held = self._contents.find(key)
-        if not isinstance(held, int):
-            if held is None and self._damage.found:
-                self._damage.require_whole(key)
+        if type(held) is Stored:
             return held
+        if not isinstance(held, int):
+            if self._damage.found:
+                self._damage.require_whole(key)
+            return None
         stored = self._last_cold.get(held)
         if stored is None:
-            value = self._reader.value(held)
-            if not self._damage.is_readable(key, value):
+            value = self._reader.value(key, held)
+            if not self._damage.is_whole(key, held, value):
                 self._damage.set_apart(key, held, self._contents)
                 raise DamagedDocument(key, held)
             stored = Stored(key, held, value)
@@ -42,10 +44,10 @@ class Versions:
             if key not in without and isinstance(held := self._contents.find(key), int)
         }
         if len(cold) > 1:
-            values = self._reader.values(list(cold))
-            is_readable = self._damage.is_readable
+            values = self._reader.values(cold)
+            is_whole = self._damage.is_whole
             self._last_cold = {
                 held: Stored(key, held, values[held])
                 for held, key in cold.items()
-                if is_readable(key, values[held])
+                if is_whole(key, held, values[held])
             }

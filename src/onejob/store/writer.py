@@ -16,9 +16,11 @@ from typing import Protocol, TypeAlias
 import apsw
 
 from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
+from onejob.store.checksums import checksum
 from onejob.store.database import PAGE_BYTES, FreeBytes, room_for_log, shorten_log
 from onejob.store.encryption import Cipher
 from onejob.store.limits import Limits
+from onejob.store.lock_file import LockFile
 
 #: How often the free space is read while the log grows.
 _SPACE_CHECKS_PER_CHECKPOINT = 8
@@ -29,7 +31,7 @@ VACUUM_PAGES = 128
 #: About this many documents share a page, so compacting them together writes it once. Where the
 #: removed rows are scattered, the log grows beyond its limit before it is restarted.
 _ROWS_PER_PAGE = 4
-_COLUMNS = 7
+_COLUMNS = 8
 _Value: TypeAlias = str | int | bytes | None
 
 #: SQLite answers these before the commit record is complete, and has rolled back.
@@ -42,11 +44,13 @@ class Writer:
     def __init__(
         self,
         connection: apsw.Connection,
+        lock: LockFile,
         limits: Limits,
         free_bytes: FreeBytes,
         cipher: Cipher | None = None,
     ) -> None:
         self._connection = connection
+        self._lock = lock
         self._cipher = cipher
         self._limits = limits
         self._free_bytes = free_bytes
@@ -75,10 +79,12 @@ class Writer:
                 *change.key,
                 change.cold,
                 value,
+                checksum(change.revision, change.key.resource, value),
             )
         rows = 1 << (len(changes) - 1).bit_length()
         values += repeat(None, (rows - len(changes)) * _COLUMNS)
         self._run(_insertion(rows), values)
+        self._lock.committed(changes[-1].revision)
         written = size + 4 * PAGE_BYTES
         self._since_checkpoint += written
         self._written_since_check += written
@@ -103,9 +109,18 @@ class Writer:
                 self._connection.pragma("secure_delete", 0)
         if erase and shorten_log(self._connection):
             # The log had it as well.
-            self._since_checkpoint = 0
+            self._checkpointed()
         self._since_checkpoint += rows * PAGE_BYTES // _ROWS_PER_PAGE
         self._since_vacuum += rows
+
+    def add_checksums(self, found: Sequence[tuple[int, int]]) -> None:
+        """To rows that have none, by revision. Those that were compacted meanwhile stay away."""
+        self._run(
+            "UPDATE log SET checksum = given.value ->> 1 FROM json_each(?) AS given"
+            " WHERE log.revision = given.value ->> 0",
+            (str([list(pair) for pair in found]),),
+        )
+        self._since_checkpoint += len(found) * PAGE_BYTES // _ROWS_PER_PAGE
 
     @property
     def checkpoint_due(self) -> bool:
@@ -117,7 +132,7 @@ class Writer:
         if self._checkpoint_bytes < self._limits.checkpoint_bytes:
             # The disk has less room than before: shrink the log.
             if shorten_log(self._connection):
-                self._since_checkpoint = 0
+                self._checkpointed()
             return
         try:
             frames, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -127,7 +142,11 @@ class Writer:
         except apsw.Error as error:
             raise StoreFailed(f"checkpoint: {error}") from error
         if copied >= frames:
-            self._since_checkpoint = 0
+            self._checkpointed()
+
+    def _checkpointed(self) -> None:
+        self._since_checkpoint = 0
+        self._lock.checkpointed()
 
     @property
     def vacuum_due(self) -> bool:
@@ -155,7 +174,7 @@ class Writer:
             self._read_free_space()
             if not shortened:
                 raise CommitFailed(f"not written: {error}") from error
-            self._since_checkpoint = 0
+            self._checkpointed()
             self._run_once(statement, values)
         except _NOT_WRITTEN as error:
             raise CommitFailed(f"not written: {error}") from error

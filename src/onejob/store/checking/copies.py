@@ -8,6 +8,7 @@ import apsw
 
 from onejob.store.base import CannotOpen, CorruptStore
 from onejob.store.database import BUSY_MILLISECONDS, readable
+from onejob.store.lock_file import sync
 from onejob.store.migrations import refuse_foreign
 
 #: As many as a person would read.
@@ -34,7 +35,7 @@ def copy_database(source: Path, target: Path) -> int:
                 writer.close()
         finally:
             reader.close()
-    _sync(target)
+    sync(target)
     return revision
 
 
@@ -81,11 +82,3 @@ def _newest_revision(connection: apsw.Connection) -> int:
     ((revision,),) = connection.execute("SELECT ifnull(max(revision), 0) FROM log").fetchall()
     assert isinstance(revision, int)
     return revision
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

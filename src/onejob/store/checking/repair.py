@@ -1,0 +1,78 @@
+"""A new database of what is whole in a damaged one, which is kept beside it."""
+
+import os
+import shutil
+from pathlib import Path
+
+from onejob.store.checking.examination import Examination
+from onejob.store.checksums import checksum
+from onejob.store.database import open_database
+from onejob.store.lock_file import Mark, lock_path, log_path, sync, write_mark
+
+_INSERTION = "INSERT INTO log VALUES (?, NULL, ?, ?, ?, 0, ?, ?)"
+
+
+def repair(path: Path, found: Examination) -> Path:
+    """Put a database with what was found whole in the place of this one, whose lock the caller
+    holds; returns where the old one is now. Raises CannotOpen in its kinds, and OSError.
+
+    Revisions go on where they were, so that no client takes a later version for an earlier one; the
+    history is gone, so that all of them list again.
+    """
+    repaired = path.with_name(f"{path.name}.repairing")
+    _remove(repaired)
+    _write(repaired, found)
+    kept = _keep(path)
+    # A process that is killed here leaves a database that servers refuse, and the old one beside.
+    for leftover in (log_path(path), path.with_name(f"{path.name}-shm")):
+        leftover.unlink(missing_ok=True)
+    sync(path.parent)
+    repaired.rename(path)
+    sync(path.parent)
+    write_mark(path, Mark(found.revision))
+    _remove(repaired)
+    return kept
+
+
+def _write(target: Path, found: Examination) -> None:
+    database = open_database(target)
+    try:
+        with database.writer:
+            database.writer.executemany(
+                _INSERTION,
+                (
+                    (saved.revision, *key, saved.stored,
+                     checksum(saved.revision, key.resource, saved.stored))
+                    for key, saved in found.saved.items()
+                ),
+            )  # fmt: skip
+            database.writer.execute("UPDATE state SET compacted = ?", (found.revision,))
+    finally:
+        database.close()
+    sync(target)
+
+
+def _keep(path: Path) -> Path:
+    number = 1
+    while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    for source, target in ((path, kept), (log_path(path), log_path(kept))):
+        if source.exists():
+            _link_or_copy(source, target)
+    sync(path.parent)
+    return kept
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        target.chmod(0o600)
+        sync(target)
+
+
+def _remove(database: Path) -> None:
+    for path in (database, log_path(database), lock_path(database)):
+        path.unlink(missing_ok=True)
+    database.with_name(f"{database.name}-shm").unlink(missing_ok=True)

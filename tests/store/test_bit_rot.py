@@ -1,0 +1,473 @@
+"""Files that are damaged wherever it may be: what is served is what was written, what is not served
+is named, and nothing ends in a traceback."""
+
+import asyncio
+import os
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from onejob.api.damage import is_readable
+from onejob.objects.meta import Key
+from onejob.store import lock_file
+from onejob.store.base import (
+    CannotOpen,
+    CorruptStore,
+    DamagedDocument,
+    MigrationFailed,
+    StoreFailed,
+    TooFarBehind,
+)
+from onejob.store.checking.examination import Examination, examine
+from onejob.store.checking.repair import repair
+from onejob.store.limits import Limits
+from onejob.store.lock_file import LockFile
+from onejob.store.log import LogStore
+from onejob.store.migrations import STEPS
+from onejob.store.writer import Done, Job, LoopCommitter
+from onejob.virtual_time import run_virtual, virtual_clock
+
+#: Most of what was written is history that is gone: rows are spread over pages with free space.
+LIMITS = Limits(history_changes=30)
+OBJECTS = 40
+
+Contents = Mapping[Key, bytes]
+
+
+def document(key: Key, revision: int, text: str) -> bytes:
+    metadata = {
+        "name": key.name,
+        "namespace": key.namespace,
+        "uid": f"uid-{key.name}",
+        "resourceVersion": str(revision),
+    }
+    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"t": text}}
+    return msgspec.json.encode(content)
+
+
+async def opened(path: Path) -> LogStore:
+    return await LogStore.open(
+        path,
+        clock=virtual_clock(),
+        committer=LoopCommitter(),
+        limits=LIMITS,
+        is_readable=is_readable,
+    )
+
+
+def stage(store: LogStore, key: Key, text: str, *, cold: bool = False) -> None:
+    before = store.newest(key)
+    expected = before.revision if before else 0
+    store.stage(key, expected, lambda revision: document(key, revision, text), cold=cold)
+
+
+async def fill(path: Path, *, tidy: bool) -> Contents:
+    rng = random.Random(7)
+    store = await opened(path)
+    for turn in range(4):
+        for number in range(OBJECTS):
+            key = Key("configmaps", "default", f"object-{number}")
+            if store.newest(key) is not None and rng.random() < 0.2:
+                store.stage(key, store.newest(key).revision, None)  # type: ignore[union-attr]
+            else:
+                size = 20_000 if number == 3 else rng.randrange(1_500)
+                stage(store, key, "x" * size, cold=turn > 0 and number % 2 == 0)
+            await store.durable(store.staged_revision)
+    contents = {item.key: item.value for item in store.list("configmaps").items}
+    if tidy:
+        await store.close()
+    else:
+        # As a kill leaves it.
+        for name in (path.name, f"{path.name}-wal", f"{path.name}.lock"):
+            shutil.copyfile(path.with_name(name), path.with_name(f"killed-{name}"))
+        await store.close()
+        for name in (path.name, f"{path.name}-wal", f"{path.name}.lock"):
+            path.with_name(f"killed-{name}").rename(path.with_name(name))
+    return contents
+
+
+def copied(source: Path, folder: Path) -> Path:
+    """Into a folder of its own: a check of the last copy may still be under way."""
+    folder.mkdir()
+    for path in source.parent.glob(f"{source.name}*"):
+        if not path.name.endswith("-shm"):
+            shutil.copyfile(path, folder / path.name)
+    return folder / source.name
+
+
+class Served(msgspec.Struct):
+    contents: dict[Key, bytes]
+    damaged: set[Key]
+
+
+async def serve(path: Path, keys: Contents) -> Served | str:
+    """All that a server would serve of these files, or its last words."""
+    try:
+        store = await opened(path)
+    except CannotOpen as error:
+        return str(error)
+    try:
+        found = Served({}, set())
+        for item in store.list("configmaps").items:
+            found.contents[item.key] = item.value
+        for key in keys:
+            try:
+                stored = store.get(key)
+            except DamagedDocument:
+                continue
+            assert (stored.value if stored else None) == found.contents.get(key)
+        found.damaged = set(store.damaged)
+        return found
+    except StoreFailed as error:
+        return str(error)
+    finally:
+        await store.close()
+
+
+def check(path: Path, expected: Contents) -> str:
+    """How it went. Neither server nor doctor may raise anything else, or be silent."""
+    try:
+        examined: Examination | None = examine(path, is_readable)
+    except CannotOpen as error:
+        examined = None
+        said = str(error)
+    else:
+        said = ""
+    assert "\n" not in said
+    served = run_virtual(serve(path, expected))
+    if isinstance(served, str):
+        assert "\n" not in served
+        assert examined is None or examined.problems, served
+        return "refused"
+    for key, value in served.contents.items():
+        assert expected.get(key) == value, f"{key} is not as it was written"
+    missing = expected.keys() - served.contents.keys()
+    # Where the name itself is damaged, it is a garbled one that is left out.
+    assert missing <= served.damaged or len(missing) <= len(served.damaged - expected.keys())
+    if missing:
+        assert examined is not None
+        assert len(examined.lost) >= len(missing)
+        assert examined.problems
+        return "damaged"
+    return "whole"
+
+
+def flip_a_bit(data: bytearray, at: int, rng: random.Random) -> None:
+    data[at] ^= 1 << rng.randrange(8)
+
+
+def zeros(data: bytearray, at: int, _: random.Random) -> None:
+    data[at : at + 64] = bytes(len(data[at : at + 64]))
+
+
+def noise(data: bytearray, at: int, rng: random.Random) -> None:
+    data[at : at + 512] = rng.randbytes(len(data[at : at + 512]))
+
+
+def cut(data: bytearray, at: int, _: random.Random) -> None:
+    del data[at:]
+
+
+Damage = Callable[[bytearray, int, random.Random], None]
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, zeros, noise, cut])
+@pytest.mark.parametrize("which", ["database", "log"])
+def test_damage_anywhere_is_noticed(tmp_path: Path, which: str, damage: Damage) -> None:
+    original = tmp_path / "db"
+    expected = run_virtual(fill(original, tidy=which == "database"))
+    outcomes: dict[str, int] = {}
+    rng = random.Random(f"{which} {damage.__name__}")
+    for case in range(int(os.environ.get("ROT", "30"))):
+        path = copied(original, tmp_path / f"copy-{case}")
+        target = path if which == "database" else path.with_name("db-wal")
+        data = bytearray(target.read_bytes())
+        damage(data, rng.randrange(len(data)), rng)
+        target.write_bytes(data)
+        outcome = check(path, expected)
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    # If not, the damage was none.
+    assert outcomes.get("refused", 0) + outcomes.get("damaged", 0) > 0, outcomes
+
+
+def test_what_a_kill_leaves_is_whole(tmp_path: Path) -> None:
+    expected = run_virtual(fill(tmp_path / "db", tidy=False))
+    assert check(tmp_path / "db", expected) == "whole"
+
+
+def test_a_deleted_log_is_noticed_and_the_loss_can_be_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    expected = run_virtual(fill(path, tidy=False))
+    path.with_name("db-wal").unlink()
+    assert check(path, expected) == "refused"
+    # Also by a second server, and one after that.
+    with pytest.raises(CorruptStore, match="accept the loss: onejob doctor --repair"):
+        run_virtual(opened(path))
+    found = examine(path, is_readable)
+    lock = LockFile(path)
+    repair(path, found)
+    lock.release()
+    served = run_virtual(serve(path, expected))
+    assert isinstance(served, Served)
+    assert examine(path, is_readable).problems == []
+
+
+def test_the_log_of_another_database_is_refused_untouched(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    run_virtual(fill(tmp_path / "other" / "db", tidy=False))
+    foreign = (tmp_path / "other" / "db-wal").read_bytes()
+    for tidy in (True, False):
+        path = tmp_path / f"db-{tidy}"
+        run_virtual(fill(path, tidy=tidy))
+        log = path.with_name(f"{path.name}-wal")
+        log.write_bytes(foreign)
+        before = path.read_bytes()
+        for _ in range(2):
+            with pytest.raises(CorruptStore, match="is not the log that its last server left"):
+                run_virtual(opened(path))
+        with pytest.raises(CorruptStore, match="is not the log"):
+            examine(path, is_readable)
+        assert (path.read_bytes(), log.read_bytes()) == (before, foreign)
+
+
+class KilledBeforeEachStep(LoopCommitter):
+    """Keeps the files as a kill would leave them before each commit, checkpoint and compaction."""
+
+    def __init__(self, path: Path, kept: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._kept = kept
+        self.steps = 0
+
+    def submit(self, job: Job, done: Done) -> None:
+        def after_a_copy() -> None:
+            copied(self._path, self._kept / str(self.steps))
+            self.steps += 1
+            job()
+
+        super().submit(after_a_copy, done)
+
+
+def test_a_log_that_begins_anew_with_every_commit_is_still_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is nearly full. It took hours until such a log was taken for a foreign one;
+    here it is a few commits."""
+    monkeypatch.setattr(lock_file, "_MOST_RESTARTS", 4)
+    path, kept = tmp_path / "db", tmp_path / "kept"
+    kept.mkdir()
+    key = Key("configmaps", "default", "one")
+
+    async def fill() -> int:
+        committer = KilledBeforeEachStep(path, kept)
+        store = await LogStore.open(
+            path, clock=virtual_clock(), committer=committer, free_bytes=lambda: 0
+        )
+        for number in range(12):
+            stage(store, key, str(number))
+            await store.durable(store.staged_revision)
+            await asyncio.sleep(1)
+        await store.close()
+        return committer.steps
+
+    steps = run_virtual(fill())
+    assert steps > 20, "there is a checkpoint after each commit"
+    for step in range(steps):
+        assert not isinstance(served := run_virtual(serve(kept / str(step) / "db", {})), str), (
+            served
+        )
+
+
+class PowerFailures:
+    """Of the lock file and of the deletion of the log only what was synced is left; of all that
+    SQLite writes, everything."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._path = path
+        self._lock, self._log = path.with_name("db.lock"), path.with_name("db-wal")
+        self._mark = self._lock.read_bytes() if self._lock.exists() else b""
+        self._old_log = b""
+        self._sync = os.fsync
+        monkeypatch.setattr(os, "fsync", self._synced)
+
+    def _synced(self, fd: int) -> None:
+        self._sync(fd)
+        if self._lock.exists() and os.path.samestat(os.fstat(fd), self._lock.stat()):
+            self._mark = self._lock.read_bytes()
+        if os.path.samestat(os.fstat(fd), self._path.parent.stat()) and not self._log.exists():
+            self._old_log = b""
+
+    def note_log(self) -> None:
+        self._old_log = self._log.read_bytes()
+
+    def leave(self, folder: Path, *, newest_mark: bool) -> Path:
+        """What a power failure leaves now. The kernel may have written the mark at any time."""
+        path = copied(self._path, folder)
+        if not newest_mark:
+            (folder / "db.lock").write_bytes(self._mark)
+        if self._old_log and not self._log.exists():
+            (folder / "db-wal").write_bytes(self._old_log)
+        return path
+
+
+def test_a_power_failure_leaves_no_mark_that_has_the_log_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither that of an earlier process, which had no log any more, nor one that is ahead."""
+    (tmp_path / "live").mkdir()
+    path = tmp_path / "live" / "db"
+    keys = [Key("configmaps", "default", name) for name in ("a", "b")]
+    left: list[tuple[Path, Key]] = []
+
+    async def live(key: Key, failures: PowerFailures) -> None:
+        store = await opened(path)
+        stage(store, key, "x")
+        await store.durable(store.staged_revision)
+        failures.note_log()
+        note(key, failures)
+        await store.close()
+        note(key, failures)
+
+    def note(key: Key, failures: PowerFailures) -> None:
+        for newest_mark in (False, True):
+            folder = tmp_path / f"left-{len(left)}"
+            left.append((failures.leave(folder, newest_mark=newest_mark), key))
+
+    for key in keys:
+        with monkeypatch.context() as patched:
+            run_virtual(live(key, PowerFailures(path, patched)))
+    for copy, key in left:
+        served = run_virtual(serve(copy, {}))
+        assert isinstance(served, Served), served
+        assert key in served.contents
+
+
+def test_an_older_database_in_the_place_of_the_newest_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    run_virtual(fill(path, tidy=True))
+    older = path.read_bytes()
+
+    async def more() -> None:
+        store = await opened(path)
+        stage(store, Key("configmaps", "default", "one-more"), "x")
+        await store.close()
+
+    run_virtual(more())
+    newest = path.read_bytes()
+    path.write_bytes(older)
+    with pytest.raises(CorruptStore, match="was acknowledged, but it reaches only to"):
+        run_virtual(opened(path))
+    path.unlink()
+    with pytest.raises(CorruptStore, match="it reaches only to 0"):
+        run_virtual(opened(path))
+    path.write_bytes(newest)
+    run_virtual(more())
+
+
+def test_a_repaired_database_has_all_that_is_whole_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    expected = run_virtual(fill(path, tidy=True))
+    rng = random.Random(3)
+    exact = 0
+    for attempt in range(12):
+        path = copied(tmp_path / "db", tmp_path / f"copy-{attempt}")
+        data = bytearray(path.read_bytes())
+        # Not the first pages: without them nothing is left to read.
+        noise(data, rng.randrange(3 * 8_192, len(data)), rng)
+        path.write_bytes(data)
+        found = examine(path, is_readable)
+        if not found.problems:
+            continue
+        lock = LockFile(path)
+        kept = repair(path, found)
+        lock.release()
+        assert kept.read_bytes() == bytes(data)
+        assert examine(path, is_readable).problems == []
+        served = run_virtual(serve(path, expected))
+        assert isinstance(served, Served), (attempt, served)
+        assert not served.damaged
+        assert {key: saved.stored for key, saved in found.saved.items()} == served.contents
+        if "older than they were" not in " ".join(found.problems):
+            for key, value in served.contents.items():
+                assert expected[key] == value
+            exact += 1
+        run_virtual(_goes_on(path, found.revision))
+    assert exact > 3
+
+
+async def _goes_on(path: Path, newest: int) -> None:
+    store = await opened(path)
+    key = Key("configmaps", "default", "another")
+    stage(store, key, "x")
+    await store.durable(store.staged_revision)
+    assert store.revision > newest
+    await store.close()
+
+
+def test_rows_of_an_older_schema_get_their_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    expected = run_virtual(fill(path, tidy=True))
+    connection = apsw.Connection(str(path))
+    connection.execute("ALTER TABLE log DROP COLUMN checksum; PRAGMA user_version = 1;")
+    connection.close()
+
+    async def live() -> None:
+        store = await opened(path)
+        stage(store, Key("configmaps", "default", "new"), "x")
+        await asyncio.sleep(5)
+        await store.close()
+
+    run_virtual(live())
+    connection = apsw.Connection(str(path))
+    without = connection.execute(
+        "SELECT count(*) FROM log WHERE checksum IS NULL AND value IS NOT NULL"
+    ).fetchall()
+    connection.close()
+    assert without == [(0,)]
+    served = run_virtual(serve(path, expected))
+    assert isinstance(served, Served)
+    assert not served.damaged
+
+
+def test_a_migration_that_fails_is_not_called_damage(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    run_virtual(fill(path, tidy=True))
+    connection = apsw.Connection(str(path))
+    # The step that adds the column will find it there.
+    connection.pragma("user_version", len(STEPS) - 1)
+    connection.close()
+    with pytest.raises(MigrationFailed, match="from schema 1 to 2") as refused:
+        run_virtual(opened(path))
+    assert "damage" not in str(refused.value)
+    assert "it is unchanged" in str(refused.value)
+
+
+def test_history_that_is_damaged_sends_watchers_back_to_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    async def main() -> None:
+        store = await opened(path)
+        key = Key("configmaps", "default", "a")
+        for text in ("first", "second"):
+            stage(store, key, text)
+            await store.durable(store.staged_revision)
+        await store.close()
+        connection = apsw.Connection(str(path))
+        connection.execute(
+            "UPDATE log SET value = CAST(replace(value, 'first', 'thirst') AS BLOB)"
+            " WHERE revision = (SELECT min(revision) FROM log)"
+        )
+        connection.close()
+        store = await opened(path)
+        assert not store.damaged
+        watch = store.watch("configmaps", after=1)
+        with pytest.raises(TooFarBehind, match="history of configmaps/default/a is damaged"):
+            await anext(watch)
+        await store.close()
+
+    run_virtual(main())
