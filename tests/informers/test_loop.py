@@ -1,10 +1,14 @@
 """The workers of a queue."""
 
 import asyncio
+import logging
 
-from onejob.informers.loop import work
+import pytest
+
+from onejob.informers.loop import ReportedRetry, Retry, work
 from onejob.informers.workqueue import WorkQueue
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import Conflict, InternalError
 
 
 def test_others_on_the_loop_have_their_turn_between_keys_that_have_nothing_to_wait_for() -> None:
@@ -27,3 +31,39 @@ def test_others_on_the_loop_have_their_turn_between_keys_that_have_nothing_to_wa
     done_in_turn = run_virtual(main())
     assert sum(done_in_turn) == 10
     assert max(done_in_turn) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "levels"),
+    [
+        (Retry("the cache is late"), ["INFO", "WARNING"]),
+        (Conflict("somebody was faster"), ["INFO", "WARNING"]),
+        (InternalError("the status cannot be written"), ["WARNING", "WARNING"]),
+        (ReportedRetry("the target is down"), ["INFO", "INFO"]),
+    ],
+)
+def test_what_fails_for_no_usual_reason_or_again_is_seen_without_asking(
+    error: Exception, levels: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        calls = 0
+        done = asyncio.Event()
+
+        async def reconcile(key: str) -> None:
+            nonlocal calls
+            calls += 1
+            if calls <= len(levels):
+                raise error
+            done.set()
+
+        queue.add("jobs.batch/default/pi")
+        worker = asyncio.create_task(work(queue, reconcile, workers=1, name="job"))
+        await done.wait()
+        worker.cancel()
+
+    with caplog.at_level(logging.INFO):
+        run_virtual(main())
+    found = [record for record in caplog.records if record.name == "onejob.informers.loop"]
+    assert [record.levelname for record in found] == levels
+    assert "jobs.batch/default/pi will be tried again" in found[0].getMessage()

@@ -31,8 +31,8 @@ BOOKMARK = Events([WatchEvent("BOOKMARK", Key("", "", ""), 90, b"{}")])
 @pytest.mark.parametrize(
     ("state", "result", "expected"),
     [
-        (NeedsList(), Listed([], 7), Watching(7)),
-        (NeedsList(failures=3), Listed([], 7), Watching(7)),
+        (NeedsList(), Listed(7), Watching(7)),
+        (NeedsList(failures=3), Listed(7), Watching(7)),
         (NeedsList(), Failed(), NeedsList(failures=1)),
         (Watching(7), events(8, 12), Watching(12)),
         (Watching(7, failures=2), events(8), Watching(8)),

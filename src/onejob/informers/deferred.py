@@ -24,7 +24,8 @@ class DeferredEvents:
     def __init__(self, deliver: Callable[[], None]) -> None:
         self._deliver = deliver
         self._events: dict[Key, WatchEvent] = {}
-        self._waiting = False
+        #: Until nothing arrives, or for long enough: only then something may have to be superseded.
+        self.waiting = False
         self._busy = False
 
     def __len__(self) -> int:
@@ -32,8 +33,8 @@ class DeferredEvents:
 
     def add(self, event: WatchEvent) -> None:
         self._events[event.key] = event
-        if not self._waiting:
-            self._waiting = True
+        if not self.waiting:
+            self.waiting = True
             loop = asyncio.get_running_loop()
             self._wait(loop, loop.time() + _LONGEST_SECONDS)
 
@@ -68,4 +69,4 @@ class DeferredEvents:
             # One batch per turn of the loop, so that other callbacks are not held up.
             loop.call_soon(self._deliver_in_turns, loop)
         else:
-            self._waiting = False
+            self.waiting = False

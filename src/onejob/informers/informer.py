@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
-from onejob.client.base import Client, Selection, WatchEvent
+from onejob.client.base import Client, Listing, Selection, WatchEvent
 from onejob.informers.cache import Cache, Delta, IndexFunction
 from onejob.informers.deferred import DeferredEvents
 from onejob.informers.watcher import (
@@ -31,13 +31,15 @@ V = TypeVar("V")
 Handler = Callable[[Sequence[Delta[V]]], None]
 RelistHandler = Callable[[Mapping[Key, V]], None]
 
-_PAGE = 1000
+#: Objects in a page of a list.
+PAGE = 1000
 #: Events handled before others on the event loop get their turn: a few milliseconds' worth.
 _EVENTS_PER_TURN = 100
 
 
 class Informer(Generic[V]):
-    """`read` turns a document into a view, `key_of` says where a view lives."""
+    """`read` turns a document into a view, `key_of` says where a view lives. Of the first list,
+    documents are read by `read_first`, if there is one: it may know a shorter way to the same."""
 
     def __init__(
         self,
@@ -48,13 +50,18 @@ class Informer(Generic[V]):
         *,
         keep: Callable[[V], bool] | None = None,
         index_entries: IndexFunction[V] | None = None,
+        read_first: Callable[[bytes], V] | None = None,
+        page: int = PAGE,
     ) -> None:
         self._client = client
         self._what = what
         self._read = read
+        self._read_first = read_first or read
+        self._page_size = page
         self._key_of = key_of
         self._handlers: list[Handler[V]] = []
         self._relist_handlers: list[RelistHandler[V]] = []
+        self._first_page: Listing | None = None
         self._synced = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._deferred = DeferredEvents(self._deliver_deferred)
@@ -68,6 +75,15 @@ class Informer(Generic[V]):
         """Call `handler` with all objects of each list, after its differences: for those who
         remember objects that the cache does not keep, and would not hear that they are gone."""
         self._relist_handlers.append(handler)
+
+    async def begin(self) -> None:
+        """Before `run`: ask for the first page of the first list. All of that list will be of the
+        revision of this page, so that nobody misses a change that comes after it."""
+        try:
+            self._first_page = await self._page("")
+        except (ApiError, OSError) as error:
+            # `run` asks again, as often as it takes.
+            log.warning("%s: %s", self._what.resource, error)
 
     async def synced(self) -> None:
         """Wait for the first complete list."""
@@ -124,17 +140,62 @@ class Informer(Generic[V]):
                 state = step(state, Failed())
 
     async def _list(self) -> Listed:
-        documents: list[bytes] = []
-        token = ""
+        """Replace the cache by a list; objects that are missing in it are reported as deleted."""
+        present: dict[Key, V] = {}
+        if self._synced.is_set():
+            deltas, revision = await self._list_again(present)
+        else:
+            deltas, revision = [], await self._list_first(present)
+        deltas.extend(
+            self.cache.remove(key) for key in list(self.cache.keys()) if key not in present
+        )
+        self._advance(revision)
+        self._notify(deltas)
+        for handler in self._relist_handlers:
+            handler(present)
+        self._synced.set()
+        return Listed(revision)
+
+    async def _list_first(self, present: dict[Key, V]) -> int:
+        """A few at a time: there may be a hundred thousand, of which only views are kept, and a
+        server that answers meanwhile. Nobody acts by the cache before all are there."""
+        page, self._first_page = self._first_page, None
+        if page is None:
+            page = await self._page("")
         while True:
-            page = await self._client.list(self._what, limit=_PAGE, token=token)
-            documents.extend(page.documents)
-            token = page.continue_token
-            if not token:
-                break
-        listed = Listed(documents, page.revision)
-        self._replace(listed)
-        return listed
+            documents = page.documents
+            for first in range(0, len(documents), _EVENTS_PER_TURN):
+                if present:
+                    await asyncio.sleep(0)
+                listed = documents[first : first + _EVENTS_PER_TURN]
+                self._notify(self._put_all(listed, self._read_first, present))
+            if not page.continue_token:
+                return page.revision
+            page = await self._page(page.continue_token)
+
+    async def _list_again(self, present: dict[Key, V]) -> tuple[list[Delta[V]], int]:
+        """All in one turn: whoever reads the cache shall not find some objects as they are and
+        others as they were."""
+        pages = [await self._page("")]
+        while pages[-1].continue_token:
+            pages.append(await self._page(pages[-1].continue_token))
+        self._deferred.clear()
+        documents = [document for page in pages for document in page.documents]
+        return self._put_all(documents, self._read, present), pages[-1].revision
+
+    async def _page(self, token: str) -> Listing:
+        return await self._client.list(self._what, limit=self._page_size, token=token)
+
+    def _put_all(
+        self, documents: Sequence[bytes], read: Callable[[bytes], V], present: dict[Key, V]
+    ) -> list[Delta[V]]:
+        deltas: list[Delta[V]] = []
+        for document in documents:
+            view = read(document)
+            key = self._key_of(view)
+            present[key] = view
+            deltas.append(self.cache.put(key, view, document))
+        return deltas
 
     async def _watch(self, state: Watching) -> State:
         watching: State = state
@@ -148,25 +209,6 @@ class Informer(Generic[V]):
                 watching = step(watching, Events(batch))
         return step(watching, Closed())
 
-    def _replace(self, listed: Listed) -> None:
-        """Replace the cache by a list; objects that are missing in it are reported as deleted."""
-        self._deferred.clear()
-        deltas: list[Delta[V]] = []
-        present: dict[Key, V] = {}
-        for document in listed.documents:
-            view = self._read(document)
-            key = self._key_of(view)
-            present[key] = view
-            deltas.append(self.cache.put(key, view, document))
-        deltas.extend(
-            self.cache.remove(key) for key in list(self.cache.keys()) if key not in present
-        )
-        self._advance(listed.revision)
-        self._notify(deltas)
-        for handler in self._relist_handlers:
-            handler(present)
-        self._synced.set()
-
     def _apply(self, batch: Sequence[WatchEvent]) -> None:
         applied: list[WatchEvent] = []
         deferred = self._deferred
@@ -174,7 +216,8 @@ class Informer(Generic[V]):
             if event.quiet:
                 deferred.add(event)
             elif event.type != "BOOKMARK":
-                deferred.supersede(event.key)
+                if deferred.waiting:
+                    deferred.supersede(event.key)
                 applied.append(event)
         deltas = [self._apply_event(event) for event in applied]
         if batch:

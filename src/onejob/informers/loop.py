@@ -5,8 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar
 
+from onejob import tracing
 from onejob.informers.workqueue import WorkQueue
-from onejob.wire.errors import ApiError
+from onejob.wire.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +21,50 @@ class Retry(Exception):
     """A reconcile could not finish for a reason that may pass; try again with back-off."""
 
 
-async def work(queue: WorkQueue[K], reconcile: Reconcile[K], *, workers: int, name: str) -> None:
-    """Run `workers` workers until cancelled."""
+class ReportedRetry(Retry):
+    """The same, of what was logged where it happened."""
+
+
+async def work(
+    queue: WorkQueue[K],
+    reconcile: Reconcile[K],
+    *,
+    workers: int,
+    name: str,
+    uid_of: Callable[[K], str] = str,
+) -> None:
+    """Run `workers` workers until cancelled. `uid_of` is asked only where somebody traces."""
+    if (tracer := tracing.current()) is not None:
+        reconcile = _traced(reconcile, tracer, name, uid_of)
     async with asyncio.TaskGroup() as group:
         for number in range(workers):
             group.create_task(_worker(queue, reconcile, name), name=f"{name}-{number}")
+
+
+def _traced(
+    reconcile: Reconcile[K], tracer: tracing.Tracer, name: str, uid_of: Callable[[K], str]
+) -> Reconcile[K]:
+    async def traced(key: K) -> float | None:
+        span = tracer.part_of(uid_of(key))
+        failure = ""
+        try:
+            return await reconcile(key)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            span.end(f"sync {name}", {"onejob.key": str(key)}, failure=failure)
+
+    return traced
+
+
+def _level(error: Exception, *, again: bool) -> int:
+    """What failed for a reason of its own is worth knowing, and so is what keeps failing. That
+    somebody else was faster, or a cache is late, happens all the time."""
+    if isinstance(error, ReportedRetry):
+        return logging.INFO
+    expected = isinstance(error, Retry | Conflict | NotFound)
+    return logging.WARNING if again or not expected else logging.INFO
 
 
 async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> None:
@@ -33,7 +73,8 @@ async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> No
         try:
             look_again = await reconcile(key)
         except (Retry, ApiError) as error:
-            log.info("%s: %s will be tried again: %s", name, key, error)
+            level = _level(error, again=queue.failures(key) > 0)
+            log.log(level, "%s: %s will be tried again: %s", name, key, error)
             queue.retry(key)
         except Exception:
             # A bug with one key must not stop the work on the others.

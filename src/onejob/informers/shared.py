@@ -9,14 +9,18 @@ import msgspec
 
 from onejob.client.base import Client, Selection
 from onejob.informers.cache import IndexEntry
-from onejob.informers.informer import Informer
-from onejob.informers.slim_jobs import read_slim_job
+from onejob.informers.informer import PAGE, Informer
+from onejob.informers.slim_jobs import read_slim_job, slim
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, JOBS, PODS, SERVICES, Key, Meta, View
 from onejob.objects.pod import Pod, read_pod
 from onejob.objects.service import Service, read_service
 from onejob.planning.job.pod_facts import is_tracked
+
+#: Where a page is no request over a network: so few that what was decoded to judge them is still in
+#: the processor's cache when it is read.
+_NEAR_PAGE = 200
 
 
 class AnyObject(View, frozen=True):
@@ -36,9 +40,17 @@ class SharedInformers:
     that are not counted yet. A controller that needs finished Pods reads them from the deltas.
     """
 
-    def __init__(self, client: Client, namespace: str = "") -> None:
-        """Of one namespace, or of all."""
+    def __init__(
+        self,
+        client: Client,
+        namespace: str = "",
+        known_view: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        """Of one namespace, or of all. `known_view`, in the process of the server, has views of
+        documents of a first list that were decoded just before, to judge them."""
         self._client = client
+        self._known_view = known_view or (lambda document: None)
+        self._page = PAGE if known_view is None else _NEAR_PAGE
         self._namespace = namespace
         self._informers: dict[str, Informer[Any]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -53,6 +65,8 @@ class SharedInformers:
             read_slim_job,
             lambda job: job.key,
             index_entries=_index_job,
+            read_first=self._read_first_job,
+            page=self._page,
         )
         return self._register(JOBS, informer)
 
@@ -65,6 +79,8 @@ class SharedInformers:
             lambda pod: pod.key,
             keep=_may_need_action,
             index_entries=_index_pod,
+            read_first=self._read_first_pod,
+            page=self._page,
         )
         return self._register(PODS, informer)
 
@@ -114,13 +130,22 @@ class SharedInformers:
                     )
                 return self._informers[resource]
 
+    async def begin(self) -> None:
+        """Before `start`, if others may write meanwhile: no change from here on is missed."""
+        for informer in self._informers.values():
+            await informer.begin()
+
     async def start(self) -> None:
         """Run every informer that was asked for, and wait until each has listed once."""
         self._started = True
-        started = [
-            (self._run(resource, informer), informer)
-            for resource, informer in self._informers.items()
-        ]
+        # Owners before what they own: nobody has to keep a Pod in mind until its Job is known.
+        if JOBS in self._informers:
+            await self._list_once([JOBS])
+        await self._list_once([name for name in self._informers if name not in self._tasks])
+
+    async def _list_once(self, resources: Sequence[str]) -> None:
+        informers = {name: self._informers[name] for name in resources}
+        started = [(self._run(name, informer), informer) for name, informer in informers.items()]
         for task, informer in started:
             synced = asyncio.ensure_future(informer.synced())
             await asyncio.wait((task, synced), return_when=asyncio.FIRST_COMPLETED)
@@ -129,6 +154,18 @@ class SharedInformers:
                 synced.cancel()
                 await task
                 raise RuntimeError(f"{task.get_name()} ended")
+
+    def _read_first_job(self, document: bytes) -> Job:
+        known = self._known_view(document)
+        if known is None:
+            return read_slim_job(document)
+        return slim(Job(known.metadata, known.spec, known.status))
+
+    def _read_first_pod(self, document: bytes) -> Pod:
+        known = self._known_view(document)
+        if known is None:
+            return read_pod(document)
+        return Pod(known.metadata, known.spec, known.status)
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
@@ -168,7 +205,11 @@ class SharedInformers:
 
 
 def _may_need_action(pod: Pod) -> bool:
-    return not pod.terminal or is_tracked(pod) or pod.metadata.controller_ref is None
+    return (
+        pod.status.phase not in ("Succeeded", "Failed")
+        or is_tracked(pod)
+        or pod.metadata.controller_ref is None
+    )
 
 
 def _index_pod(pod: Pod) -> Sequence[IndexEntry]:

@@ -7,9 +7,9 @@ from sys import intern
 import msgspec
 from msgspec.structs import replace
 
-from onejob.objects.job import Job, JobSpec, JobStatus, read_job
-from onejob.objects.meta import Condition, LabelSelector, Meta
-from onejob.planning.pod.restart_policy import restart_policy_of
+from onejob.objects.job import Job, read_job
+from onejob.objects.meta import Condition, LabelSelector
+from onejob.planning.pod.restart_policy import read_restart_policy
 
 _NO_LABELS: dict[str, str] = {}
 
@@ -17,53 +17,58 @@ _NO_LABELS: dict[str, str] = {}
 def read_slim_job(document: bytes) -> Job:
     """The view of a finished Job keeps no part of its document alive: it has no labels, and of the
     template only the restartPolicy, which decides how Pods are counted."""
-    job = read_job(document)
+    return slim(read_job(document))
+
+
+def slim(job: Job) -> Job:
+    """`read_slim_job` of a document that was decoded already."""
     if not job.finished:
         return job
-    return Job(_metadata(job.metadata), _spec(job), _status(job.status))
-
-
-def _metadata(metadata: Meta) -> Meta:
-    return replace(metadata, namespace=intern(metadata.namespace), labels=_NO_LABELS)
-
-
-def _spec(job: Job) -> JobSpec:
-    spec = job.spec
-    return replace(
-        spec,
-        template=_bare_template(restart_policy_of(job)),
-        completion_mode=intern(spec.completion_mode),
-        pod_replacement_policy=intern(spec.pod_replacement_policy),
-        selector=spec.selector and _selector(spec.selector, job.metadata.uid),
-    )
-
-
-def _selector(selector: LabelSelector, uid: str) -> LabelSelector:
-    """Most selectors match the Job's own UID: share that string."""
-    wanted = {
-        intern(label): uid if value == uid else value
-        for label, value in selector.match_labels.items()
-    }
-    return replace(selector, match_labels=wanted)
-
-
-def _status(status: JobStatus) -> JobStatus:
-    # The last times of a Job are mostly equal: share the object.
-    times = {time: time for time in (status.start_time, status.completion_time)}
-    return replace(
-        status,
-        conditions=tuple(
+    # After a restart there may be a hundred thousand of these: few calls, and none of our own.
+    metadata, spec, status = job.metadata, job.spec, job.status
+    selector = spec.selector
+    if selector is not None:
+        uid = metadata.uid
+        wanted = {
+            # Most selectors match the Job's own UID: share that string.
+            intern(label): uid if value == uid else value
+            for label, value in selector.match_labels.items()
+        }
+        selector = LabelSelector(wanted, selector.match_expressions)
+    # The last times of a Job are mostly equal: share the object. They are compared, as to find
+    # them by their hash takes ten times as long.
+    end = status.completion_time
+    if end == status.start_time:
+        end = status.start_time
+    last = end
+    conditions = []
+    for condition in status.conditions:
+        probe, transition = condition.last_probe_time, condition.last_transition_time
+        if transition == last:
+            transition = last
+        last = transition
+        if probe == transition:
+            probe = transition
+        conditions.append(
             Condition(
                 intern(condition.type),
                 intern(condition.status),
-                times.setdefault(condition.last_probe_time, condition.last_probe_time),
-                times.setdefault(condition.last_transition_time, condition.last_transition_time),
+                probe,
+                transition,
                 intern(condition.reason),
                 intern(condition.message),
             )
-            for condition in status.conditions
+        )
+    return Job(
+        replace(metadata, namespace=intern(metadata.namespace), labels=_NO_LABELS),
+        replace(
+            spec,
+            template=_bare_template(read_restart_policy(spec.template)),
+            completion_mode=intern(spec.completion_mode),
+            pod_replacement_policy=intern(spec.pod_replacement_policy),
+            selector=selector,
         ),
-        completion_time=times[status.completion_time],
+        replace(status, conditions=tuple(conditions), completion_time=end),
     )
 
 

@@ -32,7 +32,6 @@ State: TypeAlias = NeedsList | Watching
 
 
 class Listed(Struct, frozen=True):
-    documents: Sequence[bytes]
     revision: int
 
 

@@ -26,6 +26,9 @@ class WorkQueue(Generic[K]):
         self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
+        #: Since the beginning, for metrics.
+        self.adds = 0
+        self.retries = 0
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -40,6 +43,7 @@ class WorkQueue(Generic[K]):
         if key in self._waiting:
             return
         self._waiting.add(key)
+        self.adds += 1
         if key not in self._working:
             self._ready.append(key)
             self._wake_one()
@@ -69,7 +73,12 @@ class WorkQueue(Generic[K]):
         """Work on the key again after its back-off."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
+        self.retries += 1
         self.add_after(key, min(self._first_delay * 2**failures, self._longest_delay))
+
+    def failures(self, key: K) -> int:
+        """How often it failed in a row."""
+        return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
         """The key succeeded: its next failure starts with the first delay again."""

@@ -107,7 +107,11 @@ class LabelSelector(View, frozen=True):
 
 
 def condition_is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
-    return any(c.type == kind and c.status == "True" for c in conditions)
+    # A plain loop: each change of a Pod is asked for one.
+    for condition in conditions:  # noqa: SIM110
+        if condition.type == kind and condition.status == "True":
+            return True
+    return False
 
 
 def find_condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:

@@ -1,10 +1,11 @@
 """The Pod as controllers see it. The node agent reads more: see `onejob.node`."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
 
-from onejob.objects.meta import Condition, Key, Meta, View, condition_is_true
+from onejob.objects.meta import PODS, Condition, Key, Meta, View, condition_is_true, key_at
 
 
 class ContainerSpec(View, frozen=True):
@@ -60,7 +61,7 @@ class Pod(View, frozen=True):
 
     @property
     def key(self) -> Key:
-        return Key("pods", self.metadata.namespace, self.metadata.name)
+        return key_at((PODS, self.metadata.namespace, self.metadata.name))
 
     @property
     def phase(self) -> str:
@@ -74,7 +75,11 @@ class Pod(View, frozen=True):
     @property
     def active(self) -> bool:
         """Neither ended nor about to be ended."""
-        return not self.terminal and self.metadata.deletion_timestamp is None
+        # Not `terminal`: this is asked with every change of every Pod.
+        return (
+            self.status.phase not in ("Succeeded", "Failed")
+            and self.metadata.deletion_timestamp is None
+        )
 
     @property
     def terminating(self) -> bool:
@@ -85,8 +90,5 @@ class Pod(View, frozen=True):
         return condition_is_true(self.status.conditions, "Ready")
 
 
-_decoder = msgspec.json.Decoder(Pod)
-
-
-def read_pod(document: bytes) -> Pod:
-    return _decoder.decode(document)
+#: Without a function of our own around it: each change of a Pod is read.
+read_pod: Callable[[bytes], Pod] = msgspec.json.Decoder(Pod).decode

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from onejob.objects.meta import Condition, Key, Meta, View, find_condition
+from onejob.objects.meta import PODS, Condition, Key, Meta, View, find_condition, key_at
 from onejob.objects.pod import Terminated
 
 #: As written in a manifest: `500m`, `1Gi`, 2.
@@ -405,7 +405,7 @@ class NodePod(View, frozen=True):
 
     @property
     def key(self) -> Key:
-        return Key("pods", self.metadata.namespace, self.metadata.name)
+        return key_at((PODS, self.metadata.namespace, self.metadata.name))
 
     @property
     def tokens(self) -> tuple[ServiceAccountToken, ...]:

@@ -65,7 +65,14 @@ def _render(value: Any) -> str:
         return "null"
     if isinstance(value, str):
         value = shortened(value)
-    return shortened(msgspec.json.encode(value).decode(), 2 * _LONGEST_ECHO)
+    text = msgspec.json.encode(value).decode()
+    if not isinstance(value, str):
+        # Go writes JSON so that it can stand in a page.
+        text = text.translate(_ESCAPED)
+    return shortened(text, 2 * _LONGEST_ECHO)
+
+
+_ESCAPED: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&"})
 
 
 def required(field: str, detail: str = "") -> FieldError:
@@ -94,7 +101,8 @@ def too_long(field: str, limit: int) -> FieldError:
 
 
 def too_many(field: str, actual: int, limit: int) -> FieldError:
-    return FieldError("FieldValueTooMany", field, actual, f"must have at most {limit} items")
+    items = "item" if limit == 1 else "items"
+    return FieldError("FieldValueTooMany", field, actual, f"must have at most {limit} {items}")
 
 
 def duplicate(field: str, value: Any) -> FieldError:

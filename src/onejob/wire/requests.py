@@ -1,6 +1,6 @@
 """What a request asks for, apart from transport: options of reads, writes and deletes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
@@ -50,6 +50,8 @@ class WriteOptions(Struct, frozen=True):
     #: onejob's own writers: their documents are clean by construction, so pruning and schema
     #: checks are skipped, and no managedFields are kept (both cost more than the write).
     trusted: bool = False
+    #: Asked before an apply creates what is not there; raises Forbidden. None allows it.
+    require_create: Callable[[], None] | None = None
 
 
 class ListOptions(Struct, frozen=True):
