@@ -22,11 +22,12 @@ from onejob.virtual_time import run_virtual
 from sim.api import FaultyClient
 from sim.checks.judge import Judge
 from sim.history import History
+from sim.rights import Rights
 from tests.scripted_cluster import Cluster, RunningController, Script, a_cluster
 
 #: Faults of the way to the API, as `sim.api.FaultyClient` asks for them.
 FAULTS = ("lost answer", "refused write", "late watch", "split watch", "broken watch",
-          "expired watch")  # fmt: skip
+          "expired watch", "right taken away")  # fmt: skip
 DEEDS = ("wait", "restart", "delete a Pod", "scale", "resize", "suspend", "resume")
 POLICY = {
     "rules": [
@@ -66,6 +67,10 @@ class Planned:
 
     def __init__(self) -> None:
         self.ordered: Counter[str] = Counter()
+        self.calm = False
+
+    def count(self, kind: str) -> None:
+        """Nobody looks at how many there were."""
 
     def happens(self, kind: str) -> bool:
         if not self.ordered[kind]:
@@ -83,6 +88,7 @@ class Scene:
         self._job = job
         self._indexed = indexed
         self._faults = Planned()
+        self._rights = Rights(self._faults)
         self._controller: RunningController | None = None
 
     async def play(self, steps: Sequence[Step]) -> None:
@@ -93,6 +99,7 @@ class Scene:
             else:
                 await self._do(what, number)
         self._faults.ordered.clear()
+        self._faults.calm = True
         await self._edit(suspend=False, parallelism=3)
         await self._cluster.until_finished(self._job, within=6 * 3600)
         # Finalizers of the last Pods may still be on their way off.
@@ -124,7 +131,7 @@ class Scene:
     async def _restart(self) -> None:
         if self._controller is not None:
             await self._controller.stop()
-        client = FaultyClient(self._cluster.service, self._faults, lambda *_: None)
+        client = FaultyClient(self._cluster.service, self._faults, self._rights, lambda *_: None)
         client.reliable = False
         self._controller = await self._cluster.start_job_controller(client)
 

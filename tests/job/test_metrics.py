@@ -390,6 +390,8 @@ def test_the_other_controllers_and_the_queues_are_measured(tmp_path: Path) -> No
         assert ("garbagecollector_controller_resources_sync_error_total", frozenset()) in read
         for queue in ("job", "job_orphan_pod", "cronjob", "ttl_jobs_to_delete"):
             assert ("workqueue_depth", frozenset({("name", queue)})) in read
+            assert ("workqueue_retries_total", frozenset({("name", queue)})) in read
+        assert read["workqueue_adds_total", frozenset({("name", "job")})] > 0
 
     run_virtual(main())
 

@@ -624,3 +624,39 @@ def test_edge_64_a_users_index_variable_is_kept_and_long_names_are_cut() -> None
     assert added["valueFrom"]["fieldRef"]["fieldPath"] == f"metadata.labels['{INDEX_ANNOTATION}']"
     assert generate_name_with_index("n" * 63, 12345) == "n" * 51 + "-12345-"
     assert len(generate_name_with_index("n" * 63, 12345)) == 58
+
+
+@pytest.mark.parametrize(
+    ("recorded", "completed", "failed"),
+    [({}, "0", ""), ({"completedIndexes": "0"}, "0", ""), ({"failedIndexes": "0"}, "", "0")],
+    ids=["new", "completed before", "failed before"],
+)
+def test_an_index_whose_pods_ended_both_ways_is_either_completed_or_failed(
+    recorded: dict[str, str], completed: str, failed: str
+) -> None:
+    """One succeeds while it is being deleted, and the one in its place fails. A status that says
+    both is invalid: the Job could never be written again."""
+    status = STARTED | {"failedIndexes": ""} | recorded
+    job = an_indexed_job(completions=2, parallelism=1, backoffLimitPerIndex=0, status=status)
+    _, accounting, settlement = sync(job, indexed_pods("0:S 0:F"))
+    last = settlement.write or accounting.write
+    assert last is not None
+    assert last.status.completed_indexes == completed
+    assert last.status.failed_indexes == failed
+    assert last.status.succeeded == len(completed)
+
+
+@pytest.mark.parametrize(("parallelism", "succeeded"), [(1, 1), (0, 3), (2, 3)])
+def test_indexes_that_a_job_has_no_more_are_only_uncounted_where_that_may_be_written(
+    parallelism: int, succeeded: int
+) -> None:
+    """Only of an elastic Job, whose parallelism is its completions, the counter may decrease. It
+    may have been one when it was scaled down."""
+    status = STARTED | {"succeeded": 3, "completedIndexes": "0-2", "conditions": [SUCCEEDING]}
+    job = an_indexed_job(completions=1, parallelism=parallelism, status=status)
+    _, accounting, settlement = sync(job, [])
+    last = settlement.write or accounting.write
+    assert last is not None
+    assert last.status.completed_indexes == "0"
+    assert last.status.succeeded == succeeded
+    assert last.finishes

@@ -36,6 +36,7 @@ def test_it_agrees_with_sets(first: set[int], second: set[int], end: int) -> Non
     assert union == of(first | second)
     assert hash(union) == hash(of(first | second))
     assert all((index in union) == (index in first | second) for index in range(45))
+    assert of(first).without(of(second)) == of(first - second)
     assert of(first).common_with(of(second)) == len(first & second)
     assert of(first).first_common(of(second)) == min(first & second, default=None)
     gaps = {index for gap in of(first).gaps(end) for index in gap}

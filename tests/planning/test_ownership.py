@@ -160,6 +160,26 @@ def test_orphan_deletion_is_carried_out_once() -> None:
     assert [node.uid for node in world.dependents("j")] == ["p"]
 
 
+def test_what_a_list_no_longer_shows_is_missing() -> None:
+    graph = World()
+    for uid in ("a", "b", "c"):
+        graph.job(meta(uid))
+    graph.pod(meta("p"))
+    assert list(graph.missing("jobs.batch", {"a", "b", "c"})) == []
+    assert list(graph.missing("jobs.batch", {"a", "c"})) == ["b"]
+    assert list(graph.missing("jobs.batch", set())) == ["a", "b", "c"]
+    # Changed, and in its place another; then gone; then a list that shows one more.
+    graph.job(meta("a", deleting_with=("foregroundDeletion",)))
+    assert list(graph.missing("jobs.batch", {"a", "b", "c"})) == []
+    graph.forget("b")
+    graph.forget("b")
+    assert list(graph.missing("jobs.batch", {"a", "c"})) == []
+    graph.job(meta("d"))
+    assert list(graph.missing("jobs.batch", {"c", "d"})) == ["a"]
+    assert list(graph.missing("pods", {"p"})) == []
+    assert list(graph.missing("services", set())) == []
+
+
 def test_nothing_is_remembered_of_what_is_gone() -> None:
     world = World()
     world.job(meta("j"))

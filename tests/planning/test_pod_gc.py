@@ -48,9 +48,9 @@ def a_pod(
 
 def memory_of(*pods: Pod) -> EndedPods:
     memory = EndedPods()
-    for pod in map(ended, pods):
-        if pod is not None:
-            memory.put(pod)
+    for pod in pods:
+        if (end := ended(pod.key, pod, None)) is not None:
+            memory.put(end)
     return memory
 
 
@@ -65,7 +65,24 @@ def memory_of(*pods: Pod) -> EndedPods:
     ],
 )
 def test_which_phases_are_an_end(phase: str, has_ended: bool) -> None:
-    assert (ended(a_pod("p", phase)) is not None) is has_ended
+    pod = a_pod("p", phase)
+    assert (ended(pod.key, pod, None) is not None) is has_ended
+
+
+def test_what_is_remembered_of_an_end_stands_until_it_says_something_else() -> None:
+    pod = a_pod("p", "Failed", node="a")
+    known = ended(pod.key, pod, None)
+    assert known is not None
+    assert ended(pod.key, pod, known) is known
+    evicted = ended(pod.key, a_pod("p", "Failed", node="a", reason="Evicted"), known)
+    assert evicted is not None
+    assert evicted.evicted
+    moved = ended(pod.key, a_pod("p", "Failed", node="b"), known)
+    assert moved is not None
+    assert moved.node == "b"
+    assert ended(pod.key, a_pod("p", "Failed", node="a", deleting=True), known) is None
+    other = msgspec.structs.replace(known, uid="of-a-namesake")
+    assert ended(pod.key, pod, other) == known
 
 
 def test_beyond_the_limit_evicted_pods_go_first_then_the_oldest_then_by_name() -> None:

@@ -8,6 +8,7 @@ import pytest
 from onejob.objects.job import Job
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
+from onejob.planning.job.pod_facts import controlling_job_uid
 from onejob.planning.job.routing import PodRoute, route_job_update, route_pod_change
 from tests.planning.build import NOON, OWNER, a_job, a_pod, stamp
 
@@ -28,7 +29,14 @@ def routed(
     def find(key: Key) -> Job | None:
         return found if key == found.key else None
 
-    return route_pod_change(old, new, find, lambda namespace: [found] * jobs, gone=gone)
+    def neighbours(namespace: str) -> list[Job]:
+        return [found] * jobs
+
+    route = route_pod_change(old, new, find, neighbours, gone=gone)
+    if controlling_job_uid(new) == found.metadata.uid:
+        # Whoever has looked the controller up already gets the same answer.
+        assert route == route_pod_change(old, new, find, neighbours, found.key, gone=gone)
+    return route
 
 
 @pytest.mark.parametrize(
@@ -60,8 +68,10 @@ def test_a_pod_that_changed_hands_wakes_both_jobs() -> None:
     jobs = {DEMO: a_job(), old_owner.key: old_owner}
     reference = {**OWNER, "name": "old", "uid": "old"}
     old = a_pod(metadata=version(1, ownerReferences=[reference]))
-    route = route_pod_change(old, a_pod(metadata=version(2)), jobs.get, lambda namespace: [])
-    assert route.jobs == (old_owner.key, DEMO)
+    for controller in (None, DEMO):
+        new = a_pod(metadata=version(2))
+        route = route_pod_change(old, new, jobs.get, lambda namespace: [], controller)
+        assert route.jobs == (old_owner.key, DEMO)
 
 
 def test_a_free_pod_wakes_suitors_only_when_labels_or_owner_changed() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from onejob.cli.queue.showing import job_rows, limit_rows, reason, start_text
+from onejob.cli.queue.showing import job_rows, limit_rows
+from onejob.explaining.queues import reason, start_text
 from onejob.objects.job import Job, read_job
 from onejob.planning.queue.forecast import forecast, scopes
 from onejob.planning.queue.limits import Limits
@@ -75,6 +76,12 @@ def test_without_a_finished_job_nobody_can_say_when() -> None:
     assert rows[1] == (
         "1", "default", "waits", "", "0", "1m00s", "unknown", "all Jobs: as many run as may",
     )  # fmt: skip
+
+
+def test_one_that_runs_longer_than_most_may_end_at_any_moment() -> None:
+    jobs = [finished("old", 3), a_job("waits", queued=3), a_job("runs", startTime=stamp(-10))]
+    entries = forecast(jobs, Limits({"*": 1}), NO_CLASSES, NOW)
+    assert start_text(entries[1], NOW) == "any moment"
 
 
 def test_each_queue_has_its_own_estimate() -> None:

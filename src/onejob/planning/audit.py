@@ -62,14 +62,17 @@ class Recording(msgspec.Struct, frozen=True):
     level: int = 0
     omit_stages: frozenset[str] = frozenset()
     omit_managed_fields: bool = False
+    #: Bodies are recorded of resources only, whatever the level: other pages have no documents,
+    #: and some have codes to sign in with.
+    of_resource: bool = True
 
     @property
     def has_request(self) -> bool:
-        return self.level >= 2
+        return self.level >= 2 and self.of_resource
 
     @property
     def has_response(self) -> bool:
-        return self.level >= 3
+        return self.level >= 3 and self.of_resource
 
 
 NOTHING: Final = Recording()
@@ -134,6 +137,7 @@ def recording_of(policy: AuditPolicy, question: Question) -> Recording:
                 LEVELS.index(rule.level),
                 frozenset((*policy.omit_stages, *rule.omit_stages)),
                 policy.omit_managed_fields if omits is None else omits,
+                bool(question.resource),
             )
     return NOTHING
 

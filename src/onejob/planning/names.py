@@ -19,6 +19,12 @@ STARTED_BY_MARK = "onejob.dev/started-by"
 #: Stand-ins for the extension fields, for API servers that would prune those.
 BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"
 FAILED_PODS_LIMIT_ANNOTATION = "onejob.dev/failed-pods-limit"
+#: On a Job: by how much the memory of a Pod grows that replaces one killed for lack of it.
+OOM_MEMORY_FACTOR_ANNOTATION = "onejob.dev/oom-memory-factor"
+OOM_MEMORY_MAX_ANNOTATION = "onejob.dev/oom-memory-max"
+OOM_MEMORY_ANNOTATIONS = frozenset({OOM_MEMORY_FACTOR_ANNOTATION, OOM_MEMORY_MAX_ANNOTATION})
+#: On Pods of such a Job: how often in a row those before ran out of memory.
+OOM_RETRIES = "onejob.dev/oom-retries"
 #: On a CronJob: how many seconds after its slots it may start.
 JITTER_ANNOTATION = "onejob.dev/jitter-seconds"
 #: On a Pod, or in a template: how many seconds after its creation it has to have started.

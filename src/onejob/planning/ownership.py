@@ -5,7 +5,8 @@ reads the object and its owners afresh and asks `judge`. The graph may lag behin
 deletion rests on it alone.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -65,6 +66,8 @@ class OwnerGraph:
     def __init__(self, kinds: Mapping[str, tuple[str, str]]) -> None:
         self._kinds = kinds
         self._nodes: dict[str, Node] = {}
+        #: How many there are of each resource.
+        self._counts: Counter[str] = Counter()
         # Insertion-ordered sets: the order of deletions must not depend on hashes.
         self._dependents: dict[str, dict[str, None]] = {}
 
@@ -85,11 +88,14 @@ class OwnerGraph:
         old = self._nodes.get(uid)
         if (
             old is not None
-            and not (old.deleting or metadata.deleting)
+            and not old.deleting
+            and metadata.deletion_timestamp is None
             and old.owners == metadata.owner_references
         ):
             return ()  # By far the most changes are none of ownership.
         new = self._nodes[uid] = Node(key, metadata)
+        if old is None:
+            self._counts[key.resource] += 1
         tasks: list[Task] = []
         if old is None or old.owners != new.owners:
             tasks.extend(self._refile(old, new))
@@ -105,6 +111,7 @@ class OwnerGraph:
         tasks: list[Task] = [Examine(dependent.uid) for dependent in self.dependents(uid)]
         node = self._nodes.pop(uid, None)
         if node is not None:
+            self._counts[node.key.resource] -= 1
             for owner in node.owners:
                 self._unfile(owner.uid, uid)
                 tasks.extend(self._if_waiting(owner.uid))
@@ -115,8 +122,13 @@ class OwnerGraph:
         for uid in [node.uid for node in self._nodes.values() if node.key.resource == resource]:
             self.forget(uid)
 
-    def missing(self, resource: str, uids: Container[str]) -> Sequence[str]:
-        """UIDs of the objects of a kind that are known here and not among `uids`."""
+    def missing(self, resource: str, uids: Set[str]) -> Sequence[str]:
+        """UIDs of the objects of a kind that are known here and not among `uids`, all of which
+        were observed."""
+        if self._counts[resource] == len(uids):
+            # As after the first list of each kind: to look at the nodes of all kinds each time
+            # takes longer than anything else if there are a hundred thousand.
+            return ()
         return [
             node.uid
             for node in self._nodes.values()
@@ -153,8 +165,10 @@ class OwnerGraph:
                 uid in after and after[uid].block_owner_deletion
             ):
                 yield from self._if_waiting(uid)
-        if not all(self._is_solid(new, owner) for owner in new.owners):
-            yield Examine(new.uid)
+        for owner in new.owners:
+            if not self._is_solid(new, owner):
+                yield Examine(new.uid)
+                return
 
     def _is_solid(self, node: Node, reference: OwnerReference) -> bool:
         owner = self._nodes.get(reference.uid)

@@ -84,10 +84,15 @@ def _annotation_by_outcome(condition: Condition) -> str:
 
 
 def pod_expiry(pod: Pod) -> Expiry:
+    # Not `terminal`: this is asked with every change of every Pod.
+    if pod.status.phase not in ("Succeeded", "Failed"):
+        return NEVER
+    if pod.metadata.deletion_timestamp is not None:
+        return NEVER
     ttl_seconds = pod.spec.ttl_seconds_after_finished
     if ttl_seconds is None:
         ttl_seconds = annotated_number(pod.metadata, POD_TTL_ANNOTATION)
-    if ttl_seconds is None or not pod.terminal or pod.metadata.deleting:
+    if ttl_seconds is None:
         return NEVER
     ends = [
         status.state.terminated.finished_at

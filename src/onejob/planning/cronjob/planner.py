@@ -170,10 +170,18 @@ def update_status(
     return CurrentState(cronjob, update.status(), update.changed, tuple(update.events), unseen)
 
 
-def record_slots(current: CurrentState, jobs: Iterable[Job], now: datetime) -> CurrentState:
-    """The same with the slots of finished Jobs in lastScheduleTime that are missing there."""
-    slots = (_unrecorded_slot(current.cronjob, current.status, job, now) for job in jobs)
-    latest = max((slot for slot in slots if slot is not None), default=None)
+def record_slots(
+    current: CurrentState, jobs: Iterable[Job], now: datetime, started: datetime | None = None
+) -> CurrentState:
+    """The same with slots in lastScheduleTime that are missing there: those of finished Jobs, and
+    the one that was `started` last, whose Job may be gone."""
+    slots = [slot_of(current.cronjob, job) for job in jobs if job.finished]
+    if started is not None:
+        slots.append(started)
+    latest = max(
+        (slot for slot in slots if slot is not None and _is_unrecorded(slot, current.status, now)),
+        default=None,
+    )
     if latest is None:
         return current
     return replace(current, status=_with(current.status, last_schedule_time=latest), changed=True)
@@ -462,13 +470,15 @@ def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
 def _unrecorded_slot(
     cronjob: CronJob, status: CronJobStatus, job: Job, now: datetime
 ) -> datetime | None:
-    """The slot of a finished Job, if no status was written since its creation. Slots that lie
-    ahead were run before the clock was set back."""
+    """The slot of a finished Job, if no status was written since its creation."""
     slot = slot_of(cronjob, job) if job.finished else None
+    return slot if slot is not None and _is_unrecorded(slot, status, now) else None
+
+
+def _is_unrecorded(slot: datetime, status: CronJobStatus, now: datetime) -> bool:
+    """Slots that lie ahead were run before the clock was set back."""
     last = status.last_schedule_time
-    if slot is None or slot > now or (last is not None and slot <= last):
-        return None
-    return slot
+    return slot <= now and (last is None or slot > last)
 
 
 def controls(cronjob: CronJob, job: Job) -> bool:

@@ -3,7 +3,6 @@
 The names are those of the tz database, old spellings included, exactly as written there.
 """
 
-import zoneinfo
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -34,7 +33,12 @@ def time_zone_error(name: str) -> str | None:
 
 def load_time_zone(name: str) -> tzinfo:
     """The zone of a name that `time_zone_error` accepts. `Local` means UTC."""
-    return UTC if name in ("UTC", "Local") else zoneinfo.ZoneInfo(name)
+    if name in ("UTC", "Local"):
+        return UTC
+    # Imported where a zone is first used: most servers and runs never use one.
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
 
 
 class Stretch(Struct, frozen=True):
@@ -100,4 +104,6 @@ def _offset(info: tzinfo, instant: datetime) -> timedelta:
 
 @lru_cache(maxsize=1)
 def _names() -> frozenset[str]:
-    return frozenset(zoneinfo.available_timezones())
+    from zoneinfo import available_timezones
+
+    return frozenset(available_timezones())

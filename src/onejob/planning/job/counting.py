@@ -76,11 +76,15 @@ class Census:
 
     def remove(self, uid: str) -> None:
         """Forget a Pod; one that was never known is fine."""
-        self._restarts.pop(uid, None)
+        if self._restarts:
+            self._restarts.pop(uid, None)
         pod = self.active.pop(uid, None)
         if pod is None:
-            for group in (self.ending, self.ended, self.accounted):
-                group.pop(uid, None)
+            # In one of these, if in any.
+            for group in (self.ended, self.ending, self.accounted):
+                if uid in group:
+                    del group[uid]
+                    return
             return
         self.ready.discard(uid)
         index = completion_index(pod)
@@ -223,6 +227,14 @@ def completed_indexes(job: Job, pods: Iterable[Pod]) -> tuple[IndexSet, IndexSet
     )
 
 
+def _apart(job: Job, completed: IndexSet, failed: IndexSet) -> tuple[IndexSet, IndexSet]:
+    """Pods of one index can end both ways: one succeeds while it is being deleted, and the one in
+    its place fails. What is on record stays; otherwise the index is completed."""
+    recorded = parse_indexes(job.status.failed_indexes or "", job.spec.completions or 0)
+    completed = completed.without(recorded)
+    return completed, failed.without(completed)
+
+
 def _with_indexes(
     job: Job,
     census: Census,
@@ -233,7 +245,7 @@ def _with_indexes(
     failed: IndexSet | None = None
     retained: Mapping[int, Pod] = {}
     if job.spec.backoff_limit_per_index is not None:
-        failed = failed_indexes(job, finished)
+        completed, failed = _apart(job, completed, failed_indexes(job, finished))
         retained = retained_pods(
             job, finished, census.active_by_index, completed, failed or NO_INDEXES
         )

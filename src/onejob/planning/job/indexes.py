@@ -99,6 +99,22 @@ class IndexSet:
             self._firsts.insert(position, index)
             self._lasts.insert(position, index)
 
+    def without(self, other: "IndexSet") -> "IndexSet":
+        """Costs a look at the intervals of both, and nothing more if they share no index."""
+        shared = list(self._overlaps(other))
+        if not shared:
+            return self
+        left: list[tuple[int, int]] = []
+        position = 0
+        for first, last in self.intervals:
+            while position < len(shared) and shared[position][0] <= last:
+                taken, end = shared[position]
+                left.append((first, taken - 1))
+                first = end + 1
+                position += 1
+            left.append((first, last))
+        return IndexSet(interval for interval in left if interval[0] <= interval[1])
+
     def common_with(self, other: "IndexSet") -> int:
         """How many indexes both sets have."""
         return sum(last - first + 1 for first, last in self._overlaps(other))

@@ -69,12 +69,15 @@ def _packed(rows: Sequence[Row]) -> tuple[dict[str, str], int]:
 
 
 def rows_of(config_map: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rows that `add_parameters` put there."""
+    """The rows that `put_rows` put there. Raises ValueError if it did not."""
     data = config_map.get("data") or {}
     found = []
     for number in range(len(data)):
         for line in data.get(f"rows-{number}", "").split("\n"):
-            pairs = (word.partition("=") for word in shlex.split(line)[1:])
+            words = shlex.split(line)
+            if words[:1] != ["export"]:
+                raise ValueError(f"rows-{number} has a line that is no row")
+            pairs = (word.partition("=") for word in words[1:])
             found.append({name: value for name, _, value in pairs if name != ROW_VARIABLE})
     return found
 

@@ -16,6 +16,7 @@ from onejob.objects.pod import Pod
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.counting import Tally
+from onejob.planning.job.oom import MemoryGrowth
 from onejob.planning.job.settings import Settings
 
 SyncAction: TypeAlias = Literal["reconciling", "tracking", "pods_created", "pods_deleted"]
@@ -32,11 +33,12 @@ NoteKind: TypeAlias = Literal[
     "deadline",
     "failure-policy",
     "fate",
+    "oom-memory",
     "waiting-for-pods",
 ]
 
 
-class Note(Struct, frozen=True):
+class Note(Struct, frozen=True, gc=False):
     """Why things are as they are, for `onejob why`. `until` is when time alone may change it."""
 
     kind: NoteKind
@@ -44,13 +46,13 @@ class Note(Struct, frozen=True):
     until: datetime | None = None
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
 
 
-class Metric(Struct, frozen=True):
+class Metric(Struct, frozen=True, gc=False):
     """An increment of a counter."""
 
     name: str
@@ -69,12 +71,12 @@ class Observed(Struct, frozen=True):
     future_times: FutureTimes = NO_FUTURE_TIMES
 
 
-class PodRef(Struct, frozen=True):
+class PodRef(Struct, frozen=True, gc=False):
     name: str
     uid: str
 
 
-class PodDeletion(Struct, frozen=True):
+class PodDeletion(Struct, frozen=True, gc=False):
     name: str
     uid: str
     ready: bool
@@ -84,13 +86,15 @@ class PodDeletion(Struct, frozen=True):
     resource_version: str
 
 
-class PodSeed(Struct, frozen=True):
+class PodSeed(Struct, frozen=True, gc=False):
     """What distinguishes a Pod to be created from its siblings."""
 
     index: int | None = None
     #: Failures of the index so far, for Jobs with backoffLimitPerIndex.
     failure_count: int | None = None
     ignored_failure_count: int = 0
+    #: Of one that replaces a Pod which ran out of memory.
+    memory: MemoryGrowth | None = None
 
 
 class Fate(Struct, frozen=True):

@@ -21,6 +21,7 @@ from onejob.planning.job.managing import (
     is_ours,
     tracks_with_finalizers,
 )
+from onejob.planning.job.oom import OomHistory
 from onejob.planning.job.plan import (
     Accounting,
     Event,
@@ -74,7 +75,7 @@ def plan_job(
         job,
         now,
         settings,
-        notes=(*_notes(job, fate, runs_since, tally), *changes.notes),
+        notes=(*_notes(job, fate, runs_since, tally), *changes.notes, *_memory_notes(job, census)),
         prunings=prune_failed_pods(job, census, settings),
         deletions=changes.deletions,
         creations=changes.creations,
@@ -232,6 +233,11 @@ def _notes(
         seconds = job.spec.active_deadline_seconds
         notes.append(Note("deadline", f"must end within {seconds} s of its start", deadline))
     return tuple(notes)
+
+
+def _memory_notes(job: Job, census: Census) -> tuple[Note, ...]:
+    text = OomHistory(job, census).note
+    return () if text is None else (Note("oom-memory", text),)
 
 
 def _policy_notes(job: Job, tally: Tally) -> list[Note]:

@@ -1,11 +1,15 @@
 """What can be said of a Pod by looking at it alone, or at it and its Job."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias
 
 from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
 from onejob.planning.job.indexes import read_index
 from onejob.planning.names import INDEX_ANNOTATION, TRACKING, TRACKING_AS_PROPOSED
+
+#: Whether a Pod has ended, and if so, whether it still holds the finalizer or is accounted for.
+PodEnd: TypeAlias = Literal["none", "held", "accounted"]
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
@@ -14,6 +18,12 @@ def is_tracked(pod: Pod) -> bool:
     """Whether the Pod holds the finalizer that keeps it until its end is counted."""
     finalizers = pod.metadata.finalizers
     return TRACKING in finalizers or TRACKING_AS_PROPOSED in finalizers
+
+
+def end_of(pod: Pod) -> PodEnd:
+    if pod.status.phase not in ("Succeeded", "Failed"):
+        return "none"
+    return "held" if is_tracked(pod) else "accounted"
 
 
 def controlling_job_uid(pod: Pod | None) -> str | None:
@@ -33,7 +43,8 @@ def same_owners(old: Pod | None, new: Pod | None) -> bool:
 
 def completion_index(pod: Pod) -> int | None:
     """None if there is no index, or not a valid one."""
-    return read_index(pod.metadata.annotations.get(INDEX_ANNOTATION))
+    text = pod.metadata.annotations.get(INDEX_ANNOTATION)
+    return None if text is None else read_index(text)
 
 
 def valid_index(pod: Pod, job: Job) -> int | None:
@@ -67,10 +78,12 @@ def finish_time(pod: Pod) -> datetime:
 
 def restart_count(pod: Pod) -> int:
     """How often its containers were restarted, init containers included."""
-    statuses = pod.status
-    return sum(status.restart_count for status in statuses.container_statuses) + sum(
-        status.restart_count for status in statuses.init_container_statuses
-    )
+    restarts = 0
+    for status in pod.status.container_statuses:
+        restarts += status.restart_count
+    for status in pod.status.init_container_statuses:
+        restarts += status.restart_count
+    return restarts
 
 
 def sidecar_names(pod: Pod) -> frozenset[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from onejob.objects.job import Job
 from onejob.planning.job.claiming import owner_reference
+from onejob.planning.job.oom import grown_document
 from onejob.planning.job.plan import PodSeed
 from onejob.planning.job.settings import Settings
 from onejob.planning.names import (
@@ -20,6 +21,7 @@ from onejob.planning.names import (
     IGNORED_FAILURE_COUNT_ANNOTATION,
     INDEX_ANNOTATION,
     INDEX_VARIABLE,
+    OOM_RETRIES,
     TRACKING_NAMES,
 )
 
@@ -63,6 +65,7 @@ class PodFactory:
         labels = dict(metadata.get("labels") or {})
         annotations = dict(metadata.get("annotations") or {})
         annotations.update(marks)
+        annotations.pop(OOM_RETRIES, None)
         if not job.indexed:
             self._whole: bytes | None = _whole_document(
                 {"generateName": generate_name(job.metadata.name), **shared},
@@ -88,6 +91,10 @@ class PodFactory:
     def document(self, seed: PodSeed) -> bytes:
         """The Pod to create. `hostname`, which alone differs in the specs of an Indexed Job's
         Pods, is the first member of the spec."""
+        document = self._document(seed)
+        return document if seed.memory is None else grown_document(document, seed.memory)
+
+    def _document(self, seed: PodSeed) -> bytes:
         if self._whole is not None:
             return self._whole
         assert seed.index is not None, "a Pod of an Indexed Job needs an index"

@@ -7,12 +7,14 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 from copy import deepcopy
+from itertools import islice
 from typing import Any, Final
 
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import IndexSet, parse_indexes
-from onejob.planning.job.parameter_rows import put_rows, rows_of
+from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION, put_rows, rows_of
 from onejob.planning.names import INDEX_ANNOTATION, INDEX_VARIABLE, TRACKING_NAMES
+from onejob.planning.queue.standing import QUEUED_ANNOTATION
 
 #: On a Job: the name of the one that it repeats, and its uid.
 RERUN_OF: Final = "onejob.dev/rerun-of"
@@ -31,9 +33,15 @@ _SERVER_LABELS: Final = (
     "job-name",
     "batch.kubernetes.io/job-name",
 )
-_FOREIGN_ANNOTATIONS: Final = (*TRACKING_NAMES, "kubectl.kubernetes.io/last-applied-configuration")
+_FOREIGN_ANNOTATIONS: Final = (
+    *TRACKING_NAMES,
+    QUEUED_ANNOTATION,
+    "kubectl.kubernetes.io/last-applied-configuration",
+)
 _SUFFIX: Final = re.compile(r"-rerun-[0-9]+$")
 _LONGEST_NAME: Final = 63
+#: A Job may say that it has two thousand million: nobody names these one by one.
+_MOST_INDEXES: Final = 100_000
 
 Document = dict[str, Any]
 
@@ -53,7 +61,7 @@ def rerun(
     None keeps the name. `settings` are parameters or variables that shall have other values.
     """
     fresh = _fresh(job, taken)
-    rows = None if params is None else rows_of(params)
+    rows = None if params is None else _rows(job, params)
     if settings and rows is not None:
         rows = [_changed_row(row, settings) for row in rows]
     elif settings:
@@ -76,11 +84,28 @@ def rerun(
     return [fresh] if rows is None else [put_rows(fresh, rows), fresh]
 
 
+def _rows(job: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Anybody may have written the annotation that names `params`."""
+    containers = job["spec"]["template"]["spec"]["containers"]
+    try:
+        rows = rows_of(params)
+    except ValueError:
+        rows = []
+    if rows and len(containers) == 1 and containers[0].get("command") and "env" in containers[0]:
+        return rows
+    raise BadInput(
+        f"its annotation {PARAMS_ANNOTATION} names a ConfigMap without rows of parameters for it",
+        "remove the annotation to run it without",
+    )
+
+
 def _fresh(job: Mapping[str, Any], taken: Collection[str] | None) -> Document:
     """The Job as somebody may have written it."""
     old = job["metadata"]
     first = old.get("labels", {}).get(LINEAGE) or old["name"]
     spec = deepcopy(job["spec"])
+    # Somebody who runs it again wants it to run; a queue suspends it anew.
+    spec.pop("suspend", None)
     if not spec.get("manualSelector"):
         spec.pop("selector", None)
     metadata = spec["template"].get("metadata", {})
@@ -124,11 +149,17 @@ def _free_name(name: str, taken: Collection[str]) -> str:
 
 
 def _unfinished(job: Mapping[str, Any]) -> list[int] | None:
-    """Its own indexes that did not succeed; None if it has none."""
+    """Its own indexes that did not succeed; None if it has none. Raises BadInput."""
     spec = job["spec"]
     if spec.get("completionMode") != "Indexed":
         return None
     completions = spec.get("completions") or 0
+    if completions > _MOST_INDEXES:
+        raise BadInput(
+            f"job {job['metadata']['name']} has {completions:,} indexes, and those that are left "
+            f"can be named for {_MOST_INDEXES:,} at most",
+            "rerun all of it, without --failed-only",
+        )
     done = parse_indexes(job.get("status", {}).get("completedIndexes", ""), completions)
     return [index for gap in done.gaps(completions) for index in gap]
 
@@ -144,7 +175,7 @@ def _note_origin(fresh: Document, job: Mapping[str, Any], indexes: list[int]) ->
     annotations = fresh["metadata"]["annotations"]
     before = annotations.get(RERUN_INDEXES)
     if before is not None:
-        origins = list(parse_indexes(before, 2**31))
+        origins = list(islice(parse_indexes(before, 2**31), _MOST_INDEXES))
         indexes = [origins[index] for index in indexes if index < len(origins)]
     annotations[RERUN_INDEXES] = str(IndexSet((index, index) for index in indexes))
     fresh["spec"]["completions"] = len(indexes)

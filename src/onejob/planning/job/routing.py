@@ -58,15 +58,22 @@ def route_pod_change(
     new: Pod,
     find_job: FindJob,
     jobs_in: Callable[[str], Iterable[Job]],
+    controller: Key | None = None,
     *,
     gone: bool = False,
 ) -> PodRoute:
     """`old` is None for a Pod that is new; `gone`: `new` is its last state. `jobs_in` gives those
-    of a namespace, and is asked only for a Pod without a controller."""
-    if old is not None and not gone and _same_version(old, new):
+    of a namespace, and is asked only for a Pod without a controller. `controller` is the Job that
+    controls the Pod, where that was found out already."""
+    version = new.metadata.resource_version
+    if old is not None and not gone and version and old.metadata.resource_version == version:
         return _NOTHING
     if gone or new.metadata.deletion_timestamp is not None:
         return _route_ending(new, find_job, gone=gone)
+    if controller is not None and (
+        old is None or old.metadata.owner_references == new.metadata.owner_references
+    ):
+        return _route_to(controller)
     current = new.metadata.controller_ref
     former = current
     if old is not None and old.metadata.owner_references != new.metadata.owner_references:
@@ -150,12 +157,12 @@ def _key_of(reference: OwnerReference, pod: Pod, find_job: FindJob) -> tuple[Key
 
 
 @lru_cache(maxsize=256)
+def _route_to(job: Key) -> PodRoute:
+    return PodRoute((job,))
+
+
+@lru_cache(maxsize=256)
 def _job_key(namespace: str, name: str) -> Key:
     # Asked for with every change of a Pod, and most are of a few Jobs: building it anew was half
     # of what routing takes.
     return Key(JOBS, namespace, name)
-
-
-def _same_version(old: Pod, new: Pod) -> bool:
-    version = new.metadata.resource_version
-    return version != "" and old.metadata.resource_version == version

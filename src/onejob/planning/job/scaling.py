@@ -11,6 +11,7 @@ from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffRecord, backoff_policy
 from onejob.planning.job.counting import Census, Tally
 from onejob.planning.job.indexes import NO_INDEXES, first_pending
+from onejob.planning.job.oom import MemoryGrowth, OomHistory
 from onejob.planning.job.per_index import due_indexes, next_failure_counts
 from onejob.planning.job.plan import (
     CreationReason,
@@ -162,8 +163,9 @@ def _start_pods(
             text = f"waits after {backoff.failures_since_success} failure(s) in a row"
             return _waiting("backoff", text, now, wait)
     missing = min(missing, settings.max_pod_changes)
+    memory = OomHistory(job, census)
     if not job.indexed:
-        seeds: tuple[PodSeed, ...] = (PodSeed(),) * missing
+        seeds: tuple[PodSeed, ...] = (PodSeed(memory=memory.growth(None)),) * missing
     else:
         indexes: Sequence[int] = _indexes_to_start(job, census, tally, missing)
         if per_index:
@@ -172,7 +174,7 @@ def _start_pods(
             if wait:
                 text = f"index {NO_INDEXES.with_indexes(pending)} waits: it failed before"
                 return _waiting("index-backoff", text, now, wait)
-        seeds = tuple(_seed(job, index, tally) for index in indexes)
+        seeds = tuple(_seed(job, index, tally, memory.growth(index)) for index in indexes)
     return PodChanges(creations=seeds, reason=_creation_reason(job, tally), action="pods_created")
 
 
@@ -204,11 +206,11 @@ def _indexes_to_start(job: Job, census: Census, tally: Tally, count: int) -> lis
     return first_pending(count, job.spec.completions or 0, tally.completed_indexes, taken)
 
 
-def _seed(job: Job, index: int, tally: Tally) -> PodSeed:
+def _seed(job: Job, index: int, tally: Tally, memory: MemoryGrowth | None) -> PodSeed:
     if job.spec.backoff_limit_per_index is None:
-        return PodSeed(index)
+        return PodSeed(index, memory=memory)
     failures, ignored = next_failure_counts(job, tally.retained.get(index))
-    return PodSeed(index, failures, ignored)
+    return PodSeed(index, failures, ignored, memory)
 
 
 def _creation_reason(job: Job, tally: Tally) -> CreationReason:

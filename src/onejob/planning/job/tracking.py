@@ -20,6 +20,7 @@ from onejob.planning.job.conditions import ensure_condition
 from onejob.planning.job.counting import Census, Tally, count_pods
 from onejob.planning.job.failure_policy import judge_failed_pod
 from onejob.planning.job.fate import completion_time, interim_condition, terminal_condition
+from onejob.planning.job.indexes import NO_INDEXES
 from onejob.planning.job.plan import (
     Accounting,
     Fate,
@@ -121,6 +122,8 @@ class _Batch(Struct):
 
 def _collect(plan: Plan, uncounted: UncountedPods, fate: Fate | None) -> _Batch:
     job, tally = plan.job, plan.ledger.tally
+    recorded = tally.recorded_indexes or NO_INDEXES
+    failed_indexes = tally.failed_indexes or NO_INDEXES
     held = plan.ledger.held
     if job.indexed:
         held = tuple(sorted(held, key=_index_order))
@@ -139,7 +142,7 @@ def _collect(plan: Plan, uncounted: UncountedPods, fate: Fate | None) -> _Batch:
             else:
                 # The index is enough to know the Pod again; no UID is listed for it.
                 index = valid_index(pod, job)
-                if index is not None and index not in (tally.recorded_indexes or ()):
+                if index is not None and index not in recorded and index not in failed_indexes:
                     batch.new_indexes.append(index)
         elif uid not in listed_failed and _counts_as_failed(job, pod, fate):
             ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
@@ -201,9 +204,14 @@ def _with_indexes(plan: Plan, status: JobStatus, new_indexes: list[int]) -> JobS
         return status
     completed = tally.completed_indexes.with_indexes(new_indexes)
     failed = tally.failed_indexes
+    succeeded, spec = len(completed), plan.job.spec
+    if spec.completions != spec.parallelism:
+        # Only the counter of an elastic Job may decrease. One that was scaled down may not be
+        # elastic any more, and no other status could be written then either.
+        succeeded = max(succeeded, status.succeeded)
     return msgspec.structs.replace(
         status,
-        succeeded=len(completed),
+        succeeded=succeeded,
         completed_indexes=str(completed),
         failed_indexes=None if failed is None else str(failed),
     )

@@ -1,7 +1,6 @@
 """The volume by which a Pod knows who it is: the token of its service account, the certificate of
 the API server and its namespace, where client libraries look for them."""
 
-import hashlib
 from typing import Any, Final
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -50,6 +49,9 @@ def _mounted(container: Spec, name: str) -> Spec:
 
 
 def _name(spec: Spec, seed: bytes) -> str:
+    # It loads OpenSSL, and a run has no accounts.
+    import hashlib
+
     taken = {volume.get("name") for volume in spec.get("volumes") or ()}
     while True:
         seed = hashlib.sha256(seed).digest()

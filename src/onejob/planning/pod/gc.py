@@ -31,16 +31,28 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     created_at: datetime
 
 
-def ended(pod: Pod) -> Ended | None:
-    """The memory of a Pod that has ended; None if it has not, or is on its way out already."""
-    if pod.phase in ("Pending", "Running", "Unknown", "") or pod.metadata.deleting:
+def ended(key: Key, pod: Pod, known: Ended | None) -> Ended | None:
+    """The memory of a Pod that has ended; None if it has not, or is on its way out already.
+    `known` is what is remembered of that name, and is mostly all there is to say."""
+    metadata = pod.metadata
+    if (
+        pod.status.phase in ("Pending", "Running", "Unknown", "")
+        or metadata.deletion_timestamp is not None
+    ):
         return None
+    if (
+        known is not None
+        and known.uid == metadata.uid
+        and known.node == pod.spec.node_name
+        and known.evicted == (pod.status.reason == "Evicted")
+    ):
+        return known
     return Ended(
-        pod.key,
-        pod.metadata.uid,
+        key,
+        metadata.uid,
         pod.spec.node_name,
         pod.status.reason == "Evicted",
-        pod.metadata.creation_timestamp or _EVER,
+        metadata.creation_timestamp or _EVER,
     )
 
 
@@ -70,8 +82,6 @@ class EndedPods:
         return self._pods.get(key)
 
     def put(self, pod: Ended) -> None:
-        if self._pods.get(pod.key) == pod:
-            return
         self.drop(pod.key)
         self._pods[pod.key] = pod
         self._by_age.setdefault(_age(pod), {})[pod.key] = pod

@@ -27,7 +27,7 @@ SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown."
 Stage: TypeAlias = Literal["waiting", "starting", "running", "exited"]
 
 
-class Exit(Struct, frozen=True):
+class Exit(Struct, frozen=True, gc=False):
     """How one attempt ended. A process ended by a signal has code 128 + signal."""
 
     code: int
@@ -45,7 +45,7 @@ class Exit(Struct, frozen=True):
         return self.code == 0
 
 
-class Blocked(Struct, frozen=True):
+class Blocked(Struct, frozen=True, gc=False):
     """Why a container cannot be started now; tried again later."""
 
     reason: str
@@ -53,7 +53,7 @@ class Blocked(Struct, frozen=True):
     retry_at: datetime
 
 
-class ContainerSeen(Struct, frozen=True):
+class ContainerSeen(Struct, frozen=True, gc=False):
     """One container as the node knows it: its newest attempt and how the one before ended."""
 
     stage: Stage = "waiting"
@@ -86,17 +86,17 @@ class ContainerSeen(Struct, frozen=True):
 UNSEEN = ContainerSeen()
 
 
-class Start(Struct, frozen=True):
+class Start(Struct, frozen=True, gc=False):
     container: str
     attempt: int
 
 
-class Stop(Struct, frozen=True):
+class Stop(Struct, frozen=True, gc=False):
     container: str
     grace_seconds: int
 
 
-class PodPlan(Struct, frozen=True):
+class PodPlan(Struct, frozen=True, gc=False):
     start: tuple[Start, ...] = ()
     stop: tuple[Stop, ...] = ()
     #: Phase, and with it the reason and message of the status.
@@ -119,7 +119,7 @@ class PodPlan(Struct, frozen=True):
         return self.phase in ("Succeeded", "Failed")
 
 
-class _Ending(Struct, frozen=True):
+class _Ending(Struct, frozen=True, gc=False):
     """The Pod as a whole is to end, whatever its containers want."""
 
     grace_seconds: int
@@ -141,7 +141,7 @@ def plan_pod(
     """The next step for a Pod bound to this node. `started_at` is its status.startTime;
     `node_leaves` means that the node shuts down and takes its Pods along, `at_once` that it does
     not give them their grace period."""
-    if pod.terminal:
+    if pod.status.phase in ("Succeeded", "Failed"):
         # Somebody else called it over: what still runs has to agree.
         plan = _end(pod, seen, _Ending(_grace(pod)))
         return replace(plan, phase=pod.status.phase, reason=pod.status.reason)
@@ -151,7 +151,7 @@ def plan_pod(
             ending = replace(ending, grace_seconds=0)
         return _end(pod, seen, ending)
     draft = _Draft(pod, seen, now, deadline)
-    initialized = draft.initialize()
+    initialized = not pod.spec.init_containers or draft.initialize()
     if draft.init_failed:
         return _end(pod, seen, _Ending(_grace(pod), must_fail=True), initialized=False)
     if initialized:

@@ -11,7 +11,12 @@ from onejob.objects.meta import View
 def restart_policy_of(job: Job) -> str:
     template = bytes(job.spec.template)
     # Large templates are not remembered: five hundred of them could fill the memory.
-    return _read(template) if len(template) <= 16 * 1024 else _read.__wrapped__(template)
+    return _read(template) if len(template) <= 16 * 1024 else read_restart_policy(template)
+
+
+def read_restart_policy(template: bytes | msgspec.Raw) -> str:
+    """Of one template that is not asked for again."""
+    return _decoder.decode(template).spec.restart_policy
 
 
 class _TemplateSpec(View, frozen=True):
@@ -22,6 +27,5 @@ class _Template(View, frozen=True):
     spec: _TemplateSpec = _TemplateSpec()
 
 
-@lru_cache(maxsize=512)
-def _read(template: bytes) -> str:
-    return msgspec.json.decode(template, type=_Template).spec.restart_policy
+_decoder = msgspec.json.Decoder(_Template)
+_read = lru_cache(maxsize=512)(read_restart_policy)

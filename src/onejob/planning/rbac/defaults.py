@@ -177,6 +177,7 @@ CLUSTER_ROLES: Final[Sequence[Document]] = (
     _role("system:public-info-viewer", (_urls(*_HEALTH),)),
     _role("system:service-account-issuer-discovery", _ISSUER),
     _role(inside.NODE_ROLE, inside.NODE),
+    _role(inside.CONTROLLER_MANAGER, inside.CONTROLLER_MANAGER_RULES),
     *(_role(f"system:controller:{name}", rules) for name, rules in inside.CONTROLLERS.values()),
 )
 CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
@@ -188,6 +189,10 @@ CLUSTER_ROLE_BINDINGS: Final[Sequence[Document]] = (
     _binding("system:service-account-issuer-discovery", "system:serviceaccounts"),
     # As upstream's: nobody is bound to it. A node has these rights by what it is.
     _binding(inside.NODE_ROLE),
+    _bound(
+        inside.CONTROLLER_MANAGER,
+        [{"apiGroup": GROUP, "kind": "User", "name": inside.CONTROLLER_MANAGER}],
+    ),
     *(_to_controller(name, account) for account, (name, _) in inside.CONTROLLERS.items()),
 )
 

@@ -2,7 +2,8 @@
 
 The names and the roles are Kubernetes'. What onejob's parts do in another way is added: they patch
 where Kubernetes' update, the namespace controller also makes what its service-account controller
-and root-ca-cert-publisher make, and the node binds Pods by itself.
+and root-ca-cert-publisher make, and the node binds Pods by itself. The controllers of queues,
+mirrors and pending deadlines are onejob's own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,7 +92,50 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             ),
         ),
     ),
+    "disruption-controller": (
+        "disruption-controller",
+        (
+            _rule("apps", "deployments replicasets statefulsets", "get list watch"),
+            _rule("core", "replicationcontrollers", "get list watch"),
+            _rule("policy", "poddisruptionbudgets", "get list watch"),
+            _rule("policy", "poddisruptionbudgets/status", "update"),
+            _rule("core", "pods/status", "patch update"),
+            _rule("*", "*/scale", "get"),
+            _EVENTS,
+        ),
+    ),
+    "queue-controller": (
+        "queue-controller",
+        (
+            _rule("batch", "jobs", "patch"),
+            _rule("scheduling.k8s.io", "priorityclasses", "list watch"),
+            _rule("core", "configmaps", "get"),
+            _EVENTS,
+        ),
+    ),
+    "pending-deadline-controller": (
+        "pending-deadline-controller",
+        (_rule("core", "pods", "get"), _rule("core", "pods/status", "patch"), _EVENTS),
+    ),
+    "notification-controller": ("notification-controller", (_EVENTS,)),
+    "mirror-controller": (
+        "mirror-controller",
+        (
+            _rule("batch", "jobs", "get patch"),
+            _rule("batch", "jobs/status", "update"),
+            _rule("core", "pods", "create delete list"),
+            _rule("core", "pods/status", "patch"),
+            # What its Jobs use is copied to the other cluster, and a Secret says where that is.
+            _rule("core", "configmaps secrets", "get"),
+            _EVENTS,
+        ),
+    ),
 }
+
+#: Whoever fills the caches that all controllers share, as in Kubernetes. Of the role by this name
+#: only what that takes.
+CONTROLLER_MANAGER: Final = "system:kube-controller-manager"
+CONTROLLER_MANAGER_RULES: Final[Sequence[Document]] = (_rule("*", "*", "list watch"),)
 
 NODE_ROLE: Final = "system:node"
 NODES_GROUP: Final = "system:nodes"
@@ -113,6 +157,15 @@ NODE: Final[Sequence[Document]] = (
     # There is no scheduler beside it.
     _rule("core", "pods/binding", "create"),
 )
+
+
+def manager_user() -> User:
+    return User(CONTROLLER_MANAGER, groups=("system:authenticated",))
+
+
+def server_user() -> User:
+    """The API server itself, which keeps roles, definitions and Events; Kubernetes' name."""
+    return User("system:apiserver", groups=("system:masters", "system:authenticated"))
 
 
 def node_user(name: str) -> User:

@@ -97,7 +97,8 @@ class Policy(Struct):
         groups = frozenset(groups)
         places = ("", namespace) if namespace else ("",)
         for place in places:
-            for binding in self.bindings.get(place, {}).values():
+            # All at once: it may be another thread that changes them.
+            for binding in tuple(self.bindings.get(place, {}).values()):
                 subject = next(
                     (who for who in binding.subjects if _is(who, place, user, groups)), None
                 )

@@ -1,0 +1,88 @@
+"""Which event the end of a Job is, and when a Job or CronJob is late."""
+
+from collections.abc import Set
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from onejob.objects.cronjob import CronJob
+from onejob.objects.job import Job
+from onejob.planning.cronjob.slots import schedule_of
+from onejob.planning.job.backoff import annotated_number
+from onejob.planning.notify.wishes import (
+    FAILED,
+    FINISHED,
+    LATE_AFTER_ANNOTATION,
+    RECOVERED,
+    Wish,
+)
+
+_EVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def ended_at(job: Job) -> datetime | None:
+    """None while it has not ended."""
+    condition = job.finished_condition
+    if condition is None:
+        return None
+    return condition.last_transition_time or job.status.completion_time or _EVER
+
+
+def has_failed(job: Job) -> bool:
+    return job.condition_is_true("Failed")
+
+
+def series_of(job: Job) -> str:
+    """Jobs that are attempts at the same thing: those of one CronJob, or those of one name."""
+    owner = job.metadata.controller_ref
+    kind, name = "job", job.metadata.name
+    if owner is not None and owner.kind == "CronJob":
+        kind, name = "cronjob", owner.name
+    return f"{kind}/{job.metadata.namespace}/{name}"
+
+
+def end_event(job: Job, *, was_failing: bool, wish: Wish, usual: Set[str]) -> str | None:
+    """The one event that a target gets of a Job's end: the most telling that it wants."""
+    first = FAILED if has_failed(job) else RECOVERED
+    telling = (first, FINISHED) if has_failed(job) or was_failing else (FINISHED,)
+    return next((event for event in telling if wish.wants(event, usual)), None)
+
+
+def job_late_at(job: Job) -> datetime | None:
+    """None if it may last as long as it likes, or has ended."""
+    seconds = annotated_number(job.metadata, LATE_AFTER_ANNOTATION)
+    created = job.metadata.creation_timestamp
+    if not seconds or created is None or job.finished or job.metadata.deleting:
+        return None
+    return _later(created, seconds)
+
+
+class Lateness(Struct, frozen=True):
+    #: The first time of the schedule since the last success.
+    slot: datetime
+    #: From then on it is late.
+    at: datetime
+
+
+def cronjob_lateness(cronjob: CronJob, local_zone: str) -> Lateness | None:
+    """None if it cannot be late: nobody asked, it is suspended, or its schedule has no time."""
+    seconds = annotated_number(cronjob.metadata, LATE_AFTER_ANNOTATION)
+    created = cronjob.metadata.creation_timestamp
+    if not seconds or created is None or cronjob.spec.suspend or cronjob.metadata.deleting:
+        return None
+    schedule = schedule_of(cronjob, local_zone)
+    if schedule is None:
+        return None
+    slot = schedule.next(max(created, cronjob.status.last_successful_time or created))
+    if slot is None:
+        return None
+    at = _later(slot, seconds)
+    return None if at is None else Lateness(slot, at)
+
+
+def _later(at: datetime, seconds: int) -> datetime | None:
+    try:
+        return at + timedelta(seconds=seconds)
+    except OverflowError:
+        return None

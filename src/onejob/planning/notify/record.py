@@ -1,0 +1,131 @@
+"""What has been notified of, and how that changes with an event: decided here, kept on disk by
+`controllers/notify/outbox.py`."""
+
+from collections.abc import Mapping, Set
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from onejob.objects.cronjob import CronJob
+from onejob.objects.job import Job
+from onejob.planning.notify.events import (
+    Lateness,
+    end_event,
+    ended_at,
+    has_failed,
+    series_of,
+)
+from onejob.planning.notify.messages import (
+    Message,
+    end_message,
+    late_cronjob_message,
+    late_job_message,
+)
+from onejob.planning.notify.wishes import LATE, Wish
+
+#: What `Record.seen` says of a Job whose end was looked at.
+ENDED: Final = "ended"
+#: Names of Jobs may be made up anew each time: no more of those that failed are remembered.
+_MOST_FAILING: Final = 10_000
+
+
+class Record(Struct):
+    """All that is remembered, beside the messages that wait."""
+
+    #: What happened before this is not notified of: nobody had asked for it then.
+    since: datetime
+    #: UID -> what was last looked at: the end of a Job, or that it is late.
+    seen: dict[str, str] = field(default_factory=dict)
+    #: Series whose last Job failed, oldest first. The values mean nothing.
+    failing: dict[str, None] = field(default_factory=dict)
+
+    def apply(self, change: "Change") -> None:
+        for uid, what in change.seen.items():
+            if what is None:
+                self.seen.pop(uid, None)
+            else:
+                self.seen[uid] = what
+        for series in change.recovered:
+            self.failing.pop(series, None)
+        self.failing.update(dict.fromkeys(change.failing))
+
+
+class Change(Struct, frozen=True):
+    """Written to disk as one, so that a crash neither loses nor repeats a part of it."""
+
+    #: None: the object is gone.
+    seen: Mapping[str, str | None] = field(default_factory=dict)
+    failing: tuple[str, ...] = ()
+    recovered: tuple[str, ...] = ()
+    messages: tuple[Message, ...] = ()
+
+
+def job_ended(
+    job: Job,
+    wish: Wish,
+    record: Record,
+    usual: Mapping[str, Set[str]],
+    now: datetime,
+    give_up_after: timedelta,
+) -> Change | None:
+    """None if it was looked at before, or is too old to matter. `usual` are the events of each
+    target there is."""
+    uid, at = job.metadata.uid, ended_at(job)
+    if at is None or record.seen.get(uid) == ENDED:
+        return None
+    # Times of conditions are whole seconds.
+    if at < record.since.replace(microsecond=0) or now - at > give_up_after:
+        return None
+    series = series_of(job)
+    was_failing = series in record.failing
+    messages = []
+    for target in wish.targets:
+        if target in usual:
+            event = end_event(job, was_failing=was_failing, wish=wish, usual=usual[target])
+            if event is not None:
+                messages.append(end_message(job, event, target, now))
+    change = Change({uid: ENDED}, messages=tuple(messages))
+    if not has_failed(job):
+        return replace(change, recovered=(series,))
+    forgotten = () if was_failing or len(record.failing) < _MOST_FAILING else _oldest(record)
+    return replace(change, failing=(series,), recovered=forgotten)
+
+
+def _oldest(record: Record) -> tuple[str, ...]:
+    return (next(iter(record.failing)),)
+
+
+def job_is_late(
+    job: Job, wish: Wish, record: Record, usual: Mapping[str, Set[str]], now: datetime
+) -> Change | None:
+    uid = job.metadata.uid
+    if uid in record.seen:
+        return None
+    messages = tuple(
+        late_job_message(job, target, now)
+        for target in wish.targets
+        if target in usual and wish.wants(LATE, usual[target])
+    )
+    return Change({uid: LATE}, messages=messages)
+
+
+def cronjob_is_late(
+    cronjob: CronJob,
+    lateness: Lateness,
+    wish: Wish,
+    record: Record,
+    usual: Mapping[str, Set[str]],
+    now: datetime,
+) -> Change | None:
+    """Once for each first time that was missed since a success."""
+    uid, slot = cronjob.metadata.uid, lateness.slot.isoformat()
+    if record.seen.get(uid) == slot:
+        return None
+    messages = tuple(
+        late_cronjob_message(cronjob, target, lateness, now)
+        for target in wish.targets
+        if target in usual and wish.wants(LATE, usual[target])
+    )
+    return Change({uid: slot}, messages=messages)

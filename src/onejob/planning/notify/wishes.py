@@ -1,0 +1,87 @@
+"""Who wants to be notified of what, as annotations say it.
+
+The annotation of the Job counts, else that of its CronJob, else that of its namespace. It only
+names targets: what a target is, the server's configuration says.
+"""
+
+from collections.abc import Mapping, Set
+from typing import Final
+
+from msgspec import Struct
+
+from onejob.wire.names import label_errors
+
+NOTIFY_ANNOTATION: Final = "onejob.dev/notify"
+#: On the same object: only these events, instead of those of the target.
+NOTIFY_ON_ANNOTATION: Final = "onejob.dev/notify-on"
+#: On a Job: it is late if it has not finished so long after its creation. On a CronJob: if none of
+#: its Jobs has succeeded so long after a time of its schedule.
+LATE_AFTER_ANNOTATION: Final = "onejob.dev/late-after-seconds"
+
+FAILED: Final = "failed"
+FINISHED: Final = "finished"
+LATE: Final = "late"
+RECOVERED: Final = "recovered"
+EVENTS: Final = (FAILED, FINISHED, LATE, RECOVERED)
+#: What a target gets that says nothing else.
+USUAL_EVENTS: Final = frozenset((FAILED, LATE, RECOVERED))
+
+_MOST_TARGETS: Final = 10
+_LONGEST_SHOWN: Final = 63
+
+
+class Wish(Struct, frozen=True):
+    targets: tuple[str, ...] = ()
+    #: None: those that each target is configured for.
+    events: frozenset[str] | None = None
+    #: What cannot be used of the annotations, in words.
+    problems: tuple[str, ...] = ()
+
+    def wants(self, event: str, usual: Set[str]) -> bool:
+        return event in (usual if self.events is None else self.events)
+
+
+def nearest_wish(*annotations: Mapping[str, str]) -> Wish | None:
+    """Of the annotations of a Job, its CronJob and its namespace, in this order. An empty value
+    is a wish for nothing, so that one Job can be left out."""
+    for found in annotations:
+        if NOTIFY_ANNOTATION in found:
+            return read_wish(found)
+    return None
+
+
+def read_wish(annotations: Mapping[str, str]) -> Wish:
+    problems: list[str] = []
+    targets = _items(annotations.get(NOTIFY_ANNOTATION, ""))
+    if len(targets) > _MOST_TARGETS:
+        problems.append(f"{NOTIFY_ANNOTATION} names more than {_MOST_TARGETS} targets")
+        targets = targets[:_MOST_TARGETS]
+    problems += [
+        f"{NOTIFY_ANNOTATION}: {_shown(name)} cannot be the name of a target"
+        for name in targets
+        if label_errors(name)
+    ]
+    events: frozenset[str] | None = None
+    if NOTIFY_ON_ANNOTATION in annotations:
+        named = _items(annotations[NOTIFY_ON_ANNOTATION])
+        problems += [
+            f"{NOTIFY_ON_ANNOTATION}: {_shown(name)} is none of {', '.join(EVENTS)}"
+            for name in named
+            if name not in EVENTS
+        ]
+        events = frozenset(named) & frozenset(EVENTS)
+    usable = tuple(name for name in targets if not label_errors(name))
+    return Wish(usable, events, tuple(problems))
+
+
+def unknown_targets(wish: Wish, known: Set[str]) -> tuple[str, ...]:
+    return tuple(name for name in wish.targets if name not in known)
+
+
+def _items(text: str) -> list[str]:
+    """Separated by commas; each once. A line break is no separator: it makes a bad name."""
+    return list(dict.fromkeys(item.strip(" ") for item in text.split(",") if item.strip(" ")))
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…")

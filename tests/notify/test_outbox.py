@@ -1,0 +1,61 @@
+"""What is in the file of messages once a server is gone."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.controllers.notify.outbox import FILE, Outbox, OutboxFile, open_outbox
+from onejob.planning.notify.record import ENDED, Change
+from onejob.virtual_time import NOON
+
+
+def test_a_server_that_stops_in_the_middle_of_a_commit_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that commits goes on though nobody waits for it any more."""
+    commit, close = OutboxFile.commit, OutboxFile.close
+    begun, closed = threading.Event(), threading.Event()
+    write = OutboxFile._write
+
+    def write_slowly(self: OutboxFile, change: Change) -> None:
+        write(self, change)
+        if not begun.is_set():
+            begun.set()
+            # Until the file is closed under it, unless that waits in its turn.
+            closed.wait(0.3)
+
+    def note_closing(self: OutboxFile) -> None:
+        close(self)
+        closed.set()
+
+    ended: list[object] = []
+
+    def note_end(self: OutboxFile, *what: Any) -> None:
+        try:
+            commit(self, *what)
+            ended.append(None)
+        except Exception as error:
+            ended.append(error)
+            raise
+
+    monkeypatch.setattr(OutboxFile, "_write", write_slowly)
+    monkeypatch.setattr(OutboxFile, "close", note_closing)
+    monkeypatch.setattr(OutboxFile, "commit", note_end)
+
+    async def main() -> None:
+        outbox = Outbox(open_outbox(tmp_path / FILE, NOON))
+        running = asyncio.create_task(outbox.run())
+        outbox.write(Change({"uid": ENDED}))
+        await asyncio.to_thread(begun.wait, 30)
+        running.cancel()
+        await asyncio.wait((running,))
+        await outbox.close()
+
+    asyncio.run(main())
+    assert ended == [None, None]
+    found = OutboxFile(tmp_path / FILE, NOON)
+    assert found.record.seen == {"uid": ENDED}
+    found.close()

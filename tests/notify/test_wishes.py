@@ -1,0 +1,45 @@
+"""Which annotations count, and what bad ones become."""
+
+import pytest
+
+from onejob.planning.notify.wishes import USUAL_EVENTS, Wish, nearest_wish, read_wish
+from tests.notify.support import NOTIFY, NOTIFY_ON
+
+
+def test_the_nearest_annotation_counts() -> None:
+    job, cronjob, namespace = {NOTIFY: "a"}, {NOTIFY: "b"}, {NOTIFY: "c"}
+    assert nearest_wish(job, cronjob, namespace) == Wish(("a",))
+    assert nearest_wish({}, cronjob, namespace) == Wish(("b",))
+    assert nearest_wish({}, {}, namespace) == Wish(("c",))
+    assert nearest_wish({}, {}, {}) is None
+    assert nearest_wish({NOTIFY: ""}, cronjob, namespace) == Wish()
+
+
+def test_several_targets_and_other_events() -> None:
+    wish = read_wish({NOTIFY: "ops, mail,ops", NOTIFY_ON: "finished"})
+    assert wish == Wish(("ops", "mail"), frozenset({"finished"}))
+    assert wish.wants("finished", USUAL_EVENTS)
+    assert not wish.wants("failed", USUAL_EVENTS)
+    assert read_wish({NOTIFY: "ops"}).wants("failed", USUAL_EVENTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ops\nmail", "ops\r\nX-Header: 1", "/bin/sh", "http://elsewhere/", "OPS", "a" * 64, "$(id)"],
+)
+def test_what_is_no_name_is_never_a_target(text: str) -> None:
+    wish = read_wish({NOTIFY: f"good,{text}"})
+    assert wish.targets == ("good",)
+    [problem] = wish.problems
+    assert "\n" not in problem
+    assert len(problem) < 150
+
+
+def test_targets_without_end_and_unknown_events_are_problems() -> None:
+    wish = read_wish({NOTIFY: ",".join(f"t{i}" for i in range(1000)), NOTIFY_ON: "sometimes"})
+    assert len(wish.targets) == 10
+    assert wish.events == frozenset()
+    assert [problem.split(":")[0] for problem in wish.problems] == [
+        "onejob.dev/notify names more than 10 targets",
+        "onejob.dev/notify-on",
+    ]
