@@ -8,7 +8,13 @@ Values are plain decoded JSON. Nothing here knows the rest of onejob.
 """
 
 from onejob.cel.costs import ESTIMATE_LIMIT, PER_CALL_LIMIT, PER_OBJECT_LIMIT
-from onejob.cel.errors import CompileError, CostLimitExceeded, EvaluationError, Issue
+from onejob.cel.errors import (
+    CompileError,
+    CostLimitExceeded,
+    EvaluationError,
+    Issue,
+    WrongResult,
+)
 from onejob.cel.program import (
     Budget,
     Program,
@@ -32,6 +38,7 @@ __all__ = [
     "Issue",
     "Program",
     "Type",
+    "WrongResult",
     "compile_expression",
     "compile_message",
     "compile_rule",

@@ -47,6 +47,10 @@ class CompileError(Exception):
         self.issues = list(issues)
 
 
+class WrongResult(CompileError):
+    """The expression is fine, but its value is not of the type that is needed."""
+
+
 class EvaluationError(Exception):
     """The expression has no value for these variables."""
 

@@ -165,16 +165,24 @@ class _Parser:
         token = self._token
         if token.kind not in ("!", "-"):
             return self._member()
-        self._advance()
+        count = 0
+        while self._token.kind == token.kind:
+            self._advance()
+            count += 1
         number = self._token.value if self._token.kind == "literal" else None
         if token.kind == "-" and type(number) in (int, float):
             # A literal with its sign, so that the least int can be written.
             literal = self._advance()
-            return self._postfix(Literal(literal.position, -literal.value))
-        self._enter()
-        operand = self._unary()
-        self._depth -= 1
-        return Call(token.position, f"{token.kind}_", None, [operand])
+            operand = self._postfix(Literal(literal.position, -literal.value))
+            count -= 1
+        else:
+            self._enter()
+            operand = self._unary()
+            self._depth -= 1
+        # Two of them are none, as cel-go has it, however many there are.
+        return (
+            operand if count % 2 == 0 else Call(token.position, f"{token.kind}_", None, [operand])
+        )
 
     # Members.
 

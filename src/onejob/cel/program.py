@@ -8,7 +8,7 @@ from onejob.cel.ast import Identifier, Node, children
 from onejob.cel.check import check
 from onejob.cel.compile import Code, compile_tree
 from onejob.cel.costs import PER_CALL_LIMIT, PER_OBJECT_LIMIT
-from onejob.cel.errors import CompileError, CostLimitExceeded, Issue, issue_at
+from onejob.cel.errors import CompileError, CostLimitExceeded, Issue, WrongResult, issue_at
 from onejob.cel.estimate import estimate_cost
 from onejob.cel.operations import FIRST_VARIABLE, Frame
 from onejob.cel.parser import DEEPEST_TREE, parse
@@ -100,7 +100,7 @@ def _of_kind(program: Program, kind: str, what: str) -> Program:
     if program.type.kind == kind:
         return program
     message = f"{what} must evaluate to a {kind}"
-    raise CompileError([Issue(message)])
+    raise WrongResult([Issue(message)])
 
 
 def _names(root: Node) -> set[str]:

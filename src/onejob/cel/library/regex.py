@@ -29,7 +29,25 @@ def compile_pattern(pattern: str) -> Any:
         reason = error.args[0] if error.args else ""
         if isinstance(reason, bytes):
             reason = reason.decode(errors="replace")
-        raise EvaluationError(f"error parsing regexp: {reason}") from error
+        raise EvaluationError(f"error parsing regexp: {_in_words_of_go(reason)}") from error
+
+
+#: What RE2 says is wrong with a pattern, and how Go's regexp puts it.
+_PROBLEMS = {
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid repetition size": "invalid repeat count",
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "trailing \\": "trailing backslash at end of expression",
+}
+
+
+def _in_words_of_go(reason: str) -> str:
+    problem, _, part = reason.partition(": ")
+    return f"{_PROBLEMS.get(problem, problem)}: `{part}`"
 
 
 def _search(pattern: str, text: str) -> Any:
