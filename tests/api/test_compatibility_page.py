@@ -20,6 +20,7 @@ FOLDERS = (
     "tests/cli",
     "tests/e2e",
     "tests/controllers",
+    "tests/differential",
 )
 NAMED = sorted(set(re.findall(r"`(\w+)::(\w+)`", PAGE)))
 #: Rows below the heads of tables, but for those that explain the names of files.

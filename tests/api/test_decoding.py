@@ -149,6 +149,13 @@ def test_duplicate_keys_of_yaml_are_named_with_their_line() -> None:
     assert problems == ['line 4: key "a" already set in map']
 
 
+@pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"9" * 400 + b".0"])
+def test_numbers_that_no_float_can_hold_are_a_bad_request(number: bytes) -> None:
+    """They would be stored as null."""
+    with pytest.raises(BadRequest, match=r"cannot unmarshal number .* of type float64"):
+        decode_body(b'{"a": [' + number + b"]}", "application/json")
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -117,7 +117,13 @@ def request(
 
 @contextmanager
 def a_victim(folder: Path) -> Iterator[Victim]:
-    with a_server(folder / "data", "--runtime", "simulated") as server:
+    """It writes down all that is asked of it, which is one more thing that could go wrong."""
+    policy = folder / "policy.json"
+    rules = [{"level": "RequestResponse"}]
+    document = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}
+    policy.write_text(json.dumps(document))
+    audit = ("--audit-policy-file", str(policy), "--audit-log-path", str(folder / "audit.log"))
+    with a_server(folder / "data", "--runtime", "simulated", *audit) as server:
         victim = Victim(server)
         _fill(victim)
         _make_users(victim)

@@ -317,6 +317,16 @@ def test_sessions_are_not_opened_for_strangers(victim: Victim, name: str) -> Non
     check(victim, answer, 403 if token == victim.tokens["viewer"] else 401)
 
 
+@pytest.mark.parametrize("who", ["nobody", "forged", "viewer"])
+@pytest.mark.parametrize("how", ["WebSocket", "SPDY"])
+@pytest.mark.parametrize("path", ["/version", "/metrics", "/api", "/ui/api/codes", "/none", "*"])
+def test_what_is_no_pod_has_no_sessions(victim: Victim, path: str, how: str, who: str) -> None:
+    token = {"nobody": "", "forged": "alg none", "viewer": "viewer"}[who]
+    headers, method = (UPGRADE, "GET") if how == "WebSocket" else (SPDY, "POST")
+    raw = request(method, path, *headers, token=victim.tokens.get(token, ""), close=False)
+    check(victim, victim.send(raw, reads_to_end=False), 400, 401, 404)
+
+
 def test_a_browser_on_another_site_opens_no_session(victim: Victim) -> None:
     path = "/api/v1/namespaces/team-a/pods/p/exec?command=id"
     raw = request("GET", path, *UPGRADE, "Origin: https://evil", close=False)

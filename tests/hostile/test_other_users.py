@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from tests.e2e.serving import Server, a_server
+from tests.node.support import supervisors
 
 NOBODY: Final = 65534
 
@@ -69,15 +70,7 @@ def as_nobody(act: Callable[[], object]) -> str:
 def processes(server: Server) -> list[int]:
     """The server and its supervisor."""
     assert server.process is not None
-    found = [server.process.pid]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"supervisor" in command and bytes(server.data_dir) in command:
-                found.append(int(entry.name))
+    found = [server.process.pid, *supervisors(server.data_dir)]
     assert len(found) >= 2
     return found
 
@@ -164,7 +157,8 @@ def test_the_api_answers_nothing_but_its_health(server: Server) -> None:
                 with urllib.request.urlopen(f"{url}{path}", context=context, timeout=30) as answer:
                     return answer.status
             except urllib.error.HTTPError as error:
-                return error.code
+                with error:
+                    return error.code
 
         return ask
 

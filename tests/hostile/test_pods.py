@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,3 +96,44 @@ def test_nobody_in_a_pod_does_not_get_out(as_nobody: dict[str, str], name: str) 
 def test_every_way_out_is_tried(as_root: dict[str, str]) -> None:
     assert list(as_root) == NAMES
     assert len(NAMES) > 55
+
+
+@pytest.mark.parametrize("path", ["link", "link/shadow", "up/secret", "twice"])
+def test_a_link_in_a_folder_that_a_namespace_allows_leads_nowhere_else(
+    server: Server, tmp_path: Path, path: str
+) -> None:
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    (allowed / "link").symlink_to("/etc")
+    (allowed / "twice").symlink_to("link")
+    (allowed / "up").symlink_to("..")
+    (tmp_path / "secret").write_text("not yours")
+    name = path.replace("/", "-")
+    server.kubectl("create", "namespace", name)
+    server.kubectl("annotate", "namespace", name, f"onejob.dev/allowed-host-paths={allowed}")
+    container = {
+        "name": "c",
+        "image": "i",
+        "command": ["true"],
+        "volumeMounts": [{"name": "v", "mountPath": "/data"}],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "volumes": [{"name": "v", "hostPath": {"path": str(allowed / path)}}],
+            "containers": [container],
+        },
+    }
+    server.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    told = ""
+    for _ in range(300):
+        told = server.kubectl("get", "events", "-n", name, "-o", "jsonpath={.items[*].message}")
+        if told:
+            break
+        time.sleep(0.1)
+    assert "which is not allowed" in told
+    phase = server.kubectl("get", "pod", "p", "-n", name, "-o", "jsonpath={.status.phase}")
+    assert phase == "Pending"

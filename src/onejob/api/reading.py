@@ -4,14 +4,15 @@ import asyncio
 import base64
 import binascii
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from onejob.api.sections import at_revision
+from onejob.api.shared_batches import SharedBatches
 from onejob.api.strategy import Document, Strategy
 from onejob.api.turns import DOCUMENT_COST, Turns
 from onejob.objects.meta import Key
@@ -61,6 +62,7 @@ Matcher = Callable[[Key, bytes], bool]
 class Reading(Struct, frozen=True):
     store: Store
     strategies: Mapping[str, Strategy]
+    shared: SharedBatches = field(default_factory=SharedBatches)
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
         matches, only_name = self._matcher(
@@ -156,7 +158,16 @@ class Reading(Struct, frozen=True):
         except Compacted as too_old:
             raise expired(too_old.revision, too_old.oldest) from too_old
         async with aclosing(
-            _live(changes, kind, matches, only_name, options.allow_bookmarks, deadline, self.store)
+            _live(
+                changes,
+                kind,
+                matches,
+                only_name,
+                options.allow_bookmarks,
+                deadline,
+                self.store,
+                self.shared,
+            )
         ) as live:
             async for changed in live:
                 yield changed
@@ -223,10 +234,10 @@ class Reading(Struct, frozen=True):
             field_selector = parse_field_selector(fields) if fields else None
         except SelectorError as error:
             raise BadRequest(str(error)) from error
-        strategy = self.strategies[kind.strategy]
         field_test = None
         only_name = None
         if field_selector is not None:
+            strategy = self.strategies[kind.strategy]
             for term in field_selector.terms:
                 problem = strategy.field_label_error(term.field)
                 if problem is not None:
@@ -274,6 +285,7 @@ async def _live(
     bookmarks: bool,
     deadline: float | None,
     store: Store,
+    shared: SharedBatches,
 ) -> AsyncGenerator[Sequence[WatchEvent], None]:
     loop = asyncio.get_running_loop()
     deadline = math.inf if deadline is None else deadline
@@ -295,8 +307,13 @@ async def _live(
                 alarm, next_bookmark = None, loop.time() + BOOKMARK_SECONDS
                 yield [_bookmark(kind, store.revision)]
                 continue
-            for start in range(0, len(batch), _CHUNK):
-                events = _events(batch[start : start + _CHUNK], matches, only_name)
+            for chunk in _chunks(batch):
+                if matches is not None:
+                    events = _events(chunk, matches, only_name)
+                elif chunk is batch:
+                    events = shared.of(batch, _all_events)
+                else:
+                    events = _all_events(chunk)
                 if events:
                     yield events
     except TooFarBehind as slow:
@@ -307,11 +324,24 @@ async def _live(
         changes.close()
 
 
+def _chunks(batch: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """The batch itself if it is short: others get the same one."""
+    if len(batch) <= _CHUNK:
+        yield batch
+        return
+    for start in range(0, len(batch), _CHUNK):
+        yield batch[start : start + _CHUNK]
+
+
+def _all_events(batch: Sequence[Change]) -> Sequence[WatchEvent]:
+    if not any(change.value is None for change in batch):
+        return [_shown(change) for change in batch]
+    return _events(batch, None, None)
+
+
 def _events(
     batch: Sequence[Change], matches: Matcher | None, only_name: str | None
 ) -> Sequence[WatchEvent]:
-    if matches is None and not any(change.value is None for change in batch):
-        return [_shown(change) for change in batch]
     return [
         event
         for change in batch

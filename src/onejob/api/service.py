@@ -17,16 +17,17 @@ from onejob.api.admission.admission import Admission, FollowedStore
 from onejob.api.custom.definitions import DEFINITIONS, DefinitionStrategy
 from onejob.api.other_names import OtherNames
 from onejob.api.reading import Reading
-from onejob.api.schema.added_kinds import open_definition, open_shape
 from onejob.api.schema.schema import load_schema
 from onejob.api.sections import copied, read_metadata
-from onejob.api.strategies import strategy_for
-from onejob.api.strategy import Document, Guard
+from onejob.api.strategies import Strategies, strategy_for
+from onejob.api.strategy import Document, Guard, Strategy
 from onejob.api.turns import DOCUMENT_COST, INLINE_BYTES, Turns, Worker
 from onejob.api.writing.created_metadata import CreatedMetadatas
 from onejob.api.writing.created_spec import CreatedSpecs
+from onejob.api.writing.managed_fields import STATUS_WRITERS
 from onejob.api.writing.pod_subresources import bind, evict
 from onejob.api.writing.rehearsal import rehearsed
+from onejob.api.writing.status_entries import StatusEntries
 from onejob.api.writing.writes import Writes
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
@@ -35,8 +36,9 @@ from onejob.objects.meta import NAMESPACES, Key
 from onejob.planning.custom_resources import is_true
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.security import Means
-from onejob.store.base import CommitFailed, StoreError
+from onejob.store.base import CommitFailed, Stored, StoreError
 from onejob.wire.errors import (
+    ApiError,
     InsufficientStorage,
     InternalError,
     NotFound,
@@ -88,14 +90,16 @@ class Service:
         only the ones that all servers have."""
         self.kinds = kinds or KindRegistry()
         self._strategy_for = partial(strategy_for, gates=gates, tracking=tracking)
-        strategies = {kind.resource: self._strategy_for(kind) for kind in self.kinds.kinds}
+        strategies = Strategies(
+            {kind.resource: partial(self._strategy_for, kind) for kind in self.kinds.kinds}
+        )
         if DEFINITIONS in self.kinds.by_resource:
             definitions = DefinitionStrategy(self.kinds.by_resource[DEFINITIONS])
             strategies[DEFINITIONS] = definitions
         self.store = store
         self.clock = clock
         #: By the resource's name; follows the registry of kinds.
-        self.strategies = strategies
+        self.strategies: dict[str, Strategy] = strategies
         self.schema = load_schema().for_server()
         #: The synchronous half of every write; callers batch with it, then await `durable`.
         means = means or Means(engine=True)
@@ -122,6 +126,7 @@ class Service:
         self.worker = Worker()
         self._reading = Reading(store, strategies)
         self._other_names = OtherNames(self, self._reading)
+        self._status_entries = StatusEntries(store.committed_at, self.writes.type_of)
         self.kinds.subscribe(self._kinds_changed)
 
     @cached_property
@@ -162,6 +167,8 @@ class Service:
             if kind.strategy not in self.strategies:
                 self.strategies[kind.strategy] = self._strategy_for(kind)
             if not self.schema.knows(kind.api_version, kind.kind):
+                from onejob.api.schema.added_kinds import open_definition, open_shape
+
                 shape = open_shape(kind, self.schema)
                 self.schema.add(kind.api_version, kind.kind, shape, open_definition(kind))
 
@@ -185,10 +192,10 @@ class Service:
                 raise RequestTooLarge(f"Request entity too large: limit is {INLINE_BYTES}")
             if subresource == "eviction":
                 budgets = self.budgets_in(namespace)
-                outcome = evict(self.writes, namespace, name, body, options, budgets)
-            else:
-                outcome = bind(self.writes, namespace, name, body, options)
-            return await self._durable(outcome)
+                return await self.decided(
+                    lambda: evict(self.writes, namespace, name, body, options, budgets)
+                )
+            return await self.decided(lambda: bind(self.writes, namespace, name, body, options))
 
         def create(writes: Writes, body: Document) -> Outcome:
             return writes.create(kind, namespace, body, options, problems)
@@ -206,10 +213,20 @@ class Service:
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         if kind.stored_as:
             return await self._other_names.get(kind, namespace, name)
+        return self._stored(kind, namespace, name).value
+
+    def _stored(self, kind: Kind, namespace: str, name: str) -> Stored:
         stored = self.store.get(Key(kind.storage, namespace, name))
         if stored is None:
             raise not_found(kind.resource, name)
-        return stored.value
+        return stored
+
+    async def get_for_client(self, kind: Kind, namespace: str, name: str) -> bytes:
+        """With the managedFields that are not stored: see `status_entries`."""
+        if (kind.api_version, kind.kind) not in STATUS_WRITERS:
+            return await self.get(kind, namespace, name)
+        stored = self._stored(kind, namespace, name)
+        return self._status_entries.shown(stored, kind)
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
         if kind.stored_as:
@@ -305,7 +322,8 @@ class Service:
     ) -> Outcome:
         """The document is the object if it stays (finalizers, grace) or for Pods and
         ServiceAccounts, else a Status."""
-        outcome = await self._durable(self.writes.delete(Target(kind, namespace, name), options))
+        target = Target(kind, namespace, name)
+        outcome = await self.decided(lambda: self.writes.delete(target, options))
         metadata = read_metadata(outcome.document)
         stays = "deletionTimestamp" in metadata
         if stays or kind.storage in _ANSWER_WITH_OBJECT:
@@ -318,6 +336,7 @@ class Service:
         found = await self.list(kind, namespace, selection)
         documents = []
         newest = 0
+        gone_already = False
         turns = Turns()
         for document in found.documents:
             # Deleting reads and writes the whole document.
@@ -328,9 +347,12 @@ class Service:
                 outcome = self.writes.delete(target, options)
             except NotFound:
                 # Somebody else was faster; the collection is without it, as was asked.
+                gone_already = True
                 continue
             newest = max(newest, outcome.revision)
             documents.append(outcome.document)
+        if gone_already:
+            await self.settled()
         await self.durable(newest)
         deleted = ListOutcome(tuple(documents), self.store.revision)
         return self._other_names.listing(kind, deleted) if kind.stored_as else deleted
@@ -346,16 +368,33 @@ class Service:
         held = (self.store.newest(key) for key in keys)
         size += sum(len(stored.value) for stored in held if stored is not None)
         if size <= INLINE_BYTES:
-            return await self._durable(decide(self.writes, body))
-        outcome = await rehearsed(
-            # A copy for each try: deciding changes the body.
-            self.writes, self.worker, keys, lambda writes: decide(writes, copied(body))
-        )  # fmt: skip
-        return await self._durable(outcome)
-
-    async def _durable(self, outcome: Outcome) -> Outcome:
+            return await self.decided(lambda: decide(self.writes, body))
+        try:
+            outcome = await rehearsed(
+                # A copy for each try: deciding changes the body.
+                self.writes, self.worker, keys, lambda writes: decide(writes, copied(body))
+            )  # fmt: skip
+        except ApiError:
+            await self.settled()
+            raise
         await self.durable(outcome.revision)
         return outcome
+
+    async def decided(self, decide: Callable[[], Outcome]) -> Outcome:
+        """What was decided, or its refusal, once nobody can take it back."""
+        try:
+            outcome = decide()
+        except ApiError:
+            await self.settled()
+            raise
+        await self.durable(outcome.revision)
+        return outcome
+
+    async def settled(self) -> None:
+        """Wait until all that is staged is on disk: before a refusal is told, for it was decided by
+        what may not be written in the end. An object whose deletion is rolled back was never
+        gone."""
+        await self.durable(self.store.pending_revision)
 
     async def durable(self, revision: int) -> None:
         """Wait until a staged write is on disk."""

@@ -16,7 +16,8 @@ from onejob.wire.requests import User
 Document: TypeAlias = dict[str, Any]
 
 #: (user, kind, namespace, new, old) before a write: raises Forbidden if the user may not make
-#: such an object, although the verb is allowed. `old` is None for a new object.
+#: such an object, although the verb is allowed, or notes in it whose it is. `old` is None for a new
+#: object.
 Guard: TypeAlias = Callable[[User, Kind, str, Document, Document | None], None]
 
 

@@ -75,3 +75,33 @@ def test_long_questions_are_not_kept() -> None:
     for _ in range(3):
         assert not authorizer.authorize(EVE, Attributes("get", path="/" + "x" * 600)).allowed
     assert policy.asked == 3
+
+
+def test_what_another_thread_found_out_before_a_change_does_not_outlast_it() -> None:
+    """Large roles are judged beside the loop, which follows changes meanwhile."""
+
+    class ChangedMeanwhile(Policy):
+        changes: int = 1
+
+        def concerning(self, user, groups, namespace, question):  # type: ignore[no-untyped-def]
+            found = super().concerning(user, groups, namespace, question)
+            if self.changes:
+                self.changes -= 1
+                self.remove_binding("a", "b")
+            return found
+
+    before = a_policy(READ_ALL)
+    policy = ChangedMeanwhile(before.roles, before.bindings)
+    authorizer = RbacAuthorizer(policy)
+    authorizer.authorize(EVE, get_pod("x"))
+    assert not authorizer.authorize(EVE, get_pod("x")).allowed
+
+
+def test_bindings_may_change_while_another_thread_reads_them() -> None:
+    before = a_policy(READ_ALL)
+    policy = Policy(before.roles, before.bindings)
+    reading = policy.granted(EVE.name, EVE.groups, "a")
+    next(reading)
+    binding = {"metadata": {"name": "c", "namespace": "a"}}
+    policy.put_binding(msgspec.convert(binding, Binding))
+    assert list(reading) == []

@@ -10,10 +10,12 @@ import pytest
 
 from onejob.api.admission.pod_accounts import PodAccounts
 from onejob.api.service import Service
+from onejob.api.writing.created_spec import CreatedSpecs
 from onejob.client.base import Create, Delete, Op, Patch
 from onejob.client.local import LocalClient
 from onejob.objects.meta import NAMESPACES, PODS, Key
 from onejob.wire.errors import ApiError
+from onejob.wire.kinds import Kind
 from tests.api.service_support import served
 
 Doc = dict[str, Any]
@@ -114,5 +116,37 @@ def test_pods_that_say_something_are_looked_at(tmp_path: Path) -> None:
             client.stage(a_pod(priorityClassName="unknown"))
         with pytest.raises(ApiError, match="service account"):
             client.stage(a_pod(serviceAccountName="unknown"))
+
+    with_client(tmp_path, test)
+
+
+def test_pods_of_a_known_body_are_refused_once_their_namespace_goes(tmp_path: Path) -> None:
+    async def test(client: LocalClient) -> None:
+        client.stage(new(NAMESPACES, "", metadata={"name": "going"}, spec={"finalizers": ["f/g"]}))
+        pod = msgspec.structs.replace(a_pod(), namespace="going")
+        for _ in range(2):
+            client.stage(pod)
+        client.stage(Delete(Key(NAMESPACES, "", "going")))
+        with pytest.raises(ApiError, match="is being terminated"):
+            client.stage(pod)
+
+    with_client(tmp_path, test)
+
+
+def test_what_was_found_out_about_a_body_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(client: LocalClient) -> None:
+        judged: list[Doc] = []
+        judge = CreatedSpecs.judge
+
+        def counting(self: CreatedSpecs, kind: Kind, body: Doc, *, trusted: bool) -> Any:
+            judged.append(body)
+            return judge(self, kind, body, trusted=trusted)
+
+        monkeypatch.setattr(CreatedSpecs, "judge", counting)
+        pods = [outcome(client) for _ in range(5)]
+        assert len(judged) == 1
+        assert all(pod == pods[0] for pod in pods)
 
     with_client(tmp_path, test)

@@ -30,16 +30,12 @@ def errors_of(schema: dict[str, Any], value: Any, old: Any = UNRELATED) -> list[
     [
         (text(), 5, 'x: Invalid value: "integer": x in body must be of type string: "integer"'),
         (text(), None, 'x: Invalid value: "null": x in body must be of type string: "null"'),
-        ({"type": "integer"}, 1.5,
-         'x: Invalid value: "number": x in body must be of type integer: "number"'),
-        ({"type": "integer", "format": "int32"}, 2**31,
-         'x: Invalid value: 2147483648: x in body must be of type int32: "int64"'),
         ({"x-kubernetes-int-or-string": True}, True,
          'x: Invalid value: "boolean": x in body must be of type integer,string: "boolean"'),
         (text(enum=["a", "b"]), "c", 'x: Unsupported value: "c": supported values: "a", "b"'),
         (text(minLength=2), "a",
          'x: Invalid value: "a": x in body should be at least 2 chars long'),
-        (text(maxLength=2), "abc", "x: Too long: may not be more than 2 bytes"),
+        (text(maxLength=2, pattern="^z"), "abc", "x: Too long: may not be more than 2 bytes"),
         (text(pattern="^(?i)[a-z]+$"), "1",
          "x: Invalid value: \"1\": x in body should match '^(?i)[a-z]+$'"),
         (text(format="date-time"), "soon",
@@ -52,7 +48,7 @@ def errors_of(schema: dict[str, Any], value: Any, old: Any = UNRELATED) -> list[
          "x: Invalid value: 7: x in body should be a multiple of 5"),
         ({**MANY, "minItems": 1}, [],
          "x: Invalid value: 0: x in body should have at least 1 items"),
-        ({**MANY, "maxItems": 1}, [1, 2], "x: Too many: 2: must have at most 1 items"),
+        ({**MANY, "maxItems": 1}, [1, 2], "x: Too many: 2: must have at most 1 item"),
         (MANY, [1, "b"],
          'x[1]: Invalid value: "string": x[1] in body must be of type integer: "string"'),
         ({"type": "object", "additionalProperties": text()}, {"k": 1},
@@ -61,8 +57,8 @@ def errors_of(schema: dict[str, Any], value: Any, old: Any = UNRELATED) -> list[
         (text(oneOf=[{"pattern": "a"}, {"pattern": "b"}]), "ab",
          '<nil>: Invalid value: "": "x" must validate one and only one schema (oneOf). '
          "Found 2 valid alternatives"),
-        (text(anyOf=[{"pattern": "a"}, {"pattern": "b"}]), "c",
-         '<nil>: Invalid value: "": "x" must validate at least one schema (anyOf)'),
+        ({"type": "integer", "format": "int32"}, 2**40,
+         '<nil>: Invalid value: "": Checked value must be of type integer with format int32 in x'),
         (text(**{"not": {"pattern": "a"}}), "a",
          '<nil>: Invalid value: "": "x" must not validate the schema (not)'),
     ],
@@ -71,6 +67,35 @@ def test_what_is_wrong_is_said_in_upstreams_words(
     schema: dict[str, Any], value: Any, expected: str
 ) -> None:
     assert errors_of(thing({"x": schema}), {"x": value}) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        (text(anyOf=[{"pattern": "a"}, {"pattern": "b"}]), "c",
+         ['<nil>: Invalid value: "": "x" must validate at least one schema (anyOf)',
+          "x: Invalid value: \"c\": x in body should match 'a'"]),
+        (thing({"a": text()}, oneOf=[{"required": ["a"]}, {"required": ["b"]}]), {},
+         ['<nil>: Invalid value: "": "x" must validate one and only one schema (oneOf). Found none '
+          "valid", "x.a: Required value"]),
+        ({"type": "integer", "format": "int64"}, 2**63,
+         ['<nil>: Invalid value: "": Checked value must be of type integer with format int64 in x',
+          'x: Invalid value: "float64": x in body must be of type int64: "float64"']),
+        ({"type": "integer"}, 1.5,
+         ['<nil>: Invalid value: "": Checked value must be of type integer (default format) in x',
+          'x: Invalid value: "number": x in body must be of type integer: "number"']),
+        ({"type": "integer"}, 1e30,
+         ['<nil>: Invalid value: "": Checked value must be of type integer (default format) in x',
+          'x: Invalid value: "number": x in body must be of type integer: "number"']),
+        ({"type": "object", "x-kubernetes-embedded-resource": True,
+          "x-kubernetes-preserve-unknown-fields": True}, {"kind": ""},
+         ["x.apiVersion: Required value", "x.kind: Required value: must not be empty"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_several_ways_is_said_in_all_of_them(
+    schema: dict[str, Any], value: Any, expected: list[str]
+) -> None:
+    assert errors_of(thing({"x": schema}), {"x": value}) == expected
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 class Requests:
     def __init__(self, server: HttpsServer, session: aiohttp.ClientSession) -> None:
         self.server = server
-        self._session = session
+        #: As the admin.
+        self.session = session
         #: Of the last answer.
         self.headers: Mapping[str, str] = {}
         self.warnings: list[str] = []
@@ -35,7 +36,7 @@ class Requests:
         """Code and decoded answer."""
         headers = {"Accept": accept, "Content-Type": content_type, **(headers or {})}
         data = None if body is None else msgspec.json.encode(body)
-        async with self._session.request(method, path, data=data, headers=headers) as answer:
+        async with self.session.request(method, path, data=data, headers=headers) as answer:
             self.headers = answer.headers
             self.warnings = answer.headers.getall("Warning", [])
             content = await answer.read()
@@ -46,6 +47,14 @@ class Requests:
     async def get(self, path: str, **options: Any) -> Any:
         return (await self("GET", path, **options))[1]
 
+    async def until(self, path: str, settled: Callable[[Any], bool]) -> Any:
+        """Ask until the answer is the one that is waited for."""
+        while True:
+            answer = await self.get(path)
+            if settled(answer):
+                return answer
+            await asyncio.sleep(0.02)
+
     async def ok(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         code, answer = await self(method, path, body, **options)
         assert code < 300, answer
@@ -55,7 +64,7 @@ class Requests:
         """The first events of a watch."""
         found = []
         target = f"{path}{'&' if '?' in path else '?'}watch=true"
-        async with self._session.get(target) as answer:
+        async with self.session.get(target) as answer:
             async for line in answer.content:
                 found.append(json.loads(line))
                 if len(found) == count:

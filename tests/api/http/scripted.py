@@ -58,6 +58,9 @@ class ScriptedService:
             raise not_found(kind.resource, name)
         return self.documents[name]
 
+    async def get_for_client(self, kind: Kind, namespace: str, name: str) -> bytes:
+        return await self.get(kind, namespace, name)
+
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
         self._fail()
         self.seen.append(options)

@@ -3,18 +3,35 @@
 import asyncio
 import errno
 import json
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
 
+from onejob.api.access.authorization import Attributes
+from onejob.api.audit import recorder
 from onejob.api.audit.log_file import AuditLog, CannotAudit, Rotation
 from onejob.api.audit.settings import AuditSettings
+from onejob.api.input.decoding import decode_body
 from onejob.cli.errors import CommandError
 from onejob.cli.main import cli
+from onejob.planning.audit import read_policy
+from onejob.planning.names import PENDING_DEADLINE_ANNOTATION as _DEADLINE
+from onejob.planning.queue.limits import LIMITS_KEY, LIMITS_NAME, LIMITS_NAMESPACE
+from onejob.planning.rbac.inside import (
+    CONTROLLERS,
+    controller_user,
+    manager_user,
+    node_user,
+    server_user,
+)
+from onejob.wire.requests import User
 from tests.api.http.raw_requests import Requests, a_server, with_requests
 
 _SECRET = "c2VjcmV0LXRleHQ="
@@ -23,7 +40,14 @@ _SECRET = "c2VjcmV0LXRleHQ="
 def _recorded(
     folder: Path, test: Callable[[Requests], Any], *rules: dict[str, Any], **policy: Any
 ) -> list[dict[str, Any]]:
-    """The events of what `test` does, without those of system pages."""
+    """The events of what `test` does; what the server does by itself is left out."""
+    own = {"level": "None", "users": sorted(_OWN_USERS)}
+    return _all_recorded(folder, test, own, *rules, **policy)
+
+
+def _all_recorded(
+    folder: Path, test: Callable[[Requests], Any], *rules: dict[str, Any], **policy: Any
+) -> list[dict[str, Any]]:
     document = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **policy}
     (folder / "policy.yaml").write_text(json.dumps(document))
     log = folder / "audit.log"
@@ -38,6 +62,12 @@ def _recorded(
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
+_OWN_USERS = {
+    server_user().name,
+    manager_user().name,
+    node_user("node").name,
+    *(controller_user(account).name for account in CONTROLLERS),
+}
 _SECRETS = "/api/v1/namespaces/default/secrets"
 
 
@@ -80,6 +110,82 @@ def test_levels_say_how_much(
     assert ("requestObject" in read, "responseObject" in read) == (False, response_object)
     text = (tmp_path / "audit.log").read_text()
     assert (_SECRET in text) is request_object
+
+
+@pytest.mark.parametrize("path", ["/ui/api/codes", "/version"])
+def test_bodies_are_recorded_of_resources_only(tmp_path: Path, path: str) -> None:
+    """As Kubernetes does; and a code is as good as a token while nobody has used it."""
+    sent = {"word": _SECRET}
+
+    async def test(requests: Requests) -> None:
+        _, answer = await requests("POST", path, sent)
+        if path.startswith("/ui"):
+            codes.append(answer["code"])
+
+    codes: list[str] = []
+    stages = ["RequestReceived"]
+    (event,) = _recorded(tmp_path, test, {"level": "RequestResponse"}, omitStages=stages)
+    assert (event["level"], event["stage"]) == ("RequestResponse", "ResponseComplete")
+    assert not {"requestObject", "responseObject"} & event.keys()
+    text = (tmp_path / "audit.log").read_text()
+    assert not [secret for secret in (_SECRET, *codes) if secret in text]
+
+
+@pytest.mark.parametrize("path", ["/version", "/metrics", "/api", f"{_SECRETS}/absent"])
+def test_a_session_that_is_refused_is_recorded_like_any_request(tmp_path: Path, path: str) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}
+
+    async def test(requests: Requests) -> None:
+        assert (await requests("POST", path, headers=upgrade))[0] == 400
+
+    stages = ["RequestReceived"]
+    (event,) = _recorded(tmp_path, test, {"level": "Metadata"}, omitStages=stages)
+    assert (event["requestURI"], event["responseStatus"]["code"]) == (path, 400)
+    assert event["sourceIPs"] == ["127.0.0.1"]
+
+
+def test_large_bodies_are_read_by_the_thread_that_writes_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the loop, a megabyte of YAML would keep everybody waiting."""
+    threads: list[tuple[int, str]] = []
+
+    def spied(body: bytes, content_type: str) -> Any:
+        threads.append((len(body), threading.current_thread().name))
+        return decode_body(body, content_type)
+
+    monkeypatch.setattr(recorder, "decode_body", spied)
+    small, large = {"k": "a"}, {"k": "a" * 100_000}
+
+    async def test(requests: Requests) -> None:
+        for name, data in (("small", small), ("large", large)):
+            made = {"metadata": {"name": name}, "data": data}
+            path = "/api/v1/namespaces/default/configmaps"
+            await requests.ok("POST", path, made)
+
+    stages = ["RequestReceived"]
+    made = _recorded(tmp_path, test, {"level": "RequestResponse"}, omitStages=stages)
+    assert [event["requestObject"]["data"] for event in made] == [small, large]
+    assert [event["responseObject"]["data"] for event in made] == [small, large]
+    assert [name for size, name in threads if size > 100_000] == ["audit-log"]
+
+
+def test_of_a_body_that_is_too_large_nothing_is_kept(tmp_path: Path) -> None:
+    log = AuditLog(str(tmp_path / "audit.log"), Rotation(), _Time())
+    rules = [{"level": "Request", "omitStages": ["RequestReceived"]}]
+    policy = read_policy({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules})
+    auditor = recorder.Auditor(policy, log, _Time(), Random(1))
+    headers = {b"content-type": b"application/json"}
+    audited = auditor.begin({"raw_path": b"/x", "query_string": b""}, headers)
+    audited.identified(User("bob"), None, Attributes("create", "", "v1", "configmaps"))
+    for piece in (b'{"a":"', *(b"x" * 1_000_000 for _ in range(4)), b'"}'):
+        audited.body(piece)
+    assert audited._body == []
+    audited.complete(413, None, b"")
+    _drain(log)
+    event = json.loads((tmp_path / "audit.log").read_bytes())
+    assert event["responseStatus"]["code"] == 413
+    assert "requestObject" not in event
 
 
 def test_rules_leave_out_what_nobody_wants(tmp_path: Path) -> None:
@@ -156,10 +262,91 @@ def test_a_request_keeps_the_name_that_its_client_gave_it(tmp_path: Path) -> Non
     assert len(other["auditID"]) == 36
 
 
-def test_without_a_policy_nothing_is_recorded_and_no_header_is_added(tmp_path: Path) -> None:
+_JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+def _job(name: str, **pod: Any) -> dict[str, Any]:
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    template = {"metadata": pod, "spec": spec}
+    return {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": template}}
+
+
+async def _use_all_controllers(requests: Requests) -> None:
+    """A Job that waits in the queue, a budget for its Pod, and a Pod with a deadline."""
+    limits = {"metadata": {"name": LIMITS_NAME}, "data": {LIMITS_KEY: "*=0"}}
+    config_maps = f"/api/v1/namespaces/{LIMITS_NAMESPACE}/configmaps"
+    await requests.ok("POST", config_maps, limits)
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    await requests.ok("POST", budgets, {"metadata": {"name": "b"}, "spec": budget})
+    await requests.ok("POST", _JOBS, _job("one", labels={"a": "b"}))
+    await requests.until(f"{_JOBS}/one", lambda job: job["spec"]["suspend"])
+    limits["data"][LIMITS_KEY] = "*=1"
+    await requests.ok("PUT", f"{config_maps}/{LIMITS_NAME}", limits)
+    await requests.until(f"{_JOBS}/one", lambda job: "completionTime" in job["status"])
+    await requests.until(f"{budgets}/b", lambda found: "conditions" in found.get("status", {}))
+    pod = _job("late")["spec"]["template"]
+    pod["metadata"] = {"name": "late", "annotations": {_DEADLINE: "0"}}
+    pod["spec"]["nodeSelector"] = {"no": "such"}
+    pods = "/api/v1/namespaces/default/pods"
+    await requests.ok("POST", pods, pod)
+    await requests.until(f"{pods}/late", lambda late: late["status"]["phase"] == "Failed")
+
+
+def test_the_servers_own_parts_are_recorded_under_their_names(tmp_path: Path) -> None:
+    """And all that they do is within their roles."""
+    events = _all_recorded(
+        tmp_path, _use_all_controllers, {"level": "RequestResponse"}, omitStages=["RequestReceived"]
+    )
+    own = [event for event in events if event["user"]["username"] in _OWN_USERS]
+    assert [event for event in own if event["responseStatus"]["code"] == 403] == []
+    done = {
+        (
+            event["user"]["username"].rpartition(":")[2],
+            event["verb"],
+            "/".join(filter(None, map(event["objectRef"].get, ("resource", "subresource")))),
+        )
+        for event in own
+        if event["stage"] == "ResponseComplete"
+    }
+    assert done >= {
+        ("job-controller", "create", "pods"),
+        ("job-controller", "patch", "jobs/status"),
+        ("node", "patch", "pods/status"),
+        ("queue-controller", "patch", "jobs"),
+        ("disruption-controller", "update", "poddisruptionbudgets/status"),
+        ("pending-deadline-controller", "patch", "pods/status"),
+        ("namespace-controller", "create", "configmaps"),
+        ("clusterrole-aggregation-controller", "patch", "clusterroles"),
+        ("kube-controller-manager", "watch", "pods"),
+        ("apiserver", "create", "namespaces"),
+    }
+    # Who writes nothing under a name of its own writes nothing at all.
+    assert {event["user"]["username"] for event in events} - _OWN_USERS == {"onejob-admin"}
+    created = next(
+        event
+        for event in own
+        if event["user"]["username"].endswith(":job-controller")
+        and (event["verb"], event["objectRef"]["resource"]) == ("create", "pods")
+    )
+    assert created["requestURI"] == "/api/v1/namespaces/default/pods"
+    assert created["requestObject"]["kind"] == "Pod"
+    assert created["responseObject"]["metadata"]["uid"]
+    assert created["responseStatus"]["code"] == 201
+
+
+def test_every_answer_names_its_request_also_without_a_policy(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
-        await requests.get("/api/v1/nodes")
-        assert "audit-id" not in requests.headers
+        seen = set()
+        for path in ("/api/v1/nodes", "/api/v1/nodes/absent", "/healthz", "/no/such/page"):
+            await requests("GET", path)
+            seen.add(requests.headers["audit-id"])
+        assert len(seen) == 4
+        assert all(str(UUID(one)) == one for one in seen)
+        await requests("GET", "/version", headers={"Audit-Id": "mine-1"})
+        assert requests.headers["audit-id"] == "mine-1"
+        await requests("GET", "/version", headers={"Audit-Id": "a b"})
+        assert requests.headers["audit-id"] not in ("a b", *seen)
 
     with_requests(tmp_path, test)
 
@@ -210,6 +397,16 @@ def test_a_file_that_is_full_makes_room_for_the_next(tmp_path: Path) -> None:
     assert path.read_bytes() == b"{}\n"
     names = sorted(file.name for file in tmp_path.iterdir())
     assert names == ["audit-2026-01-01T00-00-01.000.log", "audit-notes.log", "audit.log"]
+
+
+def test_an_event_that_cannot_be_made_costs_no_other(tmp_path: Path) -> None:
+    log = AuditLog(str(tmp_path / "audit.log"), Rotation(), _Time())
+    log.write(b"1\n")
+    log.write_later(lambda: b"%d\n" % (1 // 0), 10)
+    log.write_later(lambda: b"2\n", 10)
+    _drain(log)
+    assert (tmp_path / "audit.log").read_bytes() == b"1\n2\n"
+    assert (log.written, log.dropped) == (2, 1)
 
 
 def test_files_that_are_too_old_are_removed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Credentials become users; wrong ones do not become anonymous."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,18 @@ from onejob.api.access.authentication import (
     Impersonation,
     TokenAuthenticator,
     identify,
+    peer_end,
     peer_subject,
     read_bearer_token,
 )
+from onejob.clock import SystemClock
 from onejob.wire.errors import Unauthorized
 from onejob.wire.requests import User
+from tests.api.http.wire import MovedClock
 
 TOKENS = TokenAuthenticator({"secret": ADMIN, "other": User("other")})
+CERTIFICATES = CertificateAuthenticator(SystemClock())
+LATER = SystemClock().now().timestamp() + 3600
 
 
 @pytest.mark.parametrize(
@@ -56,15 +62,27 @@ def test_a_certificate_names_user_and_groups() -> None:
             (("commonName", "alice"),),
         )
     }
-    user = CertificateAuthenticator().authenticate(
-        Credentials(certificate_subject=peer_subject(certificate))
+    user = CERTIFICATES.authenticate(
+        Credentials(certificate_subject=peer_subject(certificate), certificate_ends=LATER)
     )
     assert user == User("alice", groups=("team-a", "team-b", "system:authenticated"))
 
 
 def test_no_certificate_is_nobody() -> None:
     assert peer_subject(None) == ()
-    assert CertificateAuthenticator().authenticate(Credentials()) is None
+    assert peer_end(None) == 0
+    assert CERTIFICATES.authenticate(Credentials()) is None
+
+
+def test_a_certificate_that_has_expired_is_nobody() -> None:
+    """TLS looked at it when the connection began."""
+    end = peer_end({"notAfter": "Jan  1 12:00:00 2030 GMT"})
+    alice = Credentials("", (("commonName", "alice"),), end)
+    clock = MovedClock(datetime(2030, 1, 1, 11, tzinfo=UTC) - SystemClock().now())
+    authenticator = CertificateAuthenticator(clock)
+    assert identify(authenticator, alice).name == "alice"
+    clock.ahead += timedelta(hours=2)
+    assert identify(authenticator, alice) is ANONYMOUS
 
 
 @pytest.mark.parametrize(
@@ -89,15 +107,15 @@ def test_only_somebody_is_authenticated(
     assert Impersonation(user, groups=asked).as_user() == User(user, groups=groups)
     if "serviceaccount" not in user:
         subject = [*(("organizationName", group) for group in asked), ("commonName", user)]
-        found = CertificateAuthenticator().authenticate(Credentials(certificate_subject=subject))
+        found = CERTIFICATES.authenticate(Credentials("", subject, LATER))
         assert found == User(user, groups=groups)
 
 
 def test_the_first_that_knows_decides() -> None:
-    both = AnyOf([TOKENS, CertificateAuthenticator()])
-    credentials = Credentials("secret", (("commonName", "alice"),))
+    both = AnyOf([TOKENS, CERTIFICATES])
+    credentials = Credentials("secret", (("commonName", "alice"),), LATER)
     assert identify(both, credentials) is ADMIN
-    assert identify(both, Credentials("", (("commonName", "alice"),))).name == "alice"
+    assert identify(both, Credentials("", (("commonName", "alice"),), LATER)).name == "alice"
 
 
 def test_the_admin_token_is_made_once_and_kept_private(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def list_jobs(server: OnejobServer, certificate: Path | None) -> int:
         ) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
 
 
 def make_admins(server: OnejobServer, group: str) -> None:

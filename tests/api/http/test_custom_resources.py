@@ -123,6 +123,58 @@ def test_without_a_status_subresource_status_is_a_field_like_others(tmp_path: Pa
     with_requests(tmp_path, test)
 
 
+def test_bodies_that_are_no_such_resource_are_refused_as_upstream_does(tmp_path: Path) -> None:
+    embedded = {
+        "x-kubernetes-embedded-resource": True,
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    spec = thing({"inner": {"type": "object", **embedded}})
+
+    async def test(ask: Requests) -> None:
+        await define(ask, a_definition(a_version(spec, subresources={"status": {}})))
+        code, other = await ask("POST", PATH, {**widget("a"), "kind": "Gadget"})
+        assert (code, other["message"]) == (
+            422, 'Gadget.example.com "a" is invalid: kind: Invalid value: "Gadget": must be Widget',
+        )  # fmt: skip
+        code, nothing = await ask("POST", PATH, {"metadata": {"name": "a"}})
+        assert (code, nothing["message"]) == (
+            400,
+            "the object provided is unrecognized (must be of type Widget): Object 'Kind' is "
+            "missing",
+        )
+        inner = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}}
+        code, wrong = await ask("POST", PATH, widget("a", spec={"inner": inner}))
+        text = "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
+        handled = 'Widget in version "v1" cannot be handled as a Widget'
+        shown = 'spec.inner.metadata: Invalid value: {"labels":{"a":1}}'
+        assert (code, wrong["message"]) == (400, f"{handled}: {shown}: {text}")
+        code, wrong = await ask("POST", PATH, widget("a", metadata={"labels": {"a": 1}}))
+        assert (code, wrong["message"]) == (400, f"{handled}: {text}")
+        await ask.ok("POST", PATH, widget("a"))
+        code, stale = await ask("PUT", f"{PATH}/a", widget("a"))
+        assert (code, stale["message"].partition(" is ")[0]) == (422, f'{NAME} "a"')
+
+    with_requests(tmp_path, test)
+
+
+def test_what_does_not_say_how_many_replicas_it_has_can_be_told(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        scale = {"specReplicasPath": ".spec.count", "statusReplicasPath": ".status.count"}
+        spec = thing({"count": {"type": "integer", "maximum": 9}})
+        version = a_version(spec, subresources={"status": {}, "scale": scale})
+        await define(ask, a_definition(version))
+        await ask.ok("POST", PATH, widget("a"))
+        patch = {"spec": {"replicas": 3}}
+        scaled = await ask.ok("PATCH", f"{PATH}/a/scale", patch, content_type=MERGE)
+        assert scaled["spec"] == {"replicas": 3}
+        code, _ = await ask(
+            "PATCH", f"{PATH}/a/scale", {"spec": {"replicas": 10}}, content_type=MERGE
+        )
+        assert code == 422
+
+    with_requests(tmp_path, test)
+
+
 def test_replicas_are_scaled_where_the_definition_says(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         scale = {
@@ -299,9 +351,8 @@ def test_a_definition_goes_with_its_objects(tmp_path: Path) -> None:
 
         await eventually(one_left, "objects without finalizers are deleted")
         code, refused = await ask("POST", PATH, widget("c"))
-        assert (code, refused["message"]) == (
-            405, "create not allowed while custom resource definition is terminating",
-        )  # fmt: skip
+        text = "create not allowed while custom resource definition is terminating"
+        assert (code, refused["message"]) == (403, f'{NAME} "c" is forbidden: {text}')
         assert is_true(await ask.get(f"{DEFINITIONS}/{NAME}"), "Terminating")
         free: dict[str, Any] = {"metadata": {"finalizers": []}}
         await ask.ok("PATCH", f"{PATH}/a", free, content_type=MERGE)

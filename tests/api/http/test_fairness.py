@@ -35,6 +35,18 @@ def test_who_is_alone_is_never_held_up() -> None:
     _seated(test)
 
 
+def test_who_comes_after_the_others_have_left_is_never_held_up() -> None:
+    async def test(seats: FairSeats) -> None:
+        await seats.enter("b")
+        seats.leave("b")
+        await asyncio.sleep(1.5)
+        for _ in range(100):
+            await seats.enter("a")
+        assert seats.waited == 0
+
+    _seated(test)
+
+
 def test_a_flood_waits_in_its_own_queue_and_others_pass() -> None:
     async def test(seats: FairSeats) -> None:
         await seats.enter("b")
@@ -144,7 +156,7 @@ async def _holds(look: Callable[[], bool]) -> bool:
 
 def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: Path) -> None:
     async def test(requests: Requests) -> None:
-        app = requests.server._listener._app
+        app = requests.server.listener.app
         app.seats = FairSeats(SystemClock().monotonic, seats=1, queue=1)
         connection = load_kubeconfig(requests.server.kubeconfig, SystemClock())
         credential = await connection.credentials.current()
@@ -212,7 +224,7 @@ def test_a_small_request_waits_for_few_of_a_flood(tmp_path: Path) -> None:
     """Counted, not timed: what another user waits for is requests of the flood."""
 
     async def test(requests: Requests) -> None:
-        app = requests.server._listener._app
+        app = requests.server.listener.app
         connections = 48
         limited = await _passed_by(requests, connections, 15)
         app.seats = _NoSeats(SystemClock().monotonic)

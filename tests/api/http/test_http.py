@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,16 @@ from onejob.wire.requests import NOWHERE, DeleteOptions, LogOptions, User, Watch
 from tests.api.http.client_certificate import make_client_certificate
 from tests.api.http.http_support import JOBS, added, job
 from tests.api.http.scripted import ScriptedService
-from tests.api.http.wire import Wire, closed, read_chunk, read_head, request_bytes, with_server
+from tests.api.http.wire import (
+    MovedClock,
+    Wire,
+    closed,
+    read_chunk,
+    read_head,
+    read_reply,
+    request_bytes,
+    with_server,
+)
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -66,6 +76,27 @@ def test_a_client_certificate_is_a_login(tmp_path: Path) -> None:
 
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+def test_a_certificate_that_expires_ends_with_the_next_request_of_its_connection(
+    tmp_path: Path,
+) -> None:
+    clock = MovedClock()
+
+    async def test(wire: Wire) -> None:
+        end = clock.now() + timedelta(hours=1)
+        wire.certificate = make_client_certificate(wire.certificates, tmp_path, end)
+        reader, writer = await wire.connect()
+        try:
+            for ahead, code in ((timedelta(), 201), (timedelta(hours=2), 401)):
+                clock.ahead = ahead
+                writer.write(request_bytes("POST", WHO, {}, token=""))
+                assert (await read_reply(reader)).code == code
+        finally:
+            writer.close()
+            await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test, login_clock=clock)
 
 
 def test_an_operator_may_be_somebody_else(tmp_path: Path) -> None:

@@ -29,6 +29,20 @@ WEBHOOK = {
     "sideEffects": "None",
     "admissionReviewVersions": ["v1"],
 }
+MUTATING_POLICY: dict[str, Any] = {
+    "matchConstraints": {
+        "resourceRules": [
+            {
+                "apiGroups": ["batch"],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["jobs"],
+            }
+        ]
+    },
+    "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
+    "reinvocationPolicy": "Never",
+}
 #: What an object needs to be accepted.
 CONTENT: dict[str, dict[str, Any]] = {
     "deployments.apps": WORKLOAD,
@@ -41,6 +55,8 @@ CONTENT: dict[str, dict[str, Any]] = {
     },
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": {"webhooks": [WEBHOOK]},
     "validatingwebhookconfigurations.admissionregistration.k8s.io": {"webhooks": [WEBHOOK]},
+    "mutatingadmissionpolicies.admissionregistration.k8s.io": {"spec": MUTATING_POLICY},
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": {"spec": {"policyName": "a"}},
     "validatingadmissionpolicies.admissionregistration.k8s.io": {
         "spec": {"matchConstraints": {"resourceRules": []}, "validations": [{"expression": "true"}]}
     },
@@ -163,7 +179,49 @@ def test_webhook_configurations_are_defaulted_and_validated(tmp_path: Path) -> N
     with_requests(tmp_path, test)
 
 
+def test_mutating_admission_policies_are_defaulted(tmp_path: Path) -> None:
+    policies = path_of("mutatingadmissionpolicies.admissionregistration.k8s.io")
+    bindings = path_of("mutatingadmissionpolicybindings.admissionregistration.k8s.io")
+    defaults = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}}
+
+    async def test(ask: Requests) -> None:
+        made = await ask.ok("POST", policies, {"metadata": {"name": "a"}, "spec": MUTATING_POLICY})
+        rules = [{**MUTATING_POLICY["matchConstraints"]["resourceRules"][0], "scope": "*"}]
+        assert made["spec"]["failurePolicy"] == "Fail"
+        assert made["spec"]["matchConstraints"] == {**defaults, "resourceRules": rules}
+        assert made["metadata"]["generation"] == 1
+        spec = {"policyName": "a", "matchResources": {}}
+        bound = await ask.ok("POST", bindings, {"metadata": {"name": "a"}, "spec": spec})
+        assert bound["spec"]["matchResources"] == defaults
+
+    with_requests(tmp_path, test)
+
+
+_DELETIONS: dict[str, Any] = {
+    "resourceRules": [
+        {**MUTATING_POLICY["matchConstraints"]["resourceRules"][0], "operations": ["DELETE"]}
+    ]
+}
 REFUSED = [
+    ("mutatingadmissionpolicies.admissionregistration.k8s.io",
+     {"spec": {"failurePolicy": "Never", "reinvocationPolicy": "Often"}},
+     ["spec.failurePolicy", "spec.matchConstraints", "spec.mutations", "spec.reinvocationPolicy"]),
+    ("mutatingadmissionpolicies.admissionregistration.k8s.io",
+     {"spec": {"matchConstraints": {}, "mutations": [
+         {}, {"patchType": "Merge"}, {"patchType": "JSONPatch"},
+         {"patchType": "JSONPatch", "jsonPatch": {"expression": " "},
+          "applyConfiguration": {"expression": "Object{}"}},
+     ]}},
+     ["spec.matchConstraints.resourceRules", "spec.mutations[0].patchType",
+      "spec.mutations[1].patchType", "spec.mutations[2].jsonPatch",
+      "spec.mutations[3].jsonPatch.expression", "spec.mutations[3].applyConfiguration",
+      "spec.reinvocationPolicy"]),
+    ("mutatingadmissionpolicies.admissionregistration.k8s.io",
+     {"spec": {**MUTATING_POLICY, "matchConstraints": _DELETIONS}},
+     ["spec.matchConstraints.resourceRules.operations"]),
+    ("mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+     {"spec": {"policyName": "A_", "matchResources": _DELETIONS}},
+     ["spec.policyName", "spec.matchResources.resourceRules.operations"]),
     ("deployments.apps", {"spec": {}}, ["spec.selector", "spec.template"]),
     ("deployments.apps", {"spec": {"selector": {"matchLabels": {"app": "b"}},
                                    "template": TEMPLATE}}, ["spec.template.metadata.labels"]),

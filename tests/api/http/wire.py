@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -25,6 +26,19 @@ from onejob.metrics import Metrics
 
 TOKEN = "test-token"
 T = TypeVar("T")
+
+
+@dataclass
+class MovedClock:
+    """The time, and so much more."""
+
+    ahead: timedelta = timedelta()
+
+    def now(self) -> datetime:
+        return SystemClock().now() + self.ahead
+
+    def monotonic(self) -> float:
+        return SystemClock().monotonic() + self.ahead.total_seconds()
 
 
 class NoOpenApi:
@@ -140,12 +154,15 @@ async def closed(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[Wire]:
     clock = SystemClock()
+    login_clock = extra.pop("login_clock", clock)
     most = extra.pop("max_connections", None)
     certificates = ensure_certificates(directory / "pki", server_names("127.0.0.1"), clock.now())
     metrics = Metrics()
     app = ApiApp(
         service,
-        authenticator=AnyOf([TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator()]),
+        authenticator=AnyOf(
+            [TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator(login_clock)]
+        ),
         authorizer=extra.pop("authorizer", AllowAuthenticated()),
         openapi=extra.pop("openapi", NoOpenApi()),
         release="v1.37.0",

@@ -280,6 +280,40 @@ def test_a_stored_job_or_cronjob_with_that_annotation_may_still_be_changed() -> 
     assert update(cronjobs, cronjob, suspend=True)[1] == []
 
 
+FACTOR = "onejob.dev/oom-memory-factor"
+BAD_FACTOR = (
+    f'metadata.annotations[{FACTOR}]: Invalid value: "{{}}": must be a number above 1 and up to '
+    '100 with at most three decimals, such as "1.5"'
+)
+
+
+@pytest.mark.parametrize("value", ["1", "0.5", "-2", "100.5", "two", "", "1.5555", "1e3", "٢"])
+def test_a_factor_for_memory_is_a_number_above_one(value: str) -> None:
+    job = a_job()
+    job["metadata"]["annotations"] = {FACTOR: value}
+    assert create(JOB, job)[1] == [BAD_FACTOR.format(value)]
+
+
+def test_the_maximum_for_memory_is_a_quantity_and_what_is_stored_stays() -> None:
+    job = a_job()
+    job["metadata"]["annotations"] = {FACTOR: "1.5", "onejob.dev/oom-memory-max": "8 GB"}
+    ((error),) = create(JOB, job)[1]
+    assert error.startswith("metadata.annotations[onejob.dev/oom-memory-max]: Invalid value: ")
+    job["metadata"]["annotations"]["onejob.dev/oom-memory-max"] = "8Gi"
+    stored = created(JOB, job)
+    stored["metadata"]["annotations"][FACTOR] = "nonsense"
+    assert update(JOB, stored, parallelism=2)[1] == []
+
+
+def test_memory_grows_only_where_pods_are_replaced() -> None:
+    cronjob = a_cronjob(job={"template": a_template(restartPolicy="OnFailure")})
+    cronjob["spec"]["jobTemplate"]["metadata"] = {"annotations": {FACTOR: "2"}}
+    assert create(strategy("cronjobs.batch"), cronjob)[1] == [
+        f"spec.jobTemplate.metadata.annotations[{FACTOR}]: Forbidden: restartPolicy OnFailure "
+        "restarts containers in their Pod, which cannot get more memory: use Never"
+    ]
+
+
 def test_a_selector_of_the_users_own_must_fit_the_generated_labels() -> None:
     _, errors = create(JOB, a_job(selector={"matchLabels": {"a": "b"}}))
     assert [error.split(": ")[0] for error in errors] == [

@@ -46,14 +46,13 @@ class AdminTokenAuthenticator:
     def authenticate(self, credentials: Credentials) -> User | None:
         if API_AUDIENCE not in credentials.audiences or not credentials.bearer_token:
             return None
-        self._follow()
+        if self._file.changed():
+            self._read_again()
         given = credentials.bearer_token.encode("utf-8", "replace")
         known = bool(self._token) and hmac.compare_digest(self._token, given)
         return ADMIN if known else None
 
-    def _follow(self) -> None:
-        if not self._file.changed():
-            return
+    def _read_again(self) -> None:
         self._token = b""
         try:
             self._token = _read(self._path).encode()

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from msgspec import Struct
+
+from onejob.clock import Clock
 from onejob.wire.errors import BadRequest, Unauthorized
 from onejob.wire.requests import User
 
@@ -21,13 +24,14 @@ class UnusableToken(Exception):
     """A token of ours that is not, or no longer, good for this; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(Struct, frozen=True):
     """What a request brings to prove who sends it."""
 
     bearer_token: str = ""
     #: The verified peer certificate's subject as (attribute, value) pairs.
     certificate_subject: Sequence[tuple[str, str]] = ()
+    #: When the certificate expires, in seconds since 1970.
+    certificate_ends: float = 0.0
     #: One of these must be whom a token is for.
     audiences: tuple[str, ...] = API_AUDIENCES
 
@@ -56,11 +60,15 @@ class TokenAuthenticator:
 
 
 class CertificateAuthenticator:
-    """A certificate that TLS has verified: common name is the user, organisations the groups."""
+    """A certificate that TLS has verified: common name is the user, organisations the groups. TLS
+    looks at it once, when a connection begins, and connections and sessions may outlast it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
 
     def authenticate(self, credentials: Credentials) -> User | None:
         subject = credentials.certificate_subject
-        if not subject:
+        if not subject or credentials.certificate_ends < self._clock.now().timestamp():
             return None
         names = [value for attribute, value in subject if attribute == "commonName"]
         if not names or not names[-1]:
@@ -150,8 +158,21 @@ def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation 
 
 
 def read_bearer_token(header: bytes) -> str:
+    if header.startswith(b"Bearer "):
+        # As everybody writes it.
+        return header[7:].decode("latin-1").strip()
     scheme, _, token = header.decode("latin-1").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def peer_end(certificate: Mapping[str, Any] | None) -> float:
+    """When what `ssl.SSLObject.getpeercert()` returns expires."""
+    if not certificate:
+        return 0.0
+    # Who has one has imported this: others need not.
+    import ssl
+
+    return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
 
 def peer_subject(certificate: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:

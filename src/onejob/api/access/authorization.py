@@ -1,8 +1,9 @@
 """Who may do what: by roles on a server, everything for whoever reads a kept run."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from onejob.api.access.authentication import AUTHENTICATED_GROUP, Impersonation
 from onejob.api.audit_notes import note, noted
@@ -12,8 +13,7 @@ from onejob.wire.errors import Forbidden
 from onejob.wire.requests import User
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(Struct, frozen=True):
     """One thing that somebody wants to do: to a resource, or to a path that is none."""
 
     verb: str
@@ -26,8 +26,7 @@ class Attributes:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     allowed: bool
     reason: str = ""
 
@@ -71,7 +70,11 @@ class RbacAuthorizer:
         self._policy = policy
         #: Most requests ask what was asked before; names of objects are compared each time.
         self._concerning: dict[tuple[object, ...], tuple[Granted, ...]] = {}
-        policy.listeners.append(self._concerning.clear)
+        policy.listeners.append(self._forget)
+
+    def _forget(self) -> None:
+        # Another one: another thread, which works on a large role, may be about to add to the old.
+        self._concerning = {}
 
     def authorize(self, user: User, attributes: Attributes) -> Decision:
         if MASTERS in user.groups:
@@ -92,16 +95,17 @@ class RbacAuthorizer:
             wanted.subresource,
             wanted.path,
         )
-        found = self._concerning.get(place)
+        concerning = self._concerning
+        found = concerning.get(place)
         if found is None:
             question = Question(
                 wanted.verb, wanted.group, wanted.resource, wanted.subresource, path=wanted.path
             )
             found = self._policy.concerning(user.name, user.groups, wanted.namespace, question)
             if _is_short(user, wanted):
-                if len(self._concerning) >= _REMEMBERED:
-                    self._concerning.clear()
-                self._concerning[place] = found
+                if len(concerning) >= _REMEMBERED:
+                    concerning.clear()
+                concerning[place] = found
         return found
 
     def rules(self, user: User, namespace: str) -> Sequence[Rule]:

@@ -58,15 +58,13 @@ class FollowedFile:
 
     def changed(self) -> bool:
         """Whether there is another file than when this was asked last."""
-        mark = self._mark()
+        mark: tuple[int, int, int] | None = None
+        try:
+            found = os.lstat(self._path)
+            mark = found.st_ino, found.st_mtime_ns, found.st_size
+        except FileNotFoundError:
+            pass
         if mark == self._seen:
             return False
         self._seen = mark
         return True
-
-    def _mark(self) -> tuple[int, int, int] | None:
-        try:
-            found = os.lstat(self._path)
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size

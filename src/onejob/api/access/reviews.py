@@ -37,7 +37,7 @@ def review(
     spec = _mapping(body.get("spec"))
     match kind.kind:
         case "SelfSubjectReview":
-            status: Document = {"userInfo": _user_info(user)}
+            status: Document = {"userInfo": user_info(user)}
         case "SelfSubjectRulesReview":
             status = _rules(spec, user, authorizer)
         case "SelfSubjectAccessReview":
@@ -57,7 +57,8 @@ def review(
     return {**answer, "status": status}
 
 
-def _user_info(user: User) -> Document:
+def user_info(user: User) -> Document:
+    """Somebody, as documents describe them."""
     info: Document = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid
@@ -89,7 +90,7 @@ def _token(spec: Document, authenticator: Authenticator) -> Document:
             accepted.append(audience)
     if user is None:
         return {"user": {}, "error": problem} if problem else {"user": {}}
-    return {"authenticated": True, "user": _user_info(user), "audiences": accepted}
+    return {"authenticated": True, "user": user_info(user), "audiences": accepted}
 
 
 def _rules(spec: Document, user: User, authorizer: Authorizer) -> Document:

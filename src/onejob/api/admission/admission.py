@@ -5,6 +5,7 @@ is read once per version of it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -72,6 +73,11 @@ class NamespaceRules(msgspec.Struct, frozen=True):
     confinement: Confinement
 
 
+PLUGINS: Final = (
+    "Confinement", "LimitRanger", "PodSecurity", "Priority", "ResourceQuota", "ServiceAccount",
+)  # fmt: skip
+
+
 class Admission:
     def __init__(
         self,
@@ -87,8 +93,10 @@ class Admission:
         #: The folders of the host that Pods of any namespace may have; None for all.
         self.host_paths: tuple[str, ...] | None = None
         self._rules: dict[str, NamespaceRules] = {}
-        #: Counts changes of what namespaces say.
-        self._generation = 0
+        #: How often each part of this refused something, by upstream's names for those that it has.
+        self.denied: Counter[str] = Counter(dict.fromkeys(PLUGINS, 0))
+        #: Counts changes of what namespaces say, and of namespaces themselves.
+        self.generation = 0
         #: Namespaces that were found to say nothing about Pods, and at which count that was:
         #: another thread may have looked before a change, and add one after it.
         self._silent: dict[str, int] = {}
@@ -109,7 +117,7 @@ class Admission:
         self._forget_silence()
 
     def _forget_silence(self) -> None:
-        self._generation += 1
+        self.generation += 1
         self._silent = {}
 
     def _staged(self, written: Change) -> None:
@@ -142,7 +150,7 @@ class Admission:
 
     def changes_pods(self, namespace: str) -> bool:
         """Whether a Pod that is created there may become another one."""
-        if self._silent.get(namespace) == self._generation:
+        if self._silent.get(namespace) == self.generation:
             return False
         if self._limit_ranges.of(namespace):
             return True
@@ -151,7 +159,7 @@ class Admission:
 
     def _is_silent(self, namespace: str) -> bool:
         """Whether nothing in the namespace speaks about Pods that say nothing special."""
-        generation = self._generation
+        generation = self.generation
         if self._silent.get(namespace) == generation:
             return True
         silent = not (
@@ -181,11 +189,10 @@ class Admission:
         volume with its token. Returns warnings, raises Forbidden or Invalid."""
         resource = kind.resource
         if resource == PODS:
-            refusal = self._priorities.admit(doc)
-            if not refusal and self.accounts is not None:
-                refusal = self.accounts.admit(namespace, doc)
-            if refusal:
-                raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
+            if refusal := self._priorities.admit(doc):
+                raise self._refused("Priority", kind, doc, refusal)
+            if self.accounts is not None and (refusal := self.accounts.admit(namespace, doc)):
+                raise self._refused("ServiceAccount", kind, doc, refusal)
         elif resource == PRIORITY_CLASSES:
             self._review_class(kind, doc, is_new=True)
         if resource == NAMESPACES:
@@ -198,7 +205,7 @@ class Admission:
             return []
         rules = self._rules_of(namespace)
         warnings = self._confine(rules, kind, doc)
-        return warnings if rules is None else [*warnings, *_review_pods(rules, kind, doc)]
+        return warnings if rules is None else [*warnings, *self._review_pods(rules, kind, doc)]
 
     def review_update(self, target: Target, new: Document, old: Document) -> list[str]:
         kind = target.kind
@@ -214,21 +221,29 @@ class Admission:
         rules = self._rules_of(target.namespace)
         if rules is None or (resource == PODS and not runs_something_else(new, old)):
             return []
-        return _review_pods(rules, kind, new)
+        return self._review_pods(rules, kind, new)
+
+    def host_paths_of(self, namespace: str) -> tuple[str, ...] | None:
+        """The folders that its Pods may have as volumes, as it is now; None for all."""
+        rules = self._rules_of(namespace)
+        return self._host_paths(Confinement() if rules is None else rules.confinement)
+
+    def _host_paths(self, said: Confinement) -> tuple[str, ...] | None:
+        return confinement.both(said.host_paths, self.host_paths)
 
     def _confine(self, rules: NamespaceRules | None, kind: Kind, doc: Document) -> list[str]:
         """Refuse a Pod, or warn of a template for Pods that would be refused."""
+        if rules is None and self.host_paths is None:
+            return []
         said = Confinement() if rules is None else rules.confinement
-        said = msgspec.structs.replace(
-            said, host_paths=confinement.both(said.host_paths, self.host_paths)
-        )
+        said = msgspec.structs.replace(said, host_paths=self._host_paths(said))
         if not said:
             return []
         if kind.resource == PODS:
             spec = plain(held(doc, "spec")) or {}
             refusal = confinement.pod_refusal(said, spec, can_change_user=self._can_change_user)
             if refusal:
-                raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
+                raise self._refused("Confinement", kind, doc, refusal)
             return []
         template = template_of(kind.resource, doc)
         spec = copied((template or {}).get("spec") or {})
@@ -238,20 +253,21 @@ class Admission:
 
     def _review_class(self, kind: Kind, doc: Document, *, is_new: bool) -> None:
         if refusal := self._priorities.second_default(doc, is_new=is_new):
-            raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
+            raise self._refused("Priority", kind, doc, refusal)
 
     def require_quota(self, key: Key, doc: Document, *, created: bool) -> None:
         """Right before an object is staged, on the loop's thread. Raises Forbidden."""
         if not self.quotas.has_quota(key.namespace):
             return
         if refusal := self.quotas.refusal(key, doc, created=created):
+            self.denied["ResourceQuota"] += 1
             raise refused(key.resource, key.name, refusal)
 
     def _require_limits(self, kind: Kind, namespace: str, doc: Document) -> None:
         judge = limit_range.pod_refusal if kind.resource == PODS else limit_range.claim_refusal
         for limits in self._limit_ranges.of(namespace):
             if refusal := judge(limits, doc.get("spec") or {}):
-                raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
+                raise self._refused("LimitRanger", kind, doc, refusal)
 
     def _rules_of(self, namespace: str) -> NamespaceRules | None:
         stored = self._store.newest(Key(NAMESPACES, "", namespace))
@@ -272,19 +288,22 @@ class Admission:
             self._rules[namespace] = rules
         return rules
 
+    def _review_pods(self, rules: NamespaceRules, kind: Kind, doc: Document) -> list[str]:
+        policy = rules.pod_security
+        if noted():
+            _note_violations(policy, kind, doc)
+        if kind.resource == PODS:
+            if refusal := pod_refusal(policy, doc):
+                raise self._refused("PodSecurity", kind, doc, refusal)
+            found = pod_warning(policy, doc)
+        else:
+            template = template_of(kind.resource, doc)
+            found = "" if template is None else pod_warning(policy, template)
+        return [found] if found else []
 
-def _review_pods(rules: NamespaceRules, kind: Kind, doc: Document) -> list[str]:
-    policy = rules.pod_security
-    if noted():
-        _note_violations(policy, kind, doc)
-    if kind.resource == PODS:
-        if refusal := pod_refusal(policy, doc):
-            raise refused(kind.resource, doc["metadata"].get("name", ""), refusal)
-        found = pod_warning(policy, doc)
-    else:
-        template = template_of(kind.resource, doc)
-        found = "" if template is None else pod_warning(policy, template)
-    return [found] if found else []
+    def _refused(self, plugin: str, kind: Kind, doc: Document, why: str) -> Forbidden:
+        self.denied[plugin] += 1
+        return refused(kind.resource, doc["metadata"].get("name", ""), why)
 
 
 def _note_violations(policy: Policy, kind: Kind, doc: Document) -> None:

@@ -10,14 +10,6 @@ import msgspec
 from onejob.api.sections import held
 from onejob.api.strategy import Document
 from onejob.objects.meta import PODS
-from onejob.planning.pod_security.baseline import READ_ANNOTATIONS
-from onejob.planning.pod_security.evaluation import (
-    MAX_PODS_CHECKED,
-    existing_warnings,
-    must_look_at_pods,
-    refusal,
-    warning,
-)
 from onejob.planning.pod_security.labels import PREFIX, Policy, read_policy
 from onejob.store.base import Store
 from onejob.wire.field_errors import FieldError
@@ -48,6 +40,9 @@ def _judged(
     policy: Policy, annotations: tuple[tuple[str, str], ...], spec: bytes
 ) -> tuple[str, str, str]:
     """Remembered: all Pods of a Job have the same spec."""
+    # Most servers have no namespace with a level, and never import the rules.
+    from onejob.planning.pod_security.evaluation import refusal, warning
+
     decoded = msgspec.json.decode(spec)
     noted = dict(annotations)
     return (
@@ -58,6 +53,8 @@ def _judged(
 
 
 def _annotations(pod: Document) -> tuple[tuple[str, str], ...]:
+    from onejob.planning.pod_security.baseline import READ_ANNOTATIONS
+
     annotations: Mapping[str, str] = (pod.get("metadata") or {}).get("annotations") or {}
     return tuple(item for item in annotations.items() if item[0].startswith(READ_ANNOTATIONS))
 
@@ -92,6 +89,12 @@ def label_errors(new: Document, old: Document | None) -> list[FieldError]:
 
 def namespace_warnings(store: Store, new: Document, old: Document) -> Sequence[str]:
     """About Pods that run in the namespace and that its new level would refuse."""
+    from onejob.planning.pod_security.evaluation import (
+        MAX_PODS_CHECKED,
+        existing_warnings,
+        must_look_at_pods,
+    )
+
     policy, before = read_policy(_labels(new))[0], read_policy(_labels(old))[0]
     if not must_look_at_pods(policy, before):
         return ()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,9 @@ _MOST_LINES: Final = 10_000
 _MOST_BYTES: Final = 64 * _MIB
 _STOP_SECONDS: Final = 5.0
 _TIME: Final = "%Y-%m-%dT%H-%M-%S.%f"
+
+
+Make: TypeAlias = Callable[[], bytes]
 
 
 class CannotAudit(Exception):
@@ -45,7 +48,8 @@ class AuditLog:
         self._rotation = rotation
         self._now = now
         self._most_bytes = (rotation.max_mib or 100) * _MIB
-        self._queue: queue.Queue[bytes | None] = queue.Queue(_MOST_LINES)
+        #: Lines, or what makes one, with their size; None is the end.
+        self._queue: queue.Queue[tuple[bytes | Make, int] | None] = queue.Queue(_MOST_LINES)
         self._waiting_bytes = 0
         self._lock = threading.Lock()
         self._failing = False
@@ -60,16 +64,24 @@ class AuditLog:
 
     def write(self, line: bytes) -> None:
         """Never waits."""
+        self._put(line, len(line))
+
+    def write_later(self, make: Make, size: int) -> None:
+        """A line that takes long to make: the thread that writes it does. `size` is what waits
+        meanwhile, about."""
+        self._put(make, size)
+
+    def _put(self, line: bytes | Make, size: int) -> None:
         with self._lock:
-            if self._waiting_bytes + len(line) > _MOST_BYTES:
+            if self._waiting_bytes + size > _MOST_BYTES:
                 self.dropped += 1
                 return
-            self._waiting_bytes += len(line)
+            self._waiting_bytes += size
         try:
-            self._queue.put_nowait(line)
+            self._queue.put_nowait((line, size))
         except queue.Full:
             with self._lock:
-                self._waiting_bytes -= len(line)
+                self._waiting_bytes -= size
                 self.dropped += 1
 
     def stop(self) -> None:
@@ -89,12 +101,23 @@ class AuditLog:
                 except queue.Empty:
                     break
             kept = [line for line in lines if line is not None]
-            self._append(kept)
+            made = [line if isinstance(line, bytes) else self._made(line) for line, _ in kept]
+            self._append([line for line in made if line])
             with self._lock:
-                self._waiting_bytes -= sum(map(len, kept))
+                self._waiting_bytes -= sum(size for _, size in kept)
             if len(kept) < len(lines):
                 self._file.close()
                 return
+
+    def _made(self, make: Make) -> bytes:
+        try:
+            return make()
+        except Exception:
+            # The other events are not lost with it.
+            log.exception("an event of the audit log cannot be written")
+            with self._lock:
+                self.dropped += 1
+            return b""
 
     def _append(self, lines: list[bytes]) -> None:
         if not lines:

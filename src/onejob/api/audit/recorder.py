@@ -1,6 +1,5 @@
 """Follows a request through its stages and writes an Event for each that the policy asks for."""
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -12,8 +11,8 @@ import msgspec
 from onejob.api.access.authorization import Attributes
 from onejob.api.audit.log_file import AuditLog, CannotAudit
 from onejob.api.audit_notes import begin_notes
-from onejob.api.input.decoding import decode_body, decode_patch, decode_yaml
-from onejob.api.writing.metadata import new_uid
+from onejob.api.input.decoding import MAX_BODY_BYTES, decode_body, decode_patch, decode_yaml
+from onejob.api.request_ids import RequestIds
 from onejob.planning.audit import (
     COMPLETE,
     LEVELS,
@@ -30,8 +29,9 @@ from onejob.wire.errors import ApiError
 from onejob.wire.requests import User
 
 _LONGEST_AGENT: Final = 1024
-#: What a client may name its request.
-_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+#: Events with longer bodies are put together by the thread that writes them: to read megabytes of
+#: YAML takes seconds.
+_MADE_AT_ONCE: Final = 32 * 1024
 
 
 def load_policy(path: str) -> AuditPolicy:
@@ -53,13 +53,13 @@ class Auditor:
         self.policy = policy
         self.log = log
         self.now = now
-        self._rng = rng
+        self._ids = RequestIds(rng)
 
-    def begin(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> "AuditedRequest":
+    def begin(
+        self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes], request_id: bytes = b""
+    ) -> "AuditedRequest":
         """A request whose headers have come in."""
-        given = headers.get(b"audit-id", b"").decode("latin-1")
-        own = given if _ID.fullmatch(given) else new_uid(self._rng)
-        return AuditedRequest(self, scope, headers, own)
+        return AuditedRequest(self, scope, headers, (request_id or self._ids.of(headers)).decode())
 
 
 class AuditedRequest:
@@ -81,6 +81,7 @@ class AuditedRequest:
         self._recording = Recording()
         self._event: dict[str, Any] = {}
         self._body: list[bytes] = []
+        self._body_bytes = 0
         self._notes = begin_notes()
 
     def identified(self, asks: User | None, acts_as: User | None, wanted: Attributes) -> None:
@@ -111,7 +112,8 @@ class AuditedRequest:
         }
         if acts_as is not None:
             self._event["impersonatedUser"] = _shown_user(acts_as)
-        self._event["sourceIPs"] = [(self._scope.get("client") or ("",))[0]]
+        if client := self._scope.get("client"):
+            self._event["sourceIPs"] = [client[0]]
         agent = self._headers.get(b"user-agent", b"")[:_LONGEST_AGENT].decode("latin-1")
         if agent:
             self._event["userAgent"] = agent
@@ -127,8 +129,13 @@ class AuditedRequest:
         self._notes[name] = text
 
     def body(self, piece: bytes) -> None:
-        """A piece of the request's body, as it is read."""
-        self._body.append(piece)
+        """A piece of the request's body, as it is read. Of one that is too large to be served,
+        nothing is kept."""
+        self._body_bytes += len(piece)
+        if self._body_bytes <= MAX_BODY_BYTES:
+            self._body.append(piece)
+        else:
+            self._body = []
 
     def started(self, code: int) -> None:
         if self._recording.level:
@@ -139,37 +146,57 @@ class AuditedRequest:
         """`body` is the answer, where it is no stream."""
         if not self._recording.level:
             return
-        answer = _json(body, content_type.decode("latin-1")) if body is not None else None
-        self._event["responseStatus"] = _status(code, answer)
-        if self._recording.has_request and self._body:
-            asked = _decoded(b"".join(self._body), self._headers.get(b"content-type", b""))
-            if asked is not None:
-                self._event["requestObject"] = self._without_managed_fields(asked)
-        if self._recording.has_response and answer is not None:
-            self._event["responseObject"] = self._without_managed_fields(answer)
-        self._write(COMPLETE)
+        event = self._at_stage(COMPLETE)
+        if event is None:
+            return
+        recording = self._recording
+        asked = b"".join(self._body) if recording.has_request else b""
+        answered = body if body is not None and (code >= 400 or recording.has_response) else b""
+        asked_type = self._headers.get(b"content-type", b"")
+
+        def make() -> bytes:
+            answer = _json(answered, content_type.decode("latin-1")) if answered else None
+            event["responseStatus"] = _status(code, answer)
+            said = _decoded(asked, asked_type) if asked else None
+            if said is not None:
+                event["requestObject"] = _shown(recording, said)
+            if recording.has_response and answer is not None:
+                event["responseObject"] = _shown(recording, answer)
+            return msgspec.json.encode(event) + b"\n"
+
+        size = len(asked) + len(answered)
+        if size > _MADE_AT_ONCE:
+            self._auditor.log.write_later(make, size)
+        else:
+            self._auditor.log.write(make())
 
     def _write(self, stage: str) -> None:
+        event = self._at_stage(stage)
+        if event is not None:
+            self._auditor.log.write(msgspec.json.encode(event) + b"\n")
+
+    def _at_stage(self, stage: str) -> dict[str, Any] | None:
+        """None if this stage is not recorded."""
         if stage in self._recording.omit_stages:
-            return
-        now = self._auditor.now()
+            return None
         event = {
             **self._event,
             "stage": stage,
             "requestReceivedTimestamp": _micro(self._received_at),
-            "stageTimestamp": _micro(now),
+            "stageTimestamp": _micro(self._auditor.now()),
         }
         if self._notes:
             event["annotations"] = dict(self._notes)
-        self._auditor.log.write(msgspec.json.encode(event) + b"\n")
+        return event
 
-    def _without_managed_fields(self, document: Any) -> Any:
-        if not self._recording.omit_managed_fields or not isinstance(document, dict):
-            return document
-        for each in (document, *(document.get("items") or ())):
-            if isinstance(each, dict) and isinstance(each.get("metadata"), dict):
-                each["metadata"].pop("managedFields", None)
+
+def _shown(recording: Recording, document: Any) -> Any:
+    if not recording.omit_managed_fields or not isinstance(document, dict):
         return document
+    for each in (document, *(document.get("items") or ())):
+        if isinstance(each, dict) and isinstance(each.get("metadata"), dict):
+            each["metadata"].pop("managedFields", None)
+    return document
 
 
 def _uri(scope: Mapping[str, Any]) -> str:

@@ -20,8 +20,7 @@ from onejob.wire.names import dns_1035_errors, subdomain_errors
 
 _COLUMN_TYPES: Final = "boolean,date,integer,number,string"
 _COLUMN_FORMATS: Final = (
-    "binary", "byte", "date", "date-time", "double", "email", "float", "int32", "int64",
-    "password", "uri",
+    "byte", "date", "date-time", "double", "float", "int32", "int64", "password",
 )  # fmt: skip
 _APPROVAL: Final = "api-approved.kubernetes.io"
 _LONGEST_WARNING: Final = 256
@@ -68,15 +67,17 @@ def _check_spec(spec: Mapping[str, Any], old: Document | None) -> Iterator[Field
     for index, version in enumerate(versions):
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             yield required(f"spec.versions[{index}].schema.openAPIV3Schema")
-    before = _schemas_by_version(old)
-    for index, version in enumerate(versions):
-        yield from _check_version(version, f"spec.versions[{index}]", before)
+    yield from _check_versions(versions, _schemas_by_version(old))
     listed = [version.get("name") for version in versions]
     if len(set(listed)) != len(listed):
         yield invalid("spec.versions", OMITTED, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield invalid("spec.versions", OMITTED, text)
+    first = listed[0] or "" if listed else ""
+    if first and (problems := dns_1035_errors(first)):
+        # Upstream has the first version's name there, too.
+        yield invalid("spec.version", first, ",".join(problems))
     names = spec.get("names") or {}
     for field in ("plural", "singular", "kind", "listKind"):
         if not names.get(field):
@@ -90,27 +91,52 @@ def _schemas_by_version(old: Document | None) -> Mapping[str, Any]:
     return {version["name"]: version.get("schema") for version in versions}
 
 
-def _check_version(
-    version: Mapping[str, Any], path: str, before: Mapping[str, Any]
+def _check_versions(
+    versions: Sequence[Mapping[str, Any]], before: Mapping[str, Any]
 ) -> Iterator[FieldError]:
-    name = version.get("name", "")
-    if problems := dns_1035_errors(name):
-        yield invalid(f"{path}.name", name, ",".join(problems))
-    yield from _check_deprecation(version, f"{path}.deprecationWarning")
-    subresources = version.get("subresources") or {}
-    schema = (version.get("schema") or {}).get("openAPIV3Schema")
-    if schema:
+    for index, version in enumerate(versions):
+        path = f"spec.versions[{index}]"
+        name = version.get("name", "")
+        if problems := dns_1035_errors(name):
+            yield invalid(f"{path}.name", name, ",".join(problems))
+        yield from _check_deprecation(version, f"{path}.deprecationWarning")
+    with_status = [
+        (version.get("subresources") or {}).get("status") is not None for version in versions
+    ]
+    for place, schema, which in _said_of_versions(versions, "schema", "spec.validation"):
+        if not (schema or {}).get("openAPIV3Schema"):
+            continue
         yield from check_schema(
-            schema,
-            f"{path}.schema.openAPIV3Schema",
-            has_status=subresources.get("status") is not None,
-            accepted=before.get(name) == version.get("schema"),
+            schema["openAPIV3Schema"],
+            f"{place}.openAPIV3Schema",
+            has_status=any(with_status) if which is None else with_status[which],
+            accepted=before.get(versions[which or 0].get("name", "")) == schema,
         )
-    yield from _check_scale(subresources.get("scale"), f"{path}.subresources.scale")
-    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        yield from _check_column(column, f"{path}.additionalPrinterColumns[{index}]")
-    fields = version.get("selectableFields") or ()
-    yield from check_selectable_fields(fields, schema or {}, f"{path}.selectableFields")
+    for place, subresources, _ in _said_of_versions(versions, "subresources", "spec.subresources"):
+        yield from _check_scale((subresources or {}).get("scale"), f"{place}.scale")
+    columns_of = "additionalPrinterColumns"
+    for place, columns, _ in _said_of_versions(versions, columns_of, f"spec.{columns_of}"):
+        for number, column in enumerate(columns or ()):
+            yield from _check_column(column, f"{place}[{number}]")
+    for place, fields, which in _said_of_versions(
+        versions, "selectableFields", "spec.selectableFields"
+    ):
+        schema = (versions[which or 0].get("schema") or {}).get("openAPIV3Schema")
+        yield from check_selectable_fields(fields or (), schema or {}, place)
+
+
+def _said_of_versions(
+    versions: Sequence[Mapping[str, Any]], field: str, shared: str
+) -> Iterator[tuple[str, Any, int | None]]:
+    """(path, value, index of the version) for each version. Where all versions say the same, only
+    once, at the path `shared` and with no index: upstream keeps it apart from the versions, and
+    errors name that place."""
+    values = [version.get(field) for version in versions]
+    if values and all(value == values[0] for value in values):
+        yield shared, values[0], None
+        return
+    for index, value in enumerate(values):
+        yield f"spec.versions[{index}].{field}", value, index
 
 
 def _check_deprecation(version: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -248,7 +274,7 @@ def _check_stored_versions(doc: Document, spec: Mapping[str, Any]) -> Iterator[F
     path = "status.storedVersions"
     stored: list[str] = list((doc.get("status") or {}).get("storedVersions") or ())
     if not stored:
-        yield invalid(path, stored, "must have at least one stored version")
+        yield invalid(path, None, "must have at least one stored version")
         return
     versions = spec.get("versions") or ()
     for version in versions:

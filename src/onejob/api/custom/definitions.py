@@ -44,7 +44,8 @@ class DefinitionStrategy(BaseStrategy):
 
     def prepare_create(self, doc: Document) -> None:
         spec = doc.get("spec") or {}
-        stored = [version["name"] for version in spec.get("versions") or () if _is_stored(version)]
+        versions = spec.get("versions") or ()
+        stored = [version["name"] for version in versions if _is_stored(version)][:1]
         doc["status"] = {
             "conditions": [],
             "acceptedNames": {"plural": "", "kind": ""},
@@ -62,10 +63,14 @@ class DefinitionStrategy(BaseStrategy):
         return [*super().validate_create(doc), *check_definition(doc)]
 
     def warnings_on_create(self, doc: Document) -> list[str]:
-        return _ttl_warnings(doc)
+        from onejob.api.custom.definition_warnings import schema_warnings
+
+        return [*schema_warnings(doc), *_ttl_warnings(doc)]
 
     def warnings_on_update(self, new: Document, old: Document) -> list[str]:
-        return _ttl_warnings(new)
+        from onejob.api.custom.definition_warnings import schema_warnings
+
+        return [*schema_warnings(new, old), *_ttl_warnings(new)]
 
     def prepare_update(self, new: Document, old: Document) -> None:
         keep_status(new, old)

@@ -100,3 +100,17 @@ FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "uuid4": _uuid(f"4{_HEX}{{3}}", _VARIANT),
     "uuid5": _uuid(f"5{_HEX}{{3}}", _VARIANT),
 }  # fmt: skip
+
+#: Known to upstream as well, but not checked here.
+_UNCHECKED: Final = frozenset(
+    ("bsonobjectid", "creditcard", "isbn", "isbn10", "isbn13", "password", "rgbcolor", "ssn")
+)
+_NUMBERS: Final = {"integer": ("int32", "int64"), "number": ("float", "double")}
+
+
+def is_known(format_: str, kind: str) -> bool:
+    """Whether a format means anything for values of this type; "" stands for any type."""
+    if kind in ("", "string"):
+        name = format_.replace("-", "")
+        return name in FORMATS or name in _UNCHECKED
+    return format_ in _NUMBERS.get(kind, ())

@@ -5,9 +5,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from onejob.api.custom.rules import Rule
-from onejob.api.custom.structural import LIST_TYPE, MAP_TYPE, RULES
-from onejob.cel import ESTIMATE_LIMIT, CompileError, Type, declare, max_cardinality
+from onejob.api.custom.rules import Rule, RuleSet, check_rules
+from onejob.api.custom.structural import LIST_TYPE, MAP_TYPE, RULES, Node, children
+from onejob.api.custom.values import UNRELATED, within
+from onejob.cel import (
+    ESTIMATE_LIMIT,
+    CompileError,
+    Type,
+    WrongResult,
+    declare,
+    max_cardinality,
+)
 from onejob.wire.field_errors import FieldError, forbidden, invalid, not_supported, required
 
 #: What all rules of a schema may cost together, as estimated.
@@ -45,6 +53,20 @@ def check_schema_rules(schema: Mapping[str, Any], path: str) -> Iterator[FieldEr
         yield forbidden(path, _exceeds(what, totals.cost, SCHEMA_LIMIT))
 
 
+def check_defaults_by_rules(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Whether what a schema fills in obeys the rules, both as a new value and unchanged."""
+    default = schema.get("default")
+    if default is not None:
+        rules = RuleSet(Node(schema))
+        errors: list[FieldError] = []
+        for old in (default, UNRELATED):
+            if not errors:
+                check_rules(rules, default, old, errors)
+        yield from (within(error, f"{path}.default") for error in errors)
+    for place, below in children(schema, path):
+        yield from check_defaults_by_rules(below, place)
+
+
 def _check(
     schema: Mapping[str, Any],
     path: str,
@@ -78,6 +100,18 @@ def _check(
             continue
         count = cardinality if cardinality is not None else max_cardinality(declared)
         yield from _check_rule(raw, place, declared, count, uncorrelated, totals)
+
+
+def _as_in_go(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """How upstream's errors show a rule: by the names of its struct."""
+    return {
+        "Rule": raw.get("rule") or "",
+        "Message": raw.get("message") or "",
+        "MessageExpression": raw.get("messageExpression") or "",
+        "Reason": raw.get("reason"),
+        "FieldPath": raw.get("fieldPath") or "",
+        "OptionalOldSelf": raw.get("optionalOldSelf"),
+    }
 
 
 def _check_texts(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -146,8 +180,11 @@ def _check_rule(
 ) -> Iterator[FieldError]:
     try:
         rule = Rule({**raw, "messageExpression": ""}, declared)
+    except WrongResult as error:
+        yield invalid(f"{path}.rule", _as_in_go(raw), str(error))
+        return
     except CompileError as error:
-        yield invalid(f"{path}.rule", dict(raw), f"compilation failed: {error}")
+        yield invalid(f"{path}.rule", _as_in_go(raw), f"compilation failed: {error}")
         return
     cost = rule.program.estimated_cost * cardinality
     totals.add(cost, f"{path}.rule")
@@ -174,9 +211,12 @@ def _check_message(
     place = f"{path}.messageExpression"
     try:
         program = Rule({**raw, "rule": "true"}, declared).message_program
+    except WrongResult as error:
+        yield invalid(place, _as_in_go(raw), str(error))
+        return
     except CompileError as error:
         text = f"messageExpression compilation failed: {error}"
-        yield invalid(place, dict(raw), text)
+        yield invalid(place, _as_in_go(raw), text)
         return
     assert program is not None
     totals.add(program.estimated_cost, place)

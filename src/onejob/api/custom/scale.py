@@ -20,9 +20,12 @@ class ScalePaths(msgspec.Struct, frozen=True, rename="camel"):
     label_selector_path: str = ""
 
 
-def scale_of(doc: Document, kind: Kind, paths: ScalePaths) -> dict[str, Any]:
+def scale_of(
+    doc: Document, kind: Kind, paths: ScalePaths, *, to_change: bool = False
+) -> dict[str, Any]:
+    """`to_change`: an object that does not say how many has none yet. Raises NotFound."""
     replicas = parse_path(paths.spec_replicas_path).first(doc)
-    if replicas is None:
+    if replicas is None and not to_change:
         name = doc["metadata"]["name"]
         raise NotFound(
             f"the spec replicas field {paths.spec_replicas_path!r} does not exist"

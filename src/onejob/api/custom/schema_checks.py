@@ -1,5 +1,6 @@
 """Whether a schema of a CRD is structural, and its defaults and rules make sense. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,8 +16,10 @@ from onejob.api.custom.structural import (
     PRESERVE,
     RULES,
     Node,
+    children,
+    junctors,
 )
-from onejob.api.custom.values import UNRELATED, Validator
+from onejob.api.custom.values import UNRELATED, Validator, within
 from onejob.api.sections import copied
 from onejob.wire.field_errors import (
     OMITTED,
@@ -89,16 +92,21 @@ def check_schema(
             yield invalid(path, OMITTED, text)
     if schema.get("nullable"):
         yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
+    general = list(_general(schema, path, _Context(root=True)))
+    if _has_unsupported(schema):
+        # Upstream does not get as far as to look at the structure then.
+        yield from general
+        return
     structural = sorted(_structural(schema, path, "root"), key=str)
     yield from structural
     defaults = [] if structural else list(_defaults(schema, path))
     yield from defaults
-    general = list(_general(schema, path, _Context(root=True)))
     yield from general
     if not (structural or defaults or general or accepted) and Node(schema).has_rules:
-        from onejob.api.custom.rule_checks import check_schema_rules
+        from onejob.api.custom.rule_checks import check_defaults_by_rules, check_schema_rules
 
-        yield from check_schema_rules(schema, path)
+        rules = list(check_schema_rules(schema, path))
+        yield from rules or check_defaults_by_rules(schema, path)
 
 
 def _depth(schema: Any) -> int:
@@ -109,25 +117,16 @@ def _depth(schema: Any) -> int:
         node, depth = waiting.pop()
         deepest = max(deepest, depth)
         if isinstance(node, Mapping) and depth <= MAX_DEPTH:
-            waiting += [(below, depth + 1) for _, below in _children(node, "")]
+            waiting += [(below, depth + 1) for _, below in children(node, "")]
     return deepest
 
 
-def _children(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Everything that is a schema of its own below this one, but for junctors."""
-    for name, below in (schema.get("properties") or {}).items():
-        yield f"{path}.properties[{name}]", below
-    for field in ("additionalProperties", "items"):
-        if isinstance(schema.get(field), Mapping):
-            yield f"{path}.{field}", schema[field]
-
-
-def _junctors(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for field in ("anyOf", "allOf", "oneOf"):
-        for index, below in enumerate(schema.get(field) or ()):
-            yield f"{path}.{field}[{index}]", below
-    if isinstance(schema.get("not"), Mapping):
-        yield f"{path}.not", schema["not"]
+def _has_unsupported(schema: Mapping[str, Any]) -> bool:
+    """Whether there is anything that a structural schema has no place for."""
+    if any(schema.get(field) for field in _UNSUPPORTED) or isinstance(schema.get("items"), list):
+        return True
+    below = (*children(schema, ""), *junctors(schema, ""))
+    return any(_has_unsupported(node) for _, node in below)
 
 
 # --- structural -----------------------------------------------------------------------------
@@ -137,7 +136,7 @@ def _structural(schema: Mapping[str, Any], path: str, level: str) -> Iterator[Fi
     kind = schema.get("type") or ""
     if kind == "array" and not isinstance(schema.get("items"), Mapping):
         yield required(f"{path}.items", "must be specified")
-    for place, below in _children(schema, path):
+    for place, below in children(schema, path):
         yield from _structural(below, place, "item" if place == f"{path}.items" else "field")
     if level == "root" and schema.get("additionalProperties") is not None:
         yield forbidden(f"{path}.additionalProperties", "must not be used at the root")
@@ -159,7 +158,9 @@ def _structural(schema: Mapping[str, Any], path: str, level: str) -> Iterator[Fi
             "must not be empty if x-kubernetes-embedded-resource is true without "
             "x-kubernetes-preserve-unknown-fields",
         )
-    yield from _completeness(schema, schema, path, path)
+    if level == "root":
+        # Upstream asks it only of what stands at the root.
+        yield from _completeness(schema, schema, path, path)
 
 
 def _type_of_node(
@@ -215,7 +216,7 @@ def _extensions(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 def _value_validation(
     schema: Mapping[str, Any], path: str, holder: Mapping[str, Any]
 ) -> Iterator[FieldError]:
-    for place, below in _junctors(schema, path):
+    for place, below in junctors(schema, path):
         if _is_int_or_string_pattern(schema, place, path):
             continue
         first = place == f"{path}.allOf[0]"
@@ -248,10 +249,10 @@ def _nested(
     schema: Mapping[str, Any], path: str, *, skip_any_of: bool = False
 ) -> Iterator[FieldError]:
     """Below a junctor a schema may restrict values, but not describe them."""
-    for place, below in _junctors(schema, path):
+    for place, below in junctors(schema, path):
         if not (skip_any_of and place.startswith(f"{path}.anyOf[")):
             yield from _nested(below, place)
-    for place, below in _children(schema, path):
+    for place, below in children(schema, path):
         if place != f"{path}.additionalProperties":
             yield from _nested(below, place)
     for field, text in _FORBIDDEN_IN_JUNCTORS:
@@ -270,7 +271,7 @@ def _completeness(
     schema: Mapping[str, Any], outer: Mapping[str, Any], path: str, outer_path: str
 ) -> Iterator[FieldError]:
     """What a junctor speaks of is described outside of it."""
-    for place, below in _junctors(schema, path):
+    for place, below in junctors(schema, path):
         yield from _described(below, outer, outer_path, place)
 
 
@@ -289,7 +290,7 @@ def _described(
             yield from _described(below["items"], outer["items"], f"{outer_path}.items", path)
         else:
             yield required(f"{outer_path}.items", f"because it is defined in {path}.items")
-    for _, deeper in _junctors(below, path):
+    for _, deeper in junctors(below, path):
         yield from _described(deeper, outer, outer_path, path)
 
 
@@ -306,9 +307,9 @@ def _defaults(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         if problems:
             yield invalid(place, default, "must not have unknown fields")
         errors: list[FieldError] = []
-        Validator(node).check(default, UNRELATED, (None, place), errors)
-        yield from errors
-    for place, below in _children(schema, path):
+        Validator(node).check(default, UNRELATED, None, errors)
+        yield from (within(error, place) for error in errors)
+    for place, below in children(schema, path):
         yield from _defaults(below, place)
 
 
@@ -325,11 +326,11 @@ class _Context:
 
 def _general(schema: Mapping[str, Any], path: str, context: _Context) -> Iterator[FieldError]:
     kind = schema.get("type") or ""
+    if kind and kind not in _TYPES:
+        yield not_supported(f"{path}.type", kind, _TYPES)
     if kind == "null":
         text = "type cannot be set to null, use nullable as an alternative"
         yield forbidden(f"{path}.type", text)
-    elif kind and kind not in _TYPES:
-        yield not_supported(f"{path}.type", kind, _TYPES)
     if schema.get("default") is not None and context.no_defaults:
         yield forbidden(f"{path}.default", f"must not be set {context.no_defaults}")
     for field in _UNSUPPORTED:
@@ -349,9 +350,9 @@ def _general(schema: Mapping[str, Any], path: str, context: _Context) -> Iterato
     if schema.get(PRESERVE) is False:
         yield invalid(f"{path}.{PRESERVE}", False, "must be true or undefined")
     yield from _map_and_list_types(schema, kind, path)
-    for place, below in _children(schema, path):
+    for place, below in children(schema, path):
         yield from _general(below, place, _below(context, schema, place, path))
-    for place, below in _junctors(schema, path):
+    for place, below in junctors(schema, path):
         yield from _general(below, place, replace(context, root=False))
 
 
@@ -477,7 +478,7 @@ def check_selectable_fields(
 def _schema_at(text: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
     """The schema of a path of names; why there is none."""
     if not text.startswith("."):
-        return "must begin with ."
+        return f"expected [ or . but got: {re.split('[.[]', text)[0]}"
     try:
         parse_path(text)
     except BadPath:
@@ -491,5 +492,5 @@ def _schema_at(text: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
         elif isinstance(schema.get("additionalProperties"), Mapping):
             schema = schema["additionalProperties"]
         else:
-            return f"does not refer to a valid field: {name}"
+            return "does not refer to a valid field"
     return schema

@@ -1,6 +1,7 @@
 """A structural schema as a shape: how objects are brought into form, owned and merged."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from onejob.api.custom.pruning import drop_nulls, prune
@@ -15,7 +16,10 @@ from onejob.api.schema.shapes import (
     Shape,
     StringShape,
     json_type,
+    render_path,
 )
+from onejob.api.sections import copied
+from onejob.wire.field_errors import invalid
 
 _TYPE_META: Final = ("apiVersion", "kind", "metadata")
 
@@ -37,14 +41,46 @@ class CustomShape(ObjectShape):
         if value.__class__ is not dict:
             raise Mismatch(json_type(value), self.go_name)
         known = {name: value[name] for name in _TYPE_META if name in value}
-        self._meta.check(known, path, problems)
+        try:
+            self._meta.check(known, path, problems)
+        except Mismatch as mismatch:
+            # Upstream decodes the metadata of custom resources by itself.
+            if mismatch.fields[-1:] == ["metadata"]:
+                mismatch.fields.pop()
+            raise
         value.update(known)
         for name in _TYPE_META:
             if name not in known:
                 value.pop(name, None)
         drop_nulls(value, self.node)
         prune(value, self.node, path, problems, root=True)
+        if self._embeds:
+            self._check_embedded(value, self.node, path)
         return value
+
+    @cached_property
+    def _embeds(self) -> bool:
+        return self.node.any(lambda node: node.embedded)
+
+    def _check_embedded(self, value: Any, node: Node, path: Path) -> None:
+        """The metadata of objects within this one are of the same types."""
+        if isinstance(value, list) and node.items is not None:
+            for index, item in enumerate(value):
+                self._check_embedded(item, node.items, (path, index))
+        elif isinstance(value, dict):
+            if node.embedded and "metadata" in value:
+                self._check_embedded_metadata(value["metadata"], (path, "metadata"))
+            for name, member in value.items():
+                below = node.property(name) or node.values
+                if below is not None and isinstance(member, (dict, list)):
+                    self._check_embedded(member, below, (path, name))
+
+    def _check_embedded_metadata(self, metadata: Any, path: Path) -> None:
+        try:
+            self._meta.fields["metadata"].check(copied(metadata), path, [])
+        except Mismatch as mismatch:
+            error = invalid(render_path(path), metadata, mismatch.text)
+            raise Mismatch("", "", str(error)) from None
 
 
 class _Fields(Mapping[str, Shape]):

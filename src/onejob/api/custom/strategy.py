@@ -11,11 +11,11 @@ from onejob.api.custom.columns import Columns, JsonPath, parse_path, printed
 from onejob.api.custom.defaulting import apply_defaults
 from onejob.api.custom.pruning import drop_nulls, prune
 from onejob.api.custom.structural import Node
-from onejob.api.custom.values import UNRELATED, Validator, check_lists
+from onejob.api.custom.values import UNRELATED, Validator, check_lists, within
 from onejob.api.schema.shapes import Path
 from onejob.api.strategies.base import BaseStrategy, keep_all_but_status, keep_generation
 from onejob.api.strategy import Document
-from onejob.wire.errors import MethodNotAllowed
+from onejob.wire.errors import Forbidden
 from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 
@@ -61,8 +61,11 @@ class CustomStrategy(BaseStrategy):
 
     def prepare_create(self, doc: Document) -> None:
         if self._terminating:
-            raise MethodNotAllowed(
-                "create not allowed while custom resource definition is terminating"
+            name = doc["metadata"].get("name", "")
+            raise Forbidden(
+                f'{self.kind.resource} "{name}" is forbidden: create not allowed while custom '
+                "resource definition is terminating",
+                details={"name": name, "group": self.kind.group, "kind": self.kind.plural},
             )
         super().prepare_create(doc)
         doc["metadata"]["generation"] = 1
@@ -104,7 +107,9 @@ class CustomStrategy(BaseStrategy):
         node = self.node.property("status")
         if node is not None and "status" in new:
             before = old.get("status", UNRELATED)
-            Validator(node).check(new["status"], before, _STATUS, errors)
+            found: list[FieldError] = []
+            Validator(node).check(new["status"], before, None, found)
+            errors += [within(error, "status") for error in found]
             if new["status"] != old.get("status"):
                 check_lists(new["status"], node, _STATUS, errors)
         self._check_rules(new, old, errors)

@@ -95,3 +95,20 @@ class Node:
             yield self.values
         if self.items is not None:
             yield self.items
+
+
+def children(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Everything that is a schema of its own below this one, but for junctors."""
+    for name, below in (schema.get("properties") or {}).items():
+        yield f"{path}.properties[{name}]", below
+    for field in ("additionalProperties", "items"):
+        if isinstance(schema.get(field), Mapping):
+            yield f"{path}.{field}", schema[field]
+
+
+def junctors(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for field in ("anyOf", "allOf", "oneOf"):
+        for index, below in enumerate(schema.get(field) or ()):
+            yield f"{path}.{field}[{index}]", below
+    if isinstance(schema.get("not"), Mapping):
+        yield f"{path}.not", schema["not"]

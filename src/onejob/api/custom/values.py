@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from onejob.api.custom.formats import FORMATS
 from onejob.api.custom.structural import MAP_TYPE, Node
 from onejob.api.schema.shapes import Path, render_path
@@ -28,7 +30,8 @@ from onejob.wire.field_errors import (
 #: There is no old value that this one could be compared with.
 UNRELATED: Final = object()
 
-_LIMITS: Final = {"int32": 2**31, "int64": 2**63}
+_INT64: Final = 2**63
+_LIMITS: Final = {"int32": 2**31, "int64": _INT64}
 
 Check = Callable[[Any, Path, list[FieldError]], None]
 
@@ -104,6 +107,12 @@ class Validator:
         return not errors
 
 
+def within(error: FieldError, place: str) -> FieldError:
+    """An error of a value that was judged by itself: its text has only the path below `place`."""
+    field = "" if error.field == "<nil>" else error.field
+    return replace(error, field=place + (f".{field}" if field[:1] not in ("", "[") else field))
+
+
 def keyed_items(node: Node, items: list[Any]) -> dict[Any, Any]:
     """The items of a list of type `map` by their keys; nothing for other lists."""
     if node.list_type != "map":
@@ -168,9 +177,10 @@ def _type_of(value: Any) -> str:
         case str():
             return "string"
         case int():
-            return "integer"
+            # Go has others only as floats.
+            return "integer" if -_INT64 <= value < _INT64 else "number"
         case float():
-            return "integer" if value.is_integer() else "number"
+            return "integer" if value.is_integer() and abs(value) < _INT64 else "number"
         case list():
             return "array"
         case _:
@@ -186,14 +196,25 @@ def _fits(node: Node, found: str, value: Any) -> bool:
 def _wrong_type(node: Node, found: str, path: Path, errors: list[FieldError]) -> None:
     wanted = "integer,string" if node.int_or_string else node.type
     field = render_path(path)
+    if wanted == "integer" and found == "number":
+        form = node.raw.get("format", "")
+        known = form in _LIMITS
+        errors.append(_no_integer(f"with format {form}" if known else "(default format)", field))
+        if known:
+            wanted, found = form, "float64"
     errors.append(
         type_invalid(field, found, f'{field} in body must be of type {wanted}: "{found}"')
     )
 
 
+def _no_integer(form: str, field: str) -> FieldError:
+    """Upstream knows no field here."""
+    return invalid("<nil>", "", f"Checked value must be of type integer {form} in {field}")
+
+
 def _check_embedded(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
     errors += [
-        required(render_path((path, name)), "must not be empty")
+        required(render_path((path, name)), "must not be empty" if name in value else "")
         for name in ("apiVersion", "kind")
         if not value.get(name)
     ]
@@ -208,10 +229,8 @@ def _check_embedded(value: dict[str, Any], path: Path, errors: list[FieldError])
 def _checks_of(node: Node) -> Iterator[Check]:
     raw = node.raw
     yield from _junctors(node)
-    if "minLength" in raw or "maxLength" in raw:
-        yield _length(raw.get("minLength"), raw.get("maxLength"))
-    if raw.get("pattern"):
-        yield _pattern(raw["pattern"])
+    if "minLength" in raw or "maxLength" in raw or raw.get("pattern"):
+        yield _text(raw.get("minLength"), raw.get("maxLength"), raw.get("pattern") or "")
     if raw.get("format"):
         check = _format(node, raw["format"])
         if check is not None:
@@ -227,24 +246,19 @@ def _checks_of(node: Node) -> Iterator[Check]:
         yield _size(dict, raw.get("minProperties"), raw.get("maxProperties"), "properties")
 
 
-def _length(shortest: int | None, longest: int | None) -> Check:
+def _text(shortest: int | None, longest: int | None, pattern: str) -> Check:
+    """Says the first thing that is wrong, as upstream does."""
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not isinstance(value, str):
             return
         field = render_path(path)
         if longest is not None and len(value) > longest:
             errors.append(too_long(field, longest))
-        if shortest is not None and len(value) < shortest:
+        elif shortest is not None and len(value) < shortest:
             text = f"{field} in body should be at least {shortest} chars long"
             errors.append(invalid(field, value, text))
-
-    return check
-
-
-def _pattern(pattern: str) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        if isinstance(value, str) and not matches(pattern, value):
-            field = render_path(path)
+        elif pattern and not matches(pattern, value):
             errors.append(invalid(field, value, f"{field} in body should match '{pattern}'"))
 
     return check
@@ -266,9 +280,7 @@ def _format(node: Node, name: str) -> Check | None:
 
         def check_number(value: Any, path: Path, errors: list[FieldError]) -> None:
             if _type_of(value) == "integer" and not -limit <= value < limit:
-                field = render_path(path)
-                text = f'{field} in body must be of type {name}: "int64"'
-                errors.append(type_invalid(field, value, text))
+                errors.append(_no_integer(f"with format {name}", render_path(path)))
 
         return check_number
     fits = FORMATS.get(name.replace("-", ""))
@@ -386,6 +398,8 @@ def _any_of(validators: list[Validator]) -> Check:
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not any(validator.accepts(value) for validator in validators):
             errors.append(_joint(path, "must validate at least one schema (anyOf)"))
+            # Upstream adds what is wrong by the alternative that fits best; this is the first one.
+            validators[0].check(value, UNRELATED, path, errors)
 
     return check
 
@@ -397,6 +411,8 @@ def _one_of(validators: list[Validator]) -> Check:
             found = "none valid" if not valid else f"{valid} valid alternatives"
             text = f"must validate one and only one schema (oneOf). Found {found}"
             errors.append(_joint(path, text))
+        if not valid:
+            validators[0].check(value, UNRELATED, path, errors)
 
     return check
 

@@ -1,11 +1,11 @@
 """What the server answers, before it is sent: status, headers, and bytes or a stream of them."""
 
 import zlib
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from onejob.wire.errors import ApiError, MethodNotAllowed, NotFound
 
@@ -24,8 +24,7 @@ _MOST_WARNINGS: Final = 80
 Header = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     code: int
     body: bytes | AsyncIterator[bytes]
     content_type: bytes = _JSON
@@ -56,9 +55,11 @@ def error_answer(error: ApiError) -> Answer:
     return Answer(error.code, msgspec.json.encode(status), headers=tuple(headers))
 
 
-def warning_headers(warnings: Iterable[str]) -> tuple[Header, ...]:
+def warning_headers(warnings: Sequence[str]) -> tuple[Header, ...]:
     """One `Warning: 299` header per text, each text once, without anything that could end
     the header early."""
+    if not warnings:
+        return ()
     texts = [_printable(text) for text in dict.fromkeys(warnings)][:_MOST_WARNINGS]
     if sum(map(len, texts)) > _WARNINGS_TOTAL:
         texts = [text[:_WARNING_LENGTH] for text in texts]

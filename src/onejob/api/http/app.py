@@ -7,10 +7,10 @@ sent. Every failure is a `Status` document; what nobody foresaw is logged and an
 import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from onejob import tracing
 from onejob.api.access.authentication import (
     ANONYMOUS,
     Authenticator,
@@ -57,7 +57,8 @@ from onejob.api.http.server_pages import (
     openapi_answer,
     version_document,
 )
-from onejob.api.input.query import check_timeout, flag, parse_query
+from onejob.api.input.query import Query, check_timeout, flag, parse_query, selected_name
+from onejob.api.request_ids import RequestIds
 from onejob.api.service import Service
 from onejob.api.sessions.pod_streams import ExecSource, LogSource
 from onejob.api.sessions.port_forwarding import PortSource
@@ -65,6 +66,7 @@ from onejob.api.sessions.upgrades import SESSIONS, Session, Upgrades, plain_stre
 from onejob.api.usage import UsageSource
 from onejob.metrics import Metrics
 from onejob.store.base import DamagedDocument
+from onejob.tracing import Span
 from onejob.wire.errors import ApiError, BadRequest, Forbidden, InternalError, Unauthorized
 from onejob.wire.requests import User
 
@@ -77,6 +79,7 @@ log = logging.getLogger(__name__)
 
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
+_LONGEST_LOGGED: Final = 500
 _LOGGED: Final = "an error on the server was logged"
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
@@ -132,6 +135,9 @@ class ApiApp:
         self._service = service
         self._upgrades = Upgrades(service, sessions, ports)
         self._delivery = Delivery()
+        self._ids = RequestIds(rng)
+        self._tracer = tracing.current()
+        self._logs_requests = log.isEnabledFor(logging.DEBUG)
         self.seats = FairSeats(service.clock.monotonic)
         metrics.read("onejob_apiserver_requests_waited_total", lambda: {(): self.seats.waited})
         metrics.read("onejob_apiserver_requests_refused_total", lambda: {(): self.seats.refused})
@@ -141,14 +147,19 @@ class ApiApp:
             await self._websocket(scope, receive, send)
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        started = _Started(self._clock.monotonic())
+        started = _Started(self._clock.monotonic(), self._ids.of(headers))
+        if self._tracer is not None:
+            started.span = self._tracer.request(headers.get(b"traceparent", b"").decode("latin-1"))
         if self._auditor is not None:
-            started.audited = self._auditor.begin(scope, headers)
+            started.audited = self._auditor.begin(scope, headers, started.request_id)
             receive = _audited_body(started.audited, receive)
         try:
             await self._serve(scope, headers, receive, send, started)
         finally:
-            self._give_up_seat(started)
+            if started.seat:
+                self._give_up_seat(started)
+            if started.span is not None:
+                _end_span(started.span, started, scope)
 
     async def _serve(
         self,
@@ -167,32 +178,41 @@ class ApiApp:
             if self._delivery.closed:
                 return
             raise
+        started.code = answer.code
         labels = started.labels(scope["method"])
         self._metrics.count("apiserver_request_total", *labels, str(answer.code))
+        if answer.code >= 500 and not started.logged:
+            _log_own_error(scope, answer, started.request_id)
+        elif self._logs_requests:
+            took = self._clock.monotonic() - started.at
+            _log_request(scope, answer, started.request_id, took)
         if started.audited is not None:
-            answer = _audited(started.audited, answer)
-        if answer.endless or isinstance(answer.body, bytes):
+            _record_answer(started.audited, answer)
+        if started.seat and (answer.endless or isinstance(answer.body, bytes)):
             # All the work is done; how fast the client reads is its own business. Long lists are
             # put together while they are sent.
             self._give_up_seat(started)
         if not answer.endless:
-            await self._delivery.deliver(answer, headers, scope["method"], receive, send)
+            await self._delivery.deliver(
+                answer, headers, scope["method"], receive, send, started.request_id
+            )
             took = self._clock.monotonic() - started.at
             self._metrics.observe("apiserver_request_duration_seconds", took, *labels)
             return
         open_streams = ("apiserver_longrunning_requests", labels[0], labels[3])
         self._metrics.count(*open_streams)
         try:
-            await self._delivery.deliver(answer, headers, scope["method"], receive, send)
+            await self._delivery.deliver(
+                answer, headers, scope["method"], receive, send, started.request_id
+            )
         finally:
             self._metrics.count(*open_streams, by=-1)
             if started.audited is not None:
                 started.audited.complete(answer.code, None, b"")
 
     def _give_up_seat(self, started: "_Started") -> None:
-        if started.seat:
-            self.seats.leave(started.seat)
-            started.seat = ""
+        self.seats.leave(started.seat)
+        started.seat = ""
 
     def close_streams(self) -> None:
         """End every stream that has no end of its own, and all that would begin from now on."""
@@ -212,7 +232,8 @@ class ApiApp:
             path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
             user = self._identify(scope, headers, path, started.audited)
             if not _is_public(path):
-                await self.seats.enter(user.name)
+                if not self.seats.enter_at_once(user.name):
+                    await self.seats.enter(user.name)
                 started.seat = user.name
             query = parse_query(scope["query_string"])
             request = Request(method, query, headers, user, receive)
@@ -238,8 +259,14 @@ class ApiApp:
         except ClientGone:
             raise
         except Exception:
-            log.exception("%s %s failed", method, scope["raw_path"])
-            return error_answer(InternalError(_LOGGED))
+            request_id = started.request_id.decode()
+            started.logged = True
+            log.exception(
+                "request %s: %s %s failed",
+                *(request_id, method, _shown_path(scope)),
+                extra={"request": request_id},
+            )
+            return error_answer(InternalError(f"{_LOGGED}: request {request_id}"))
 
     async def _resource(
         self, request: Request, target: ResourcePath, started: "_Started"
@@ -247,10 +274,10 @@ class ApiApp:
         verb = verb_for(request.method, target)
         if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
             verb = "watch"
-        if verb != "watch" and target.subresource not in _STREAMS:
+        if request.query and verb != "watch" and target.subresource not in _STREAMS:
             check_timeout(request.query)
         started.verb, started.target = verb, target
-        self._authorize(request.user, target, verb)
+        require(self._authorizer, request.user, _wanted(target, verb, request.query))
         return await self._endpoints.answer(request, target, verb)
 
     async def _page(self, request: Request, path: ServerPath, scope: Scope) -> Answer:
@@ -299,9 +326,11 @@ class ApiApp:
             session = self._dashboard.session(headers)
             if session is not None:
                 return session
+        state = scope.get("state", {})
         return Credentials(
             read_bearer_token(headers.get(b"authorization", b"")),
-            scope.get("state", {}).get("peer_subject", ()),
+            state.get("peer_subject", ()),
+            state.get("peer_end", 0.0),
         )
 
     def _impersonated(self, user: User, other: Impersonation) -> User:
@@ -309,9 +338,6 @@ class ApiApp:
         for wanted in needed_to_impersonate(other):
             require(self._authorizer, user, wanted)
         return other.as_user()
-
-    def _authorize(self, user: User, target: ResourcePath, verb: str) -> None:
-        require(self._authorizer, user, _resource_attributes(target, verb))
 
     def _authorize_path(self, user: User, scope: Scope, method: str) -> None:
         require(self._authorizer, user, Attributes(method.lower(), path=scope["path"]))
@@ -321,8 +347,10 @@ class ApiApp:
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         audited = None
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = self._ids.of(headers)
         if self._auditor is not None:
-            audited = self._auditor.begin(scope, dict(scope["headers"]))
+            audited = self._auditor.begin(scope, headers, request_id)
         try:
             session = await self._session(scope, receive, audited)
         except PageNotFound:
@@ -330,12 +358,19 @@ class ApiApp:
         except ApiError as error:
             refusal = error_answer(error)
         except Exception:
-            log.exception("a session on %s failed", scope["raw_path"])
-            refusal = error_answer(InternalError(_LOGGED))
+            shown = request_id.decode()
+            log.exception(
+                "request %s: a session on %s failed",
+                *(shown, _shown_path(scope)),
+                extra={"request": shown},
+            )
+            refusal = error_answer(InternalError(f"{_LOGGED}: request {shown}"))
         else:
             await self._run_session(session, receive, send, audited)
             return
-        await _refuse_upgrade(send, refusal if audited is None else _audited(audited, refusal))
+        if audited is not None:
+            _record_answer(audited, refusal)
+        await _refuse_upgrade(send, refusal, request_id)
 
     async def _run_session(
         self, session: Session, receive: Receive, send: Send, audited: "AuditedRequest | None"
@@ -362,8 +397,9 @@ class ApiApp:
         _require_same_origin(headers)
         if not isinstance(path, ResourcePath) or path.subresource not in (*SESSIONS, "log"):
             raise BadRequest("only exec, attach, portforward and log can be upgraded")
-        self._authorize(user, path, "create" if scope.get("method") == "POST" else "get")
+        verb = "create" if scope.get("method") == "POST" else "get"
         query = parse_query(scope["query_string"])
+        require(self._authorizer, user, _wanted(path, verb, query))
         if path.subresource == "log":
             request = Request("GET", query, headers, user, receive)
             answer = await self._endpoints.answer(request, path, "get")
@@ -374,10 +410,19 @@ class ApiApp:
 class _Started:
     """How far a request got before it was answered: what metrics count it under."""
 
-    __slots__ = ("at", "audited", "seat", "target", "verb")
+    __slots__ = (
+        *("at", "audited", "code", "logged", "request_id", "seat", "span", "target", "verb"),
+    )
 
-    def __init__(self, at: float) -> None:
+    def __init__(self, at: float, request_id: bytes) -> None:
         self.at = at
+        self.request_id = request_id
+        #: Of the answer; 0 before there is one.
+        self.code = 0
+        #: Only where requests are traced.
+        self.span: Span | None = None
+        #: Whether what went wrong was logged already.
+        self.logged = False
         self.verb = ""
         self.target: ResourcePath | None = None
         #: What the audit log keeps of it; None if there is none.
@@ -397,8 +442,11 @@ def _is_public(path: RequestPath) -> bool:
     return isinstance(path, ServerPath) and path.page in _PUBLIC_PAGES
 
 
-def _resource_attributes(target: ResourcePath, verb: str) -> Attributes:
+def _wanted(target: ResourcePath, verb: str, query: Query) -> Attributes:
     kind = target.kind
+    name = target.name
+    if not name and "fieldSelector" in query and verb in ("list", "watch"):
+        name = selected_name(query)
     return Attributes(
         verb,
         kind.group,
@@ -406,7 +454,7 @@ def _resource_attributes(target: ResourcePath, verb: str) -> Attributes:
         kind.plural,
         target.subresource,
         target.namespace,
-        target.name,
+        name,
     )
 
 
@@ -415,13 +463,15 @@ def _attributes(scope: Scope, path: RequestPath) -> Attributes:
     method: str = scope.get("method", "GET")
     if not isinstance(path, ResourcePath):
         return Attributes(method.lower(), path=scope["path"])
+    query: Query = {}
     try:
         verb = verb_for(method, path)
-        if verb == "list" and flag(parse_query(scope["query_string"]), "watch"):
+        query = parse_query(scope["query_string"])
+        if verb == "list" and flag(query, "watch"):
             verb = "watch"
     except ApiError:
         verb = method.lower()
-    return _resource_attributes(path, verb)
+    return _wanted(path, verb, query)
 
 
 def _audited_body(audited: "AuditedRequest", receive: Receive) -> Receive:
@@ -434,15 +484,56 @@ def _audited_body(audited: "AuditedRequest", receive: Receive) -> Receive:
     return received
 
 
-def _audited(audited: "AuditedRequest", answer: Answer) -> Answer:
-    """An answer, recorded before it is sent, with the name of its record."""
+def _record_answer(audited: "AuditedRequest", answer: Answer) -> None:
+    """Before it is sent."""
     if answer.endless:
         audited.started(answer.code)
     else:
         body = answer.body if isinstance(answer.body, bytes) else None
         audited.complete(answer.code, body, answer.content_type)
-    headers = (*answer.headers, (b"audit-id", audited.audit_id.encode("ascii", "replace")))
-    return replace(answer, headers=headers)
+
+
+def _end_span(span: Span, started: _Started, scope: Scope) -> None:
+    verb, *_, resource, subresource = started.labels(scope["method"])
+    what = "/".join(part for part in (resource, subresource) if part)
+    attributes: dict[str, str | int] = {
+        "http.request.method": scope["method"],
+        "url.path": _shown_path(scope),
+        "http.response.status_code": started.code,
+        "onejob.request_id": started.request_id.decode(),
+    }
+    if started.target is not None and started.target.namespace:
+        attributes["k8s.namespace.name"] = started.target.namespace
+    failure = f"answered with {started.code}" if started.code >= 500 else ""
+    span.end(f"{verb} {what}".strip(), attributes, failure=failure)
+
+
+def _log_own_error(scope: Scope, answer: Answer, request_id: bytes) -> None:
+    """What is not the client's fault is worth a line that names the request."""
+    message = ""
+    if isinstance(answer.body, bytes):
+        message = answer.body[:_LONGEST_LOGGED].decode("utf-8", "replace")
+    shown = request_id.decode()
+    log.warning(
+        "request %s: %s %s was answered with %d: %s",
+        *(shown, scope["method"], _shown_path(scope), answer.code, message),
+        extra={"request": shown},
+    )
+
+
+def _log_request(scope: Scope, answer: Answer, request_id: bytes, took: float) -> None:
+    shown = request_id.decode()
+    log.debug(
+        "request %s: %s %s: %d after %.1f ms",
+        *(shown, scope["method"], _shown_path(scope), answer.code, took * 1000),
+        extra={"request": shown},
+    )
+
+
+def _shown_path(scope: Scope) -> str:
+    """Without the query, which may hold a token."""
+    path: str = scope["raw_path"].decode("ascii", "replace")
+    return path.partition("?")[0]
 
 
 def _require_same_origin(headers: dict[bytes, bytes]) -> None:
@@ -453,8 +544,9 @@ def _require_same_origin(headers: dict[bytes, bytes]) -> None:
         raise Forbidden("sessions are not opened for other sites")
 
 
-async def _refuse_upgrade(send: Send, answer: Answer) -> None:
-    headers = [(b"content-type", answer.content_type), *answer.headers]
+async def _refuse_upgrade(send: Send, answer: Answer, request_id: bytes) -> None:
+    named = (b"audit-id", request_id)
+    headers = [(b"content-type", answer.content_type), named, *answer.headers]
     start = {"type": "websocket.http.response.start", "status": answer.code, "headers": headers}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": answer.body})

@@ -32,9 +32,14 @@ class Delivery:
         method: str,
         receive: Receive,
         send: Send,
+        request_id: bytes,
     ) -> None:
         body = answer.body
-        headers: list[Header] = [(b"content-type", answer.content_type), *answer.headers]
+        named = (b"audit-id", request_id)
+        headers: list[Header] = [(b"content-type", answer.content_type), named, *answer.headers]
+        if isinstance(body, bytes) and len(body) <= GZIP_FROM_BYTES:
+            await _send_whole(answer.code, headers, body, send)
+            return
         if _compressible(answer) and _accepts_gzip(request_headers):
             body = compressed(body) if isinstance(body, bytes) else compressed_stream(body)
             headers.append((b"content-encoding", b"gzip"))
@@ -85,7 +90,7 @@ async def _send_whole(code: int, headers: list[Header], body: bytes, send: Send)
         # The rest of that body is not wanted on this connection.
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": code, "headers": headers})
-    last = max(0, (len(body) - 1) // _SLICE_BYTES * _SLICE_BYTES)
+    last = (len(body) - 1) // _SLICE_BYTES * _SLICE_BYTES if body else 0
     for start in range(0, last, _SLICE_BYTES):
         piece = body[start : start + _SLICE_BYTES]
         await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -114,10 +119,8 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _compressible(answer: Answer) -> bool:
-    """Large documents are; streams without an end and texts are wanted as they come."""
-    if answer.endless or answer.content_type.startswith(b"text/"):
-        return False
-    return not isinstance(answer.body, bytes) or len(answer.body) > GZIP_FROM_BYTES
+    """Of large documents; streams without an end and texts are wanted as they come."""
+    return not answer.endless and not answer.content_type.startswith(b"text/")
 
 
 def _accepts_gzip(headers: dict[bytes, bytes]) -> bool:

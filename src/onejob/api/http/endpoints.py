@@ -1,13 +1,14 @@
 """The verbs over HTTP: a request becomes options and a body, an outcome becomes an answer."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
 from onejob.api.access.authentication import NO_AUTHENTICATOR, Authenticator
-from onejob.api.access.authorization import Authorizer
+from onejob.api.access.authorization import Attributes, Authorizer, require
 from onejob.api.access.reviews import review
 from onejob.api.access.service_accounts.token_requests import TokenRequests
 from onejob.api.http.answers import Answer, Header, warning_headers
@@ -63,7 +64,14 @@ from onejob.wire.errors import (
     UnsupportedMediaType,
 )
 from onejob.wire.kinds import BY_RESOURCE, METRICS_GROUP, Kind
-from onejob.wire.requests import DeleteOptions, ListOptions, ListOutcome, Outcome, WriteOptions
+from onejob.wire.requests import (
+    DeleteOptions,
+    ListOptions,
+    ListOutcome,
+    Outcome,
+    User,
+    WriteOptions,
+)
 
 T = TypeVar("T")
 
@@ -99,46 +107,41 @@ class Endpoints:
         self._token_requests = token_requests
         self._rng = rng
         self._logs = logs
+        self._by_verb: Mapping[str, Callable[[Request, ResourcePath], Awaitable[Answer]]] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
 
     async def answer(self, request: Request, target: ResourcePath, verb: str) -> Answer:
         if verb not in ("get", "list", "watch"):
             _require_answerable(request, target, is_list=verb == "deletecollection")
         if target.kind.group == METRICS_GROUP:
             return await self._measured(request, target)
-        match verb:
-            case "get":
-                return await self._get(request, target)
-            case "list":
-                return await self._list(request, target)
-            case "watch":
-                return await self._watch(request, target)
-            case "create":
-                return await self._create(request, target)
-            case "update":
-                return await self._update(request, target)
-            case "patch":
-                return await self._patch(request, target)
-            case "delete":
-                return await self._delete(request, target)
-            case "deletecollection":
-                return await self._delete_collection(request, target)
-            case _:
-                raise AssertionError(f"routing let an unknown verb pass: {verb}")
+        return await self._by_verb[verb](request, target)
 
     # --- reading --------------------------------------------------------------------------
 
     async def _get(self, request: Request, target: ResourcePath) -> Answer:
-        if target.subresource == "pods":
-            return await self._pods_of_job(request, target)
-        if target.subresource == "log":
-            return await self._log(request, target)
-        if target.subresource in SESSIONS:
-            await self._refuse_session(request, target)
-        if target.subresource == "scale":
-            return await self._scale(request, target)
+        match target.subresource:
+            case "pods":
+                return await self._pods_of_job(request, target)
+            case "log":
+                return await self._log(request, target)
+            case "scale":
+                return await self._scale(request, target)
+            case session if session in SESSIONS:
+                await self._refuse_session(request, target)
+            case _:
+                pass
         if at_least := first(request.query, "resourceVersion"):
             self._service.require_reached(at_least)
-        document = await self._service.get(target.kind, target.namespace, target.name)
+        document = await self._service.get_for_client(target.kind, target.namespace, target.name)
         return await self._object(request, target.kind, Outcome(200, document))
 
     async def _list(self, request: Request, target: ResourcePath) -> Answer:
@@ -161,7 +164,7 @@ class Endpoints:
             document = await self._usage.list(target.kind, target.namespace, options)
         if representation.media == "yaml":
             document = await as_yaml(document, self._service.worker)
-        return Answer(200, document, representation.content_type.encode())
+        return Answer(200, document, representation.content_type)
 
     async def _pods_of_job(self, request: Request, target: ResourcePath) -> Answer:
         job = await self._service.get(target.kind, target.namespace, target.name)
@@ -286,6 +289,8 @@ class Endpoints:
         )
         if patch_type == "apply":
             _require_kind(patch.document)
+            may_create = partial(self._require_create, request.user, target)
+            options = msgspec.structs.replace(options, require_create=may_create)
         if patch_type == "strategic" and target.kind.custom:
             raise UnsupportedMediaType(
                 "the body of the request was in an unknown format - accepted media types include: "
@@ -306,6 +311,13 @@ class Endpoints:
             size=size,
         )
         return await self._object(request, target.kind, outcome)
+
+    def _require_create(self, user: User, target: ResourcePath) -> None:
+        """To patch is a lesser right than to create."""
+        kind = target.kind
+        place = (kind.group, kind.version, kind.plural, target.subresource)
+        wanted = Attributes("create", *place, target.namespace, target.name)
+        require(self._authorizer, user, wanted)
 
     # --- scale ----------------------------------------------------------------------------
 
@@ -337,7 +349,7 @@ class Endpoints:
         kind = target.kind
         document = await self._service.get(kind, target.namespace, target.name)
         paths = self._service.definitions.scale(kind)
-        present = scale_of(msgspec.json.decode(document), kind, paths)
+        present = scale_of(msgspec.json.decode(document), kind, paths, to_change=True)
         present["metadata"].pop("resourceVersion", None)
         match patch_type:
             case "json":
@@ -359,7 +371,7 @@ class Endpoints:
         body = msgspec.json.encode(scale)
         if representation.media == "yaml":
             body = await as_yaml(body, self._service.worker)
-        return Answer(200, body, representation.content_type.encode())
+        return Answer(200, body, representation.content_type)
 
     async def _delete(self, request: Request, target: ResourcePath) -> Answer:
         options = await self._delete_options(request)
@@ -423,7 +435,7 @@ class Endpoints:
         elif representation.media == "protobuf":
             document = await as_protobuf(document, self._service.worker)
         headers = warning_headers((*outcome.warnings, *extra_warnings))
-        return Answer(outcome.code, document, representation.content_type.encode(), headers)
+        return Answer(outcome.code, document, representation.content_type, headers)
 
     async def _shown(self, kind: Kind, outcome: ListOutcome) -> ListOutcome:
         strategy = self._service.strategies[kind.strategy]
@@ -447,7 +459,7 @@ class Endpoints:
             document = await self._service.worker.run(
                 encode_list, kind, list_metadata(outcome), outcome.documents
             )
-            content_type = representation.content_type.encode()
+            content_type = representation.content_type
             return Answer(200, document, content_type, warning_headers(warnings))
         enclose = enclosed_yaml if representation.media == "yaml" else enclosed
         if representation.form == "Table":
@@ -464,7 +476,7 @@ class Endpoints:
         large = any(len(document) > LARGE_BYTES for document in outcome.documents)
         if enclose is enclosed_yaml or (large and representation.form == "Table"):
             stream = by_worker(pieces, self._service.worker)
-            return Answer(200, stream, representation.content_type.encode(), headers)
+            return Answer(200, stream, representation.content_type, headers)
         start = next(pieces)
         following = next(pieces, None)
         if following is None:

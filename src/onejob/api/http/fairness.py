@@ -45,6 +45,8 @@ class FairSeats:
         self._queue = queue
         self._users: dict[str, _Active] = {}
         self._last_user = ""
+        #: When that user's last request came.
+        self._last_at = 0.0
         self._several_until = 0.0
         self._scheduled = False
         #: Since the start, for metrics.
@@ -61,23 +63,35 @@ class FairSeats:
 
     async def enter(self, name: str) -> None:
         """Wait for a seat; `leave` afterwards. Raises TooManyRequests."""
+        if not self.enter_at_once(name):
+            await self._wait(name)
+
+    def enter_at_once(self, name: str) -> bool:
+        """Whether there was a seat, which is then taken: nearly always, and at little cost."""
         now = self._monotonic()
         if name != self._last_user:
             if self._last_user:
-                self._several_until = now + _ACTIVE_SECONDS
+                # The other one may have left long ago.
+                active_until = self._last_at + _ACTIVE_SECONDS
+                self._several_until = max(self._several_until, active_until)
             self._last_user = name
+        self._last_at = now
         user = self._users.get(name)
         if user is None:
             user = self._users[name] = _Active()
         if not user.waiting:
             if now >= self._several_until:
                 user.running += 1
-                return
+                return True
             if not user.begun and user.running < self._seats:
                 user.running += 1
                 user.begun = True
                 self._begin_soon()
-                return
+                return True
+        return False
+
+    async def _wait(self, name: str) -> None:
+        user = self._users[name]
         if len(user.waiting) >= self._queue:
             self.refused += 1
             raise TooManyRequests(

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from onejob.api.input.decoding import MAX_BODY_BYTES
 from onejob.api.input.query import Query
@@ -22,8 +23,7 @@ class ClientGone(Exception):
     """The other side hung up before its request was complete."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     method: str
     query: Query
     headers: Mapping[bytes, bytes]

@@ -5,6 +5,7 @@ discovery, as one aggregated document. Protobuf is served to those who accept no
 to be made, while JSON is sent as it is stored, and clients that prefer protobuf read both.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -25,14 +26,21 @@ _FORMS: Final = {
 }
 
 
+_CONTENT_TYPES: Final[Mapping[Media, bytes]] = {
+    "json": b"application/json",
+    "yaml": b"application/yaml",
+    "protobuf": _PROTOBUF.encode(),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Representation:
     media: Media = "json"
     form: Form = ""
 
     @property
-    def content_type(self) -> str:
-        return _PROTOBUF if self.media == "protobuf" else f"application/{self.media}"
+    def content_type(self) -> bytes:
+        return _CONTENT_TYPES[self.media]
 
 
 JSON: Final = Representation()

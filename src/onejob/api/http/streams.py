@@ -1,7 +1,14 @@
 """Streams that are answers: when they may start, what their lines are, how they end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import Final, TypeVar
 
 from onejob.api.http.answers import error_answer
@@ -17,6 +24,7 @@ from onejob.api.http.tables import bookmark_table, object_table, parse_include_o
 from onejob.api.input.query import first
 from onejob.api.schema.protobuf_encoding import encode_event
 from onejob.api.service import Service
+from onejob.api.shared_batches import SharedBatch
 from onejob.api.turns import DOCUMENT_COST, LARGE_BYTES, TURN_BYTES
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import Kind
@@ -45,6 +53,14 @@ class Rendering:
         self._worker = service.worker
         self._include = parse_include_object(first(request.query, "includeObject"))
         self._columns_sent = False
+        #: All that the bytes of an event depend on, besides the event.
+        self._shape: tuple[Hashable, ...] = (
+            kind.api_version,
+            kind.kind,
+            self._form,
+            self._protobuf,
+            self._include,
+        )
 
     def render(self, document: bytes) -> bytes:
         if not self._strategy.shows_as_stored:
@@ -74,10 +90,18 @@ class Rendering:
 
     async def made(self, events: Sequence[WatchEvent]) -> Iterable[bytes]:
         """The pieces; of large documents they are made by the worker."""
-        pieces = self.pieces(events)
         if self._made and any(len(event.document) > LARGE_BYTES for event in events):
-            return await self._worker.turn(list, pieces)
-        return pieces
+            return await self._worker.turn(list, self.pieces(events))
+        if not isinstance(events, SharedBatch) or not (shape := self._shape_now()):
+            return self.pieces(events)
+        return events.made(shape, lambda: list(self.pieces(events)))
+
+    def _shape_now(self) -> tuple[Hashable, ...]:
+        """Of what others get as well; empty if this has to be made for this watcher alone."""
+        if self._form != "Table":
+            return self._shape
+        # Rows say how old something is, in seconds; only the first event has the columns.
+        return (*self._shape, int(self._clock.now().timestamp())) if self._columns_sent else ()
 
     def pieces(self, events: Sequence[WatchEvent]) -> Iterator[bytes]:
         """The lines of events, small ones joined. A large document is the store's own until the
@@ -157,6 +181,12 @@ def in_slices(
         yield events[start:]
 
 
+def slices_of(events: Sequence[WatchEvent], turn_bytes: int) -> Iterable[Sequence[WatchEvent]]:
+    if isinstance(events, SharedBatch):
+        return events.slices(turn_bytes, in_slices)
+    return in_slices(events, turn_bytes)
+
+
 async def watch_lines(
     batches: AsyncIterator[Sequence[WatchEvent]],
     first_batch: "asyncio.Future[Sequence[WatchEvent] | None]",
@@ -167,7 +197,7 @@ async def watch_lines(
         try:
             events = await first_batch
             while events is not None:
-                for turn in in_slices(events, lines.turn_bytes):
+                for turn in slices_of(events, lines.turn_bytes):
                     for piece in await lines.made(turn):
                         yield piece
                     if turn[-1] is not events[-1]:

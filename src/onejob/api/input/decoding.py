@@ -4,6 +4,7 @@ Whatever the bytes are, the outcome is a value or an `ApiError`.
 """
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,7 @@ import msgspec
 from onejob.api.schema.shapes import MAX_PROBLEMS, Path, json_type, render_path
 from onejob.api.turns import INLINE_BYTES
 from onejob.wire.errors import BadRequest, RequestTooLarge, UnsupportedMediaType
+from onejob.wire.field_errors import shortened
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -160,6 +162,7 @@ def _load_json(body: bytes, collect: Callable[[list[tuple[str, Any]]], Any]) -> 
             body.decode("utf-8", "replace"),
             object_pairs_hook=collect,
             parse_constant=_refuse_constant,
+            parse_float=_finite,
         )
     except RecursionError:
         raise _too_deep() from None
@@ -169,6 +172,15 @@ def _load_json(body: bytes, collect: Callable[[list[tuple[str, Any]]], Any]) -> 
         document = _without_surrogates(document)
     _check_depth(document, body)
     return document
+
+
+def _finite(text: str) -> float:
+    """What is too large for a float would become infinite, and null when it is written."""
+    number = float(text)
+    if math.isinf(number):
+        what = f"number {shortened(text)}"
+        raise ValueError(f"json: cannot unmarshal {what} into Go value of type float64")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:

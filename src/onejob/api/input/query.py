@@ -16,7 +16,9 @@ from onejob.wire.field_errors import (
     required,
     too_long,
 )
+from onejob.wire.names import path_segment_errors
 from onejob.wire.requests import DeleteOptions, ListOptions, User, WatchOptions, WriteOptions
+from onejob.wire.selectors import SelectorError, parse_field_selector
 
 Query: TypeAlias = Mapping[str, Sequence[str]]
 
@@ -45,6 +47,22 @@ def parse_query(raw: bytes) -> Query:
 def first(query: Query, name: str) -> str:
     values = query.get(name)
     return values[0] if values else ""
+
+
+def selected_name(query: Query) -> str:
+    """The one name that a list or watch is about, if its field selector asks for exactly one; else
+    "". To read these takes the right for this name only."""
+    text = first(query, "fieldSelector")
+    if not text:
+        return ""
+    try:
+        terms = parse_field_selector(text).terms
+    except SelectorError:
+        # Refused later, with an answer that says why.
+        return ""
+    names = (term.value for term in terms if term.field == "metadata.name" and not term.negated)
+    name = next(names, "")
+    return "" if path_segment_errors(name) else name
 
 
 def flag(query: Query, name: str) -> bool:
@@ -81,6 +99,9 @@ def write_options(
     query: Query, user: User, user_agent: str, options_kind: str, *, patch_type: str = ""
 ) -> WriteOptions:
     """`options_kind` is CreateOptions, UpdateOptions or PatchOptions."""
+    if not query and not patch_type:
+        # Most requests ask for nothing special.
+        return WriteOptions(user=user, field_manager=_manager_from(user_agent))
     manager = first(query, "fieldManager")
     validation = first(query, "fieldValidation")
     errors = [*_dry_run_errors(query.get("dryRun", ())), *_manager_errors(manager)]
@@ -286,7 +307,9 @@ def _manager_errors(manager: str) -> list[FieldError]:
 
 def _manager_from(user_agent: str) -> str:
     """Who writes, when the request does not say: the product in its User-Agent."""
-    product = "".join(char for char in user_agent.split("/", 1)[0] if char.isprintable())
+    product = user_agent.split("/", 1)[0]
+    if not product.isprintable():
+        product = "".join(char for char in product if char.isprintable())
     return product[:_MAX_MANAGER_BYTES] or "unknown"
 
 

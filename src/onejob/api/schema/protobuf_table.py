@@ -9,19 +9,34 @@ here: a JSON field's shape in the schema tells how it is written on the wire.
 from typing import Final
 
 TABLE: Final = """\
+admissionregistration.v1.ApplyConfiguration
+  expression
 admissionregistration.v1.AuditAnnotation
   key valueExpression
 admissionregistration.v1.ExpressionWarning
   - fieldRef warning
+admissionregistration.v1.JSONPatch
+  expression
 admissionregistration.v1.MatchCondition
   name expression
 admissionregistration.v1.MatchResources
   namespaceSelector* objectSelector* resourceRules excludeResourceRules - - matchPolicy*
+admissionregistration.v1.MutatingAdmissionPolicy
+  metadata spec
+admissionregistration.v1.MutatingAdmissionPolicyBinding
+  metadata spec
+admissionregistration.v1.MutatingAdmissionPolicyBindingSpec
+  policyName paramRef* matchResources*
+admissionregistration.v1.MutatingAdmissionPolicySpec
+  paramKind* matchConstraints* variables mutations failurePolicy* matchConditions
+  reinvocationPolicy
 admissionregistration.v1.MutatingWebhook
   name clientConfig rules failurePolicy* namespaceSelector* sideEffects* timeoutSeconds*
   admissionReviewVersions matchPolicy* reinvocationPolicy* objectSelector* matchConditions
 admissionregistration.v1.MutatingWebhookConfiguration
   metadata webhooks
+admissionregistration.v1.Mutation
+  - patchType applyConfiguration* jsonPatch*
 admissionregistration.v1.NamedRuleWithOperations
   resourceNames &admissionregistration.v1.RuleWithOperations
 admissionregistration.v1.ParamKind

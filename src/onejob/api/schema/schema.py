@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Sequence
 from copy import copy
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
@@ -123,6 +123,7 @@ class _Data(msgspec.Struct, frozen=True):
     types: dict[str, msgspec.Raw]
 
 
+_DATA: Final = Path(__file__).parent.parent / "data" / "schema.json.gz"
 _decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
@@ -244,20 +245,18 @@ class Schema:
 
 @lru_cache(maxsize=1)
 def load_schema() -> Schema:
-    shapes = _data_lines()[0]
+    with gzip.open(_DATA) as file:
+        # The documentation after it, which is three times as long, is not even unpacked.
+        shapes = file.readline()
     return Schema(msgspec.json.decode(shapes, type=_Data), msgspec.json.decode(shapes, type=_Index))
 
 
 def load_definitions() -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
     """The raw definitions and their documentation (the type's own under ""), both by name.
     Decoded anew on every call: only OpenAPI needs them, and keeps what it makes of them."""
-    shapes, documentation = _data_lines()
+    with gzip.open(_DATA) as file:
+        shapes, documentation = file
     return msgspec.json.decode(shapes)["types"], msgspec.json.decode(documentation)
-
-
-def _data_lines() -> list[bytes]:
-    file = resources.files("onejob.api") / "data" / "schema.json.gz"
-    return gzip.decompress(file.read_bytes()).split(b"\n")
 
 
 _STRING: Final = StringShape()

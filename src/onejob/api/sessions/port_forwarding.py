@@ -86,9 +86,11 @@ async def run_channels(
                     relays[channel // 2].take(data)
             await ahead.room()
 
-    serving = asyncio.ensure_future(
-        asyncio.gather(*(serve(number, relay) for number, relay in enumerate(relays)))
-    )
+    async def serve_all() -> None:
+        # Awaited in a task: what `gather` returns complains of its own cancellation otherwise.
+        await asyncio.gather(*(serve(number, relay) for number, relay in enumerate(relays)))
+
+    serving = asyncio.ensure_future(serve_all())
     reading = asyncio.ensure_future(read())
     try:
         await asyncio.wait((serving, reading), return_when=asyncio.FIRST_COMPLETED)

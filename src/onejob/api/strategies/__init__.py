@@ -1,5 +1,7 @@
 """What each kind decides about its own documents: see `onejob.api.strategy`."""
 
+from collections.abc import Callable, Mapping
+
 from onejob.api.strategies.base import BaseStrategy, UnnamedStrategy
 from onejob.api.strategies.core import (
     ConfigMapStrategy,
@@ -10,24 +12,28 @@ from onejob.api.strategies.core import (
     ServiceAccountStrategy,
     ServiceStrategy,
 )
-from onejob.api.strategies.cronjob import CronJobStrategy
 from onejob.api.strategies.events import EventStrategy, EventsV1Strategy
 from onejob.api.strategies.job.strategy import JobStrategy
 from onejob.api.strategies.pod.strategy import PodStrategy
-from onejob.api.strategies.rbac import BindingStrategy, RoleStrategy
-from onejob.api.strategies.stored import StoredStrategy
 from onejob.api.strategy import Strategy
 from onejob.gates import FeatureGates
 from onejob.planning.names import TRACKING
-from onejob.planning.rbac.policy import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-)
 from onejob.wire.kinds import Kind
 
-__all__ = ["strategy_for"]
+__all__ = ["Strategies", "strategy_for"]
+
+
+class Strategies(dict[str, Strategy]):
+    """By the name of the resource. One that a maker is given for is made when it is first asked
+    for: a run meets few of the kinds that there are, and imports no rules of the others."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Strategy]]) -> None:
+        super().__init__()
+        self._makers = makers
+
+    def __missing__(self, resource: str) -> Strategy:
+        made = self[resource] = self._makers[resource]()
+        return made
 
 
 def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -> Strategy:
@@ -37,6 +43,8 @@ def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -
         case "jobs.batch":
             return JobStrategy(kind, gates, tracking)
         case "cronjobs.batch":
+            from onejob.api.strategies.cronjob import CronJobStrategy
+
             return CronJobStrategy(kind, gates)
         case "pods":
             return PodStrategy(kind, gates)
@@ -58,11 +66,20 @@ def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -
             return EventStrategy(kind)
         case "events.events.k8s.io":
             return EventsV1Strategy(kind)
-        case resource if resource in (ROLES, CLUSTER_ROLES):
+        case "roles.rbac.authorization.k8s.io" | "clusterroles.rbac.authorization.k8s.io":
+            from onejob.api.strategies.rbac import RoleStrategy
+
             return RoleStrategy(kind)
-        case resource if resource in (ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS):
+        case (
+            "rolebindings.rbac.authorization.k8s.io"
+            | "clusterrolebindings.rbac.authorization.k8s.io"
+        ):
+            from onejob.api.strategies.rbac import BindingStrategy
+
             return BindingStrategy(kind)
         case _ if kind.stored_only:
+            from onejob.api.strategies.stored import StoredStrategy
+
             return StoredStrategy(kind)
         case _:
             return UnnamedStrategy(kind) if kind.verbs == ("create",) else BaseStrategy(kind)

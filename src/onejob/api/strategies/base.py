@@ -130,6 +130,14 @@ class SelectableStrategy(BaseStrategy):
         return f"field label not supported: {label}"
 
 
+def fill(target: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+    """Sets what is unset; empty texts are unset, as Go has it."""
+    for name, value in defaults.items():
+        if target.get(name) in (None, ""):
+            target[name] = value
+    return target
+
+
 def same_spec(new: Document, old: Document | None) -> bool:
     """Whether nothing in the spec was touched: what is stored was given its defaults and found
     valid when it came in. Costs next to nothing for sections that nobody has decoded."""

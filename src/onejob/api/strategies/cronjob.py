@@ -16,6 +16,7 @@ from onejob.api.strategies.job.defaults import default_cronjob
 from onejob.api.strategies.job.strategy import disabled_job_fields, drop_disabled
 from onejob.api.strategies.job.validation import (
     validate_job_spec_but_selector,
+    validate_memory_annotations,
     validate_template_annotations,
 )
 from onejob.api.strategies.job.warnings import job_name_warnings, job_spec_warnings
@@ -129,6 +130,11 @@ def validate_cronjob_spec(
         spec.get("jobTemplate", {}).get("spec", {}),
         old_spec and old_spec.get("jobTemplate", {}).get("spec", {}),
         f"{path}.jobTemplate.spec",
+    )
+    errors += validate_memory_annotations(
+        spec.get("jobTemplate", {}),
+        old_spec and old_spec.get("jobTemplate"),
+        f"{path}.jobTemplate.",
     )
     errors += _non_negative(spec, "successfulJobsHistoryLimit", path)
     errors += _non_negative(spec, "failedJobsHistoryLimit", path)

@@ -7,6 +7,16 @@ from typing import Any, Final
 
 import msgspec
 
+from onejob.api.strategies.admission_rules import (
+    check_mutating_policy,
+    check_mutating_policy_binding,
+    check_webhooks,
+    default_policy,
+    default_policy_binding,
+    default_service_port,
+    default_webhooks,
+)
+from onejob.api.strategies.base import fill
 from onejob.api.strategies.pod.defaults import default_pod_template
 from onejob.api.strategies.quota_rules import (
     check_limit_range,
@@ -39,22 +49,35 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     check: Callable[[Document], list[FieldError]] = _no_checks
     immutable: tuple[str, ...] = ()
+    #: Sections that stay as they are, whatever an update says.
+    kept: tuple[str, ...] = ()
     #: `status.phase` of a new object.
     first_phase: str = ""
+
+    def missing_fields(self, doc: Document) -> list[FieldError]:
+        return [
+            required(place)
+            for path in self.required
+            for place, value in _values(doc, path, "")
+            if value in _EMPTY
+        ]
+
+    def forbidden_changes(self, new: Document, old: Document) -> list[FieldError]:
+        return [
+            invalid(path, _value_at(new, path), "field is immutable")
+            for path in self.immutable
+            if _value_at(new, path) != _value_at(old, path)
+        ]
 
 
 NO_RULES: Final = Rules()
 
 
-def value_at(doc: Mapping[str, Any], path: str) -> Any:
+def _value_at(doc: Mapping[str, Any], path: str) -> Any:
     value: Any = doc
     for field in path.split("."):
         value = value.get(field) if isinstance(value, dict) else None
     return value
-
-
-def missing_fields(doc: Mapping[str, Any], path: str) -> list[FieldError]:
-    return [required(place) for place, value in _values(doc, path, "") if value in _EMPTY]
 
 
 _EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
@@ -75,14 +98,6 @@ def _values(parent: Any, path: str, before: str) -> Iterator[tuple[str, Any]]:
         yield from _values(value, rest, place)
 
 
-def _fill(target: dict[str, Any], **defaults: Any) -> dict[str, Any]:
-    """Empty texts are unset, as Go has it."""
-    for name, value in defaults.items():
-        if target.get(name) in (None, ""):
-            target[name] = value
-    return target
-
-
 # --- workloads ----------------------------------------------------------------------------
 
 
@@ -90,14 +105,14 @@ def _default_workload(doc: Document, **defaults: Any) -> dict[str, Any]:
     spec: dict[str, Any] = doc.setdefault("spec", {})
     if spec.get("template"):
         default_pod_template(spec)
-    return _fill(spec, **defaults)
+    return fill(spec, **defaults)
 
 
 def _default_deployment(doc: Document) -> None:
     spec = _default_workload(doc, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
-    strategy = _fill(spec.setdefault("strategy", {}), type="RollingUpdate")
+    strategy = fill(spec.setdefault("strategy", {}), type="RollingUpdate")
     if strategy["type"] == "RollingUpdate":
-        _fill(strategy.setdefault("rollingUpdate", {}), maxUnavailable="25%", maxSurge="25%")
+        fill(strategy.setdefault("rollingUpdate", {}), maxUnavailable="25%", maxSurge="25%")
 
 
 def _default_replica_set(doc: Document) -> None:
@@ -108,18 +123,18 @@ def _default_stateful_set(doc: Document) -> None:
     spec = _default_workload(
         doc, replicas=1, revisionHistoryLimit=10, podManagementPolicy="OrderedReady"
     )
-    strategy = _fill(spec.setdefault("updateStrategy", {}), type="RollingUpdate")
+    strategy = fill(spec.setdefault("updateStrategy", {}), type="RollingUpdate")
     if strategy["type"] == "RollingUpdate":
-        _fill(strategy.setdefault("rollingUpdate", {}), partition=0)
+        fill(strategy.setdefault("rollingUpdate", {}), partition=0)
     retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-    _fill(retention, whenDeleted="Retain", whenScaled="Retain")
+    fill(retention, whenDeleted="Retain", whenScaled="Retain")
 
 
 def _default_daemon_set(doc: Document) -> None:
     spec = _default_workload(doc, revisionHistoryLimit=10)
-    strategy = _fill(spec.setdefault("updateStrategy", {}), type="RollingUpdate")
+    strategy = fill(spec.setdefault("updateStrategy", {}), type="RollingUpdate")
     if strategy["type"] == "RollingUpdate":
-        _fill(strategy.setdefault("rollingUpdate", {}), maxUnavailable=1, maxSurge=0)
+        fill(strategy.setdefault("rollingUpdate", {}), maxUnavailable=1, maxSurge=0)
 
 
 def _check_workload(doc: Document) -> list[FieldError]:
@@ -147,7 +162,7 @@ def _workload(default: Callable[[Document], None]) -> Rules:
 
 
 def _default_autoscaler(doc: Document) -> None:
-    _fill(doc.setdefault("spec", {}), minReplicas=1)
+    fill(doc.setdefault("spec", {}), minReplicas=1)
 
 
 def _check_autoscaler(doc: Document) -> list[FieldError]:
@@ -193,60 +208,20 @@ def _check_share(amount: int | str, path: str) -> list[FieldError]:
 # --- admission and the API itself ---------------------------------------------------------
 
 
-def _default_service_port(client: Any) -> None:
-    if isinstance(client, dict) and client.get("service"):
-        _fill(client["service"], port=443)
-
-
-def _default_webhooks(doc: Document) -> None:
-    for webhook in doc.get("webhooks") or ():
-        _fill(webhook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
-        webhook.setdefault("namespaceSelector", {})
-        webhook.setdefault("objectSelector", {})
-        if doc.get("kind") == "MutatingWebhookConfiguration":
-            _fill(webhook, reinvocationPolicy="Never")
-        _default_service_port(webhook.get("clientConfig"))
-        for rule in webhook.get("rules") or ():
-            _fill(rule, scope="*")
-
-
-def _check_webhooks(doc: Document) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for index, webhook in enumerate(doc.get("webhooks") or ()):
-        path = f"webhooks[{index}]"
-        if webhook["sideEffects"] not in ("None", "NoneOnDryRun"):
-            supported = ["None", "NoneOnDryRun"]
-            errors.append(not_supported(f"{path}.sideEffects", webhook["sideEffects"], supported))
-        client = webhook["clientConfig"]
-        if bool(client.get("url")) == bool(client.get("service")):
-            text = "exactly one of url or service is required"
-            errors.append(required(f"{path}.clientConfig", text))
-    return errors
-
-
 _WEBHOOKS: Final = Rules(
-    default=_default_webhooks,
+    default=default_webhooks,
     required=(
         "webhooks[].name",
         "webhooks[].clientConfig",
         "webhooks[].sideEffects",
         "webhooks[].admissionReviewVersions",
     ),
-    check=_check_webhooks,
+    check=check_webhooks,
 )
 
 
-def _default_admission_policy(doc: Document) -> None:
-    spec = _fill(doc.setdefault("spec", {}), failurePolicy="Fail")
-    match = spec.get("matchConstraints")
-    if match:
-        _fill(match, matchPolicy="Equivalent")
-        match.setdefault("namespaceSelector", {})
-        match.setdefault("objectSelector", {})
-
-
 def _default_api_service(doc: Document) -> None:
-    _default_service_port(doc.get("spec"))
+    default_service_port(doc.get("spec"))
 
 
 def _check_api_service(doc: Document) -> list[FieldError]:
@@ -259,14 +234,14 @@ def _check_api_service(doc: Document) -> list[FieldError]:
 
 
 def _default_flow_schema(doc: Document) -> None:
-    _fill(doc.setdefault("spec", {}), matchingPrecedence=1000)
+    fill(doc.setdefault("spec", {}), matchingPrecedence=1000)
 
 
 # --- classes, volumes, networks -----------------------------------------------------------
 
 
 def _default_priority_class(doc: Document) -> None:
-    _fill(doc, value=0, preemptionPolicy="PreemptLowerPriority")
+    fill(doc, value=0, preemptionPolicy="PreemptLowerPriority")
 
 
 def _check_priority_class(doc: Document) -> list[FieldError]:
@@ -289,16 +264,16 @@ def _check_runtime_class(doc: Document) -> list[FieldError]:
 
 
 def _default_storage_class(doc: Document) -> None:
-    _fill(doc, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+    fill(doc, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
 
 def _default_volume(doc: Document) -> None:
     spec = doc.setdefault("spec", {})
-    _fill(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+    fill(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
 
 
 def _default_claim(doc: Document) -> None:
-    _fill(doc.setdefault("spec", {}), volumeMode="Filesystem")
+    fill(doc.setdefault("spec", {}), volumeMode="Filesystem")
 
 
 def _default_network_policy(doc: Document) -> None:
@@ -307,7 +282,7 @@ def _default_network_policy(doc: Document) -> None:
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
     for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
         for port in rule.get("ports") or ():
-            _fill(port, protocol="TCP")
+            fill(port, protocol="TCP")
 
 
 _ADDRESS_TYPES: Final = ["FQDN", "IPv4", "IPv6"]
@@ -331,11 +306,19 @@ RULES: Final[Mapping[str, Rules]] = {
     "poddisruptionbudgets.policy": Rules(check=_check_disruption_budget),
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
     "validatingwebhookconfigurations.admissionregistration.k8s.io": _WEBHOOKS,
+    "mutatingadmissionpolicies.admissionregistration.k8s.io": Rules(
+        default=default_policy, check=check_mutating_policy
+    ),
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": Rules(
+        default=default_policy_binding,
+        required=("spec.policyName",),
+        check=check_mutating_policy_binding,
+    ),
     "validatingadmissionpolicies.admissionregistration.k8s.io": Rules(
-        default=_default_admission_policy, required=("spec.matchConstraints",)
+        default=default_policy, required=("spec.matchConstraints",)
     ),
     "validatingadmissionpolicybindings.admissionregistration.k8s.io": Rules(
-        required=("spec.policyName", "spec.validationActions")
+        default=default_policy_binding, required=("spec.policyName", "spec.validationActions")
     ),
     "apiservices.apiregistration.k8s.io": Rules(
         default=_default_api_service,
@@ -347,7 +330,7 @@ RULES: Final[Mapping[str, Rules]] = {
     ),
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Rules(required=("spec.type",)),
     "certificatesigningrequests.certificates.k8s.io": Rules(
-        required=("spec.request", "spec.signerName", "spec.usages"), immutable=("spec",)
+        required=("spec.request", "spec.signerName", "spec.usages"), kept=("spec",)
     ),
     "priorityclasses.scheduling.k8s.io": Rules(
         default=_default_priority_class,

@@ -32,9 +32,9 @@ from onejob.api.writing.managed_fields import (
     read_entries,
     reset_fields,
     skeleton,
-    stamp,
     write_entries,
 )
+from onejob.api.writing.metadata import timestamp
 from onejob.wire.errors import BadRequest
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -61,7 +61,9 @@ def apply(
     _check_keys(wanted, type_, "")
     entries = _entries_of(live, type_, now, subresource)
     stated = fields_of(wanted, type_) - SERVER_FIELDS
-    own = Entry(manager, "Apply", type_.api_version, subresource, stamp(now), encode_fields(stated))
+    own = Entry(
+        manager, "Apply", type_.api_version, subresource, timestamp(now), encode_fields(stated)
+    )
     previous = next((entry for entry in entries if entry.identity == own.identity), None)
     others = [entry for entry in entries if entry is not previous]
 
@@ -106,10 +108,13 @@ def _entries_of(
     if live is None:
         return []
     entries = read_entries(copied(live))
-    if entries:
+    if any(entry.subresource in ("", subresource) for entry in entries):
         return entries
     found = all_fields(live, type_, subresource)
-    return [Entry(_BEFORE_FIRST_APPLY, "Update", type_.api_version, subresource, stamp(now), found)]
+    before = Entry(
+        _BEFORE_FIRST_APPLY, "Update", type_.api_version, subresource, timestamp(now), found
+    )
+    return [*entries, before]
 
 
 def _check_keys(value: Any, shape: Shape, path: str) -> None:

@@ -22,6 +22,7 @@ from onejob.api.sections import (
 from onejob.api.strategy import Document, Guard, Strategy
 from onejob.api.writing.created_metadata import CreatedMetadatas
 from onejob.api.writing.created_spec import CreatedSpecs
+from onejob.api.writing.known_creations import KnownCreations
 from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.clock import Clock
 from onejob.objects.meta import Key
@@ -62,6 +63,7 @@ class WriteContext(Struct, frozen=True):
     #: Whether quotas are asked here; if not, then by whoever stages the write.
     asks_quotas: bool = True
     recent: RecentDocuments = msgspec.field(default_factory=RecentDocuments)
+    known_creations: KnownCreations = msgspec.field(default_factory=KnownCreations)
 
     def _existing(self, target: Target) -> tuple[Stored, Document]:
         stored = self.store.newest(target.key)

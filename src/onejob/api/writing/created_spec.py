@@ -41,6 +41,7 @@ class CreatedSpec(msgspec.Struct, frozen=True):
     """A spec that was found valid, as it is stored, and what else follows from it."""
 
     spec: Raw
+    text: bytes
     #: The same, split.
     members: dict[str, Any]
     #: Shared by all objects that are made of it: nobody changes it in place.
@@ -128,10 +129,11 @@ class CreatedSpecs:
         strategy.default(doc)
         warnings = strategy.spec_warnings(doc["spec"])
         warnings += security_warnings(kind, doc, self._means)
-        spec = Raw(msgspec.json.encode(doc["spec"]))
+        encoded = msgspec.json.encode(doc["spec"])
         return CreatedSpec(
-            spec,
-            split(spec),
+            Raw(encoded),
+            encoded,
+            split(encoded),
             doc["status"],
             doc["metadata"]["generation"],
             tuple(warnings),

@@ -14,8 +14,8 @@ from onejob.api.sections import (
 from onejob.api.security_warnings import security_warnings
 from onejob.api.strategy import Document
 from onejob.api.writing.context import NOTHING, WriteContext, bounded, largest_size
-from onejob.api.writing.created_metadata import CreatedMetadata
 from onejob.api.writing.created_spec import JudgedSpec
+from onejob.api.writing.known_creations import KnownCreation
 from onejob.api.writing.managed_fields import all_fields, creation_entry, track_update
 from onejob.api.writing.metadata import (
     check_type,
@@ -59,6 +59,11 @@ class Creates(WriteContext, frozen=True):
         choose_node: ChooseNode | None = None,
     ) -> Outcome:
         """`choose_node` is given for Pods that may get their node as they are created."""
+        known_creation = self.known_creations.find(
+            kind, namespace, body, options, self.admission.generation
+        )
+        if known_creation is not None:
+            return self._create_known(known_creation, choose_node)
         check_type(kind, body)
         judged = None
         if kind.storage != PODS or not self.admission.changes_pods(namespace):
@@ -66,7 +71,10 @@ class Creates(WriteContext, frozen=True):
         if judged is not None and not problems and is_outlined(body, options):
             brought = self.created_metadata.judge(kind, namespace, body, trusted=options.trusted)
             if brought is not None:
-                return self._create_known(kind, namespace, brought, judged, options, choose_node)
+                creation = KnownCreation(
+                    kind, namespace, options, brought, judged, self.admission.generation
+                )
+                return self._create_known(creation, choose_node, body)
         known = NOTHING if judged is None else _SPEC
         warnings: list[str] = []
         if not options.trusted:
@@ -85,10 +93,11 @@ class Creates(WriteContext, frozen=True):
             warnings += self._settle(kind, namespace, doc, options, now)
         else:
             warnings += self._settle_judged(kind, doc, judged, options, now)
-        warnings += self.admission.review_create(kind, namespace, doc)
         key = key_at((kind.storage, namespace, name))
-        if self.asks_quotas:
-            self.admission.require_quota(key, doc, created=True)
+        if judged is None or self._confines(kind, namespace, judged):
+            warnings += self.admission.review_create(kind, namespace, doc)
+            if self.asks_quotas:
+                self.admission.require_quota(key, doc, created=True)
         if not generates and self.store.newest(key) is not None:
             raise already_exists(kind.resource, name)
         largest = largest_size(options)
@@ -96,28 +105,27 @@ class Creates(WriteContext, frozen=True):
             value = bounded(_encode(doc), largest)
             return Outcome(201, value, self.store.revision, tuple(warnings))
         if choose_node is not None:
-            place_created(doc, choose_node, now)
+            place_created(doc, choose_node, timestamp(now))
         stored = self.stage(key, 0, doc, largest)
         return Outcome(201, stored.value, stored.revision, tuple(warnings))
 
     def _create_known(
         self,
-        kind: Kind,
-        namespace: str,
-        brought: CreatedMetadata,
-        judged: JudgedSpec,
-        options: WriteOptions,
+        creation: KnownCreation,
         choose_node: ChooseNode | None,
+        body: Document | None = None,
     ) -> Outcome:
-        """An object whose sections were all found valid before."""
-        created, own = judged.created, judged.own
+        """An object whose sections were all found valid before. A `body` is given for one whose
+        namespace has to be asked."""
+        kind, namespace, options = creation.kind, creation.namespace, creation.options
+        brought, created, own = creation.brought, creation.judged.created, creation.judged.own
         now = self.clock.now()
+        created_at = timestamp(now)
         metadata = brought.fields.copy()
         metadata["uid"] = new_uid(self.rng)
-        metadata["creationTimestamp"] = timestamp(now)
+        metadata["creationTimestamp"] = created_at
         key = self._free_name(kind, namespace, brought.generate_name)
         metadata["name"] = key.name
-        self._require_namespace(kind, namespace, key.name)
         if not options.trusted:
             spec_fields = created.owned_with(own)
             owned = {"f:spec": spec_fields, **brought.owned} if spec_fields else brought.owned
@@ -125,17 +133,18 @@ class Creates(WriteContext, frozen=True):
             metadata = Section(metadata)
             metadata["managedFields"] = msgspec.Raw(_encode([entry]))
         metadata["generation"] = created.generation
+        spec = created.spec if not own else created.with_own(own)
         doc = SectionedDocument(
             {
                 "apiVersion": kind.api_version,
                 "kind": kind.kind,
                 "metadata": metadata,
-                "spec": created.with_own(own) if own else created.spec,
+                "spec": spec,
                 "status": created.status,
             }
         )
         warnings = created.warnings
-        if kind.storage != PODS or self.admission.confines_pods(namespace, judged.text):
+        if body is not None and self._is_confined(creation, body, key.name):
             warnings = (*warnings, *self.admission.review_create(kind, namespace, doc))
             if self.asks_quotas:
                 self.admission.require_quota(key, doc, created=True)
@@ -144,9 +153,23 @@ class Creates(WriteContext, frozen=True):
             value = bounded(_encode(doc), largest)
             return Outcome(201, value, self.store.revision, warnings)
         if choose_node is not None:
-            place_created(doc, choose_node, now)
+            place_created(doc, choose_node, created_at, b"" if own else created.text)
         stored = self.stage(key, 0, doc, largest)
         return Outcome(201, stored.value, stored.revision, warnings)
+
+    def _is_confined(self, creation: KnownCreation, body: Document, name: str) -> bool:
+        """Whether the namespace has something to say about it, or will about the next one."""
+        kind, namespace = creation.kind, creation.namespace
+        self._require_namespace(kind, namespace, name)
+        if self._confines(kind, namespace, creation.judged):
+            return True
+        if creation.options.trusted:
+            self.known_creations.keep(body, creation)
+        return False
+
+    def _confines(self, kind: Kind, namespace: str, judged: JudgedSpec) -> bool:
+        """Whether the namespace has something to say about an object with this spec."""
+        return kind.storage != PODS or self.admission.confines_pods(namespace, judged.text)
 
     def _settle(
         self, kind: Kind, namespace: str, doc: Document, options: WriteOptions, now: datetime

@@ -3,7 +3,9 @@
 Server-side apply builds on this in `onejob.api.writing.apply`.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -23,6 +25,7 @@ from onejob.api.writing.field_sets import (
     encode_fields,
     remove_fields,
 )
+from onejob.api.writing.metadata import timestamp
 
 #: Kept by the server itself; nobody owns these.
 SERVER_FIELDS: Final[frozenset[FieldPath]] = frozenset(
@@ -49,6 +52,19 @@ _ANCIENT: Final = "ancient-changes"
 _ALWAYS_WRITTEN: Final = frozenset(
     {"metadata", "spec", "status", "template", "jobTemplate", "containers"}
 )
+
+
+_CONTROLLERS: Final = "kube-controller-manager"
+_NODE: Final = "kubelet"
+#: By version and kind: who of our own parts writes the status, under Kubernetes' names for them.
+STATUS_WRITERS: Final[Mapping[tuple[str, str], str]] = {
+    ("batch/v1", "Job"): _CONTROLLERS,
+    ("batch/v1", "CronJob"): _CONTROLLERS,
+    ("policy/v1", "PodDisruptionBudget"): _CONTROLLERS,
+    ("v1", "ResourceQuota"): _CONTROLLERS,
+    ("v1", "Pod"): _NODE,
+    ("v1", "Node"): _NODE,
+}
 
 
 class Entry(Struct, frozen=True):
@@ -87,7 +103,7 @@ class Entry(Struct, frozen=True):
 
 def creation_entry(fields: FieldsV1, manager: str, now: datetime, api_version: str) -> Document:
     """These fields of a new object belong to whoever creates it."""
-    return Entry(manager, "Update", api_version, "", stamp(now), fields).document()
+    return Entry(manager, "Update", api_version, "", timestamp(now), fields).document()
 
 
 def track_update(
@@ -100,14 +116,17 @@ def track_update(
 ) -> None:
     """Bring `new`'s managedFields up to date after a create (`old` is None) or an update: what
     changed now belongs to `manager`, what is gone to nobody. An object without managedFields
-    gets none by an update: it is tracked from its first apply on."""
+    gets none by an update: it is tracked from its first apply on. Only of its status it is said
+    who else writes it than our own controllers."""
     if old is None:
         fields = all_fields(new, type_, subresource)
-        write_entries(new, [Entry(manager, "Update", type_.api_version, "", stamp(now), fields)])
+        write_entries(
+            new, [Entry(manager, "Update", type_.api_version, "", timestamp(now), fields)]
+        )
         return
-    own = Entry(manager, "Update", type_.api_version, subresource, stamp(now), {})
-    entries = _starting_point(old, new)
-    if not entries:
+    own = Entry(manager, "Update", type_.api_version, subresource, timestamp(now), {})
+    entries = _starting_point(old, new, type_)
+    if not entries and subresource != "status":
         write_entries(new, [])
         return
     before = skeleton(type_) | {**old, "metadata": _without_entries(old)}
@@ -121,14 +140,29 @@ def track_update(
 
 def all_fields(doc: Document, type_: ObjectShape, subresource: str) -> FieldsV1:
     """Everything in `doc` that can be owned from this endpoint."""
-    ignored = {*SERVER_FIELDS, *reset_fields(type_, subresource)}
-    ownable = {name: item for name, item in doc.items() if (f"f:{name}",) not in ignored}
+    ignored, ignored_metadata, known = _not_ownable(type_, subresource)
+    ownable = {name: item for name, item in doc.items() if name not in ignored}
     ownable["metadata"] = {
-        name: item
-        for name, item in doc.get("metadata", {}).items()
-        if ("f:metadata", f"f:{name}") not in ignored
+        name: item for name, item in doc.get("metadata", {}).items() if name not in ignored_metadata
     }
-    return encode_all(ownable, type_, skeleton(type_))
+    return encode_all(ownable, type_, known)
+
+
+@lru_cache(maxsize=256)
+def _not_ownable(
+    type_: ObjectShape, subresource: str
+) -> tuple[frozenset[str], frozenset[str], Document]:
+    """Fields that nobody owns from this endpoint, those of metadata, and what is always there."""
+    ignored = SERVER_FIELDS.union(reset_fields(type_, subresource))
+    return (
+        frozenset(path[0].removeprefix("f:") for path in ignored if len(path) == 1),
+        frozenset(
+            path[1].removeprefix("f:")
+            for path in ignored
+            if len(path) == 2 and path[0] == "f:metadata"
+        ),
+        skeleton(type_),
+    )
 
 
 def _with_own(entries: list[Entry], own: Entry, taken: set[FieldPath]) -> list[Entry]:
@@ -137,12 +171,30 @@ def _with_own(entries: list[Entry], own: Entry, taken: set[FieldPath]) -> list[E
     return [*kept, replace(own, encoded=add_fields(previous, taken))]
 
 
-def _starting_point(old: Document, new: Document) -> list[Entry]:
+def _starting_point(old: Document, new: Document, type_: ObjectShape) -> list[Entry]:
     """Clients may edit managedFields, and reset them with one empty entry. What cannot be read
-    counts as not sent."""
+    counts as not sent; of entries that are made for readers, what is stored counts."""
     if new.get("metadata", {}).get("managedFields") == [{}]:
         return []
-    return read_entries(new) or read_entries(old)
+    sent = read_entries(new)
+    if any(is_derived(entry, type_) for entry in sent):
+        stored = [entry for entry in read_entries(old) if is_derived(entry, type_)]
+        sent = [*(entry for entry in sent if not is_derived(entry, type_)), *stored]
+    return sent or read_entries(old)
+
+
+def status_writer(type_: ObjectShape) -> str:
+    """Who of us writes the status of such objects; "" for nobody."""
+    return STATUS_WRITERS.get((type_.api_version, type_.kind), "")
+
+
+def is_derived(entry: Entry, type_: ObjectShape) -> bool:
+    """Whether it is one that readers are shown: see `status_entries`."""
+    return (
+        entry.subresource == "status"
+        and entry.operation == "Update"
+        and entry.manager == status_writer(type_)
+    )
 
 
 def read_entries(doc: Document) -> list[Entry]:
@@ -225,10 +277,6 @@ def skeleton(type_: ObjectShape) -> Document:
         for name, shape in type_.fields.items()
         if name in _ALWAYS_WRITTEN and (type_.go_written or name == "metadata")
     }
-
-
-def stamp(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _without_entries(doc: Document) -> Document:

@@ -87,7 +87,15 @@ def with_suffix(prefix: str, drawn: int) -> str:
 
 
 def check_type(kind: Kind, body: Document) -> None:
-    """The body may leave apiVersion and kind out, but not contradict the URL."""
+    """The body may leave apiVersion and kind out, unless it is a custom resource, but not
+    contradict the URL."""
+    if kind.custom:
+        for field, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
+            if not held(body, field, ""):
+                raise BadRequest(
+                    f"the object provided is unrecognized (must be of type {kind.kind}): "
+                    f"Object '{shown}' is missing"
+                )
     api_version, name = held(body, "apiVersion", kind.api_version), held(body, "kind", kind.kind)
     if type(api_version) is Raw or type(name) is Raw:
         api_version, name = text_of(body, "apiVersion"), text_of(body, "kind")
@@ -96,6 +104,9 @@ def check_type(kind: Kind, body: Document) -> None:
             f"the API version in the data ({api_version}) does not match the expected "
             f"API version ({kind.api_version})"
         )
+    if name != kind.kind and kind.custom:
+        why = invalid("kind", name, f"must be {kind.kind}")
+        raise Invalid(str(name), kind.group, metadata_of(body).get("name", ""), [why])
     if name != kind.kind:
         raise BadRequest(
             f"{name} in version {kind.version!r} cannot be handled as a {kind.kind}: "

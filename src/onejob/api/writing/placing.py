@@ -1,7 +1,6 @@
 """What becomes of a Pod that gets its node: by a binding, or in the write that creates it."""
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -9,7 +8,6 @@ import msgspec
 
 from onejob.api.sections import Raw, Section, held, shallow, split
 from onejob.api.strategy import Document
-from onejob.api.writing.metadata import timestamp
 
 #: The node for a new Pod with this spec, as it is encoded; "" if the Pod has to wait for one.
 ChooseNode: TypeAlias = Callable[[bytes], str]
@@ -21,11 +19,13 @@ _REMEMBERED: Final = 256
 _LONGEST: Final = 16 * 1024
 
 
-def place_created(pod: Document, choose: ChooseNode, now: datetime) -> None:
-    """Give a Pod that is about to be staged its node, if there is one for it."""
-    node = choose(_spec_of(pod))
+def place_created(pod: Document, choose: ChooseNode, now: str, spec: bytes = b"") -> None:
+    """Give a Pod that is about to be staged its node, if there is one for it. `now` is the time as
+    documents have it, `spec` that of the Pod where it is known as bytes."""
+    spec = spec or _spec_of(pod)
+    node = choose(spec)
     if node:
-        assign(pod, node, now)
+        assign(pod, node, now, spec)
 
 
 def why_unplaceable(pod: Document) -> str:
@@ -34,15 +34,15 @@ def why_unplaceable(pod: Document) -> str:
     return _unplaceable(spec) if len(spec) <= _LONGEST else _unplaceable.__wrapped__(spec)
 
 
-def assign(pod: Document, node: str, now: datetime) -> None:
+def assign(pod: Document, node: str, now: str, spec: bytes = b"") -> None:
     """The Pod has a node from now on. Sections that others may share are copied."""
-    spec = held(pod, "spec")
-    if type(spec) is Raw and len(text := bytes(spec)) <= _LONGEST:
+    held_spec = held(pod, "spec")
+    if type(held_spec) is Raw and len(text := spec or bytes(held_spec)) <= _LONGEST:
         pod["spec"] = _assigned(text, node)
     else:
         pod["spec"] = shallow(pod["spec"])
         pod["spec"]["nodeName"] = node
-    condition = scheduled_condition(pod["metadata"].get("generation", 0), timestamp(now))
+    condition = scheduled_condition(pod["metadata"].get("generation", 0), now)
     pod["status"] = status_with(pod, condition)
 
 

@@ -9,7 +9,6 @@ from onejob.api.input.query import delete_options_from_body
 from onejob.api.sections import sectioned, shallow
 from onejob.api.strategy import Document
 from onejob.api.writing.deletion import check_preconditions
-from onejob.api.writing.disruption_budgets import charge_eviction
 from onejob.api.writing.metadata import timestamp, uid_mismatch
 from onejob.api.writing.placing import assign, status_with, why_unplaceable
 from onejob.api.writing.writes import Writes
@@ -59,7 +58,7 @@ def bind_pod(writes: Writes, key: Key, node: str, uid: str, options: WriteOption
     if why := why_unplaceable(old):
         raise _refused(name, f"pod {name} {why}")
     pod = shallow(old)
-    assign(pod, node, writes.clock.now())
+    assign(pod, node, timestamp(writes.clock.now()))
     if options.dry_run:
         return Outcome(201, msgspec.json.encode(pod), stored.revision)
     # Nobody waits for this: what happens next to the Pod is the node's to report.
@@ -89,6 +88,8 @@ def evict(
     pod = sectioned(stored.value)
     # Before anything is written: a Pod that stays must not look evicted.
     check_preconditions(_POD, pod, deletion)
+    from onejob.api.writing.disruption_budgets import charge_eviction
+
     charge_eviction(writes, stored.value, budgets, dry_run=deletion.dry_run)
     terminal = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     if not terminal and not deletion.dry_run:

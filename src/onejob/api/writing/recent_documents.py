@@ -12,8 +12,9 @@ from onejob.api.sections import SectionedDocument, sectioned
 from onejob.objects.meta import Key
 from onejob.store.base import Stored
 
-#: Pods that run at the same time, mostly.
-_MOST: Final = 1024
+#: Pods that run at the same time, mostly: a finished one is not kept. With fewer than there are,
+#: each is dropped just before its next write.
+_MOST: Final = 4096
 #: Longer ones are split each time: the memory is bounded in bytes, too.
 _LONGEST: Final = 16 * 1024
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from onejob.api.sections import at_revision, sectioned
 from onejob.api.turns import Worker
+from onejob.api.writing.known_creations import KnownCreations
 from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.api.writing.writes import Writes
 from onejob.objects.meta import Key
@@ -83,7 +84,13 @@ async def rehearsed(
         known = {key: store.newest(key) for key in reading}
         rehearsal = Rehearsal(dict(known), store.revision, store.staged_revision)
         # Documents that the loop's thread reads are not for this one.
-        alone = replace(writes, store=rehearsal, recent=RecentDocuments(), asks_quotas=False)
+        alone = replace(
+            writes,
+            store=rehearsal,
+            recent=RecentDocuments(),
+            known_creations=KnownCreations(),
+            asks_quotas=False,
+        )
         error: ApiError | None = None
         outcome = None
         try:

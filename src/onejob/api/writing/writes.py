@@ -26,7 +26,6 @@ from onejob.api.sections import (
 )
 from onejob.api.strategies.base import keep_section
 from onejob.api.strategy import Document
-from onejob.api.writing.apply import apply
 from onejob.api.writing.context import (
     MAX_OBJECT_BYTES,
     NOTHING,
@@ -42,7 +41,7 @@ from onejob.api.writing.deletion import (
     decide_deletion,
     gone_after_update,
 )
-from onejob.api.writing.managed_fields import track_update
+from onejob.api.writing.managed_fields import status_writer, track_update
 from onejob.api.writing.metadata import (
     FREE_FIELDS,
     carry_over,
@@ -55,6 +54,7 @@ from onejob.api.writing.metadata import (
     wrong_name,
 )
 from onejob.api.writing.patching import json_patch, merge_patch
+from onejob.api.writing.status_entries import shares_status
 from onejob.api.writing.strategic_merge import strategic_merge
 from onejob.objects.meta import NAMESPACES, PODS, Key
 from onejob.store.base import Stored
@@ -166,6 +166,9 @@ class Writes(Creates, frozen=True):
                 "existing object was found"
             )
             raise conflict(kind.resource, name, why)
+        # Few clients apply.
+        from onejob.api.writing.apply import apply
+
         new = apply(
             old,
             applied,
@@ -187,6 +190,8 @@ class Writes(Creates, frozen=True):
     def _create_applied(
         self, target: Target, new: Document, options: WriteOptions, warnings: Sequence[str]
     ) -> Outcome:
+        if options.require_create is not None:
+            options.require_create()
         managed = new["metadata"].get("managedFields")
         checked = WriteOptions(options.user, dry_run=True, trusted=True)
         created = self.create(target.kind, target.namespace, new, checked)
@@ -253,6 +258,11 @@ class Writes(Creates, frozen=True):
             # Before preparing: what the server makes up belongs to nobody.
             now, manager = self.clock.now(), options.field_manager
             track_update(old, new, manager, now, subresource, self.type_of(kind))
+        elif subresource == "status" and trusted and shares_status(stored_metadata):
+            type_ = self.type_of(kind)
+            if metadata is stored_metadata:
+                metadata = new["metadata"] = shallow(stored_metadata)
+            track_update(old, new, status_writer(type_), self.clock.now(), subresource, type_)
         if subresource == "status":
             strategy.prepare_status_update(new, old)
             errors += strategy.validate_status_update(new, old)
@@ -299,7 +309,7 @@ class Writes(Creates, frozen=True):
         kind = target.kind
         if not self.strategies[kind.resource].unconditional_update:
             why = invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise Invalid(kind.kind, kind.group, target.name, [why])
+            raise Invalid(kind.plural, kind.group, target.name, [why])
 
     def _normalise_patched(
         self,

@@ -7,6 +7,7 @@ from onejob.api.strategies.job.validation import (
     JobOptions,
     validate_index_names,
     validate_job_spec,
+    validate_memory_annotations,
     validate_template_annotations,
 )
 from onejob.api.strategies.metadata import validate_metadata_update
@@ -40,6 +41,7 @@ def validate_job_update(new: Document, old: Document, options: JobOptions) -> li
     errors = validate_metadata_update(new, old)
     errors += validate_job_spec(spec, "spec", options)
     errors += validate_template_annotations(spec, old_spec, "spec")
+    errors += validate_memory_annotations(new, old)
     errors += _validate_completions(spec, old_spec)
     errors += _unchanged(spec, old_spec, "selector")
     errors += _validate_template_change(spec, old_spec, options)

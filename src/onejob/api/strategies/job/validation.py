@@ -10,7 +10,7 @@ from onejob.api.strategies.metadata import validate_metadata
 from onejob.api.strategies.pod.template import validate_pod_template
 from onejob.api.strategies.selecting import selects
 from onejob.api.strategy import Document
-from onejob.planning.names import POD_TTL_ANNOTATION
+from onejob.planning.names import OOM_MEMORY_ANNOTATIONS, POD_TTL_ANNOTATION
 from onejob.wire.field_errors import (
     FieldError,
     forbidden,
@@ -72,6 +72,7 @@ def validate_job(doc: Document, options: JobOptions) -> list[FieldError]:
         *_validate_generated_selector(doc, options),
         *validate_job_spec(doc["spec"], "spec", options),
         *validate_template_annotations(doc["spec"], None, "spec"),
+        *validate_memory_annotations(doc, None),
         *validate_index_names(doc),
     ]
 
@@ -133,6 +134,17 @@ def validate_template_annotations(
         place = f"{path}.template.metadata.annotations[{POD_TTL_ANNOTATION}]"
         return [forbidden(place, _NO_TTL_IN_TEMPLATE)]
     return []
+
+
+def validate_memory_annotations(
+    job: Mapping[str, Any], old: Mapping[str, Any] | None, path: str = ""
+) -> list[FieldError]:
+    """Of a Job or a job template at `path`. Few have them, so few import their rules."""
+    if OOM_MEMORY_ANNOTATIONS.isdisjoint((job.get("metadata") or {}).get("annotations") or ()):
+        return []
+    from onejob.api.strategies.job.memory_growth import validate_memory_growth
+
+    return validate_memory_growth(job, old, path)
 
 
 def _has_ttl_annotation(spec: Mapping[str, Any]) -> bool:

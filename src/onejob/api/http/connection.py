@@ -1,0 +1,443 @@
+"""One connection: HTTP/1.1 parsed by httptools, with limits on the size of headers and on the time
+they may take."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, MutableMapping
+from email.utils import formatdate
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import httptools
+
+from onejob.api.access.authentication import peer_end, peer_subject
+from onejob.api.http.exchange import App, Exchange
+from onejob.api.sessions.spdy_transport import SpdyConnection, offered_protocols
+from onejob.clock import Clock
+
+_KEEP_ALIVE_SECONDS: Final = 120
+_MAX_HEADER_BYTES: Final = 64 * 1024
+_HEADER_SECONDS: Final = 30.0
+#: What may wait in this process for a client that does not read, and about as much in the kernel.
+_UNREAD_BYTES: Final = 16 * 1024
+#: A client may pause for as long as it likes, unless very many do.
+_MAX_STALLED: Final = 256
+_STALLED_SECONDS: Final = 10.0
+
+_PHRASES: Final = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+}
+
+log = logging.getLogger(__name__)
+
+
+class OpenConnections:
+    """What connections share: who is open, what is being answered, the Date header."""
+
+    def __init__(self, app: App, clock: Clock) -> None:
+        self.app = app
+        self._clock = clock
+        #: Everything that has a `transport` and can be told to `shutdown`.
+        self.connections: set[Any] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        #: Called when a connection has ended.
+        self.on_closed: Callable[[], None] = lambda: None
+        self.date_line = b""
+        self._renew_at = 0.0
+        #: Connections whose clients do not read, and since when; the longest first.
+        self._stalled: dict[Connection, float] = {}
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def stalls(self, connection: "Connection") -> None:
+        self._stalled[connection] = connection.loop.time()
+        self._look_at_stalled(connection.loop)
+
+    def goes_on(self, connection: "Connection") -> None:
+        self._stalled.pop(connection, None)
+
+    def _look_at_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
+        if len(self._stalled) > _MAX_STALLED and self._stall_timer is None:
+            since = next(iter(self._stalled.values()))
+            due = max(since + _STALLED_SECONDS, loop.time() + 1)
+            self._stall_timer = loop.call_at(due, self._end_stalled, loop)
+
+    def _end_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Each holds about a quarter of a megabyte; clients come back and go on, or list again."""
+        self._stall_timer = None
+        for connection, since in tuple(self._stalled.items()):
+            if len(self._stalled) <= _MAX_STALLED or loop.time() - since < _STALLED_SECONDS:
+                break
+            log.info("hung up on a client that has not read for %.0f s", loop.time() - since)
+            del self._stalled[connection]
+            connection.transport.abort()
+        self._look_at_stalled(loop)
+
+    def close_idle(self) -> None:
+        """Of connections that are kept for a next request: clients open another when they have
+        one."""
+        for connection in tuple(self.connections):
+            if isinstance(connection, Connection) and connection.is_idle:
+                connection.close()
+
+    def renew_date(self) -> None:
+        """Only while requests come."""
+        now = self._clock.monotonic()
+        if now >= self._renew_at:
+            self._renew_at = now + 1.0
+            date = formatdate(self._clock.now().timestamp(), usegmt=True)
+            self.date_line = b"date: %b\r\n" % date.encode()
+
+
+class Connection(asyncio.Protocol):
+    """Requests of a connection are answered one after the other, also if they all come at once."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, shared: OpenConnections, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._shared = shared
+        self._parser = httptools.HttpRequestParser(self)
+        # What follows the last request of a connection is not looked at, but is no error either.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        #: Who is at the other end, according to TLS and to the network.
+        self._peer: dict[str, Any] = {}
+        self._client: tuple[str, int] | None = None
+        # Of the request that is being read.
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._waits_for_more = False
+        self._upgrade = b""
+        #: Of the head as parsed, and as it came.
+        self._header_bytes = 0
+        self._raw_bytes = 0
+        self._new_bytes = 0
+        self._in_message = False
+        self._in_headers = True
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._refused = False
+        #: The one whose body comes in; the one that is being answered; those that wait for that.
+        self._arriving: Exchange | None = None
+        self._answering: Exchange | None = None
+        self._waiting: deque[tuple[Exchange, MutableMapping[str, Any]]] = deque()
+        self._reading_paused = False
+        self.write_paused = False
+        self._may_write: asyncio.Event | None = None
+        #: Since when a next request is waited for; None while there is one.
+        self._idle_since: float | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a client's next request."""
+        return self._idle_since is not None and not self._in_message
+
+    @property
+    def date_line(self) -> bytes:
+        return self._shared.date_line
+
+    # --- the transport ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's are transports in all but the name.
+        self.transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(_UNREAD_BYTES)
+        self._shared.connections.add(self)
+        tls = transport.get_extra_info("ssl_object")
+        certificate = tls.getpeercert() if tls is not None else None
+        self._peer = {
+            "peer_subject": peer_subject(certificate),
+            "peer_end": peer_end(certificate),
+        }
+        if address := transport.get_extra_info("peername"):
+            self._client = str(address[0]), int(address[1])
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_timer()
+        self._stop_idle_timer()
+        self._shared.goes_on(self)
+        self._shared.connections.discard(self)
+        for exchange in (self._answering, self._arriving):
+            if exchange is not None:
+                exchange.hang_up()
+        self._waiting.clear()
+        self.resume_writing()
+        self._shared.on_closed()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        self._shared.stalls(self)
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._shared.goes_on(self)
+        if self._may_write is not None:
+            self._may_write.set()
+            self._may_write = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        # What comes between two messages is the beginning of the next.
+        self._new_bytes = 0 if self._in_message else len(data)
+        self._raw_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._upgrade:
+                self._take_over()
+                return
+        except httptools.HttpParserError as error:
+            if isinstance(error, httptools.HttpParserCallbackError):
+                log.error("a request could not be read", exc_info=error.__context__)
+            self._refuse(400, b"Invalid HTTP request received.")
+            return
+        if not self._in_headers or self._refused or self.transport.is_closing():
+            return
+        if self._raw_bytes > _MAX_HEADER_BYTES:
+            # Of a line that has no end yet, the parser tells nothing.
+            self._refuse(431)
+        elif self._header_timer is None:
+            self._await_headers()
+
+    def shutdown(self) -> None:
+        """The server stops: what is being answered may end."""
+        if self._answering is None:
+            self.close()
+        else:
+            self._answering.keep_alive = False
+
+    # --- what an exchange needs ---------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def close(self) -> None:
+        self.transport.close()
+
+    async def writable(self) -> None:
+        if self._may_write is None:
+            self._may_write = asyncio.Event()
+        await self._may_write.wait()
+
+    def pause_reading(self) -> None:
+        if not self._reading_paused:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._reading_paused and not self._waiting:
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+    def answered(self) -> None:
+        self._answering = None
+        if self.transport.is_closing():
+            self._waiting.clear()
+        elif self._waiting:
+            self._begin(*self._waiting.popleft())
+            self.resume_reading()
+        else:
+            self.resume_reading()
+            self._idle_since = self.loop.time()
+            if self._idle_timer is None:
+                self._watch_idle(_KEEP_ALIVE_SECONDS)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._in_message = self._in_headers = True
+        self._header_bytes = 0
+        self._raw_bytes, self._new_bytes = self._new_bytes, 0
+        self._url = b""
+        self._headers = []
+        self._waits_for_more = False
+
+    def on_url(self, url: bytes) -> None:
+        self._header_bytes += len(url)
+        if self._header_bytes > _MAX_HEADER_BYTES:
+            self._refuse_once(431)
+            return
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes > _MAX_HEADER_BYTES:
+            # Trailers, which come after the body, count as well.
+            self._refuse_once(431)
+            return
+        if not self._in_headers:
+            # What they say is nobody's business.
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._waits_for_more = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._stop_header_timer()
+        if self._refused:
+            return
+        self._shared.renew_date()
+        upgrades = self._parser.should_upgrade()
+        if upgrades:
+            self._upgrade = self._wanted_upgrade()
+            if self._upgrade:
+                return
+        target = _split(self._url)
+        if target is None:
+            self._refuse(400, b"Invalid HTTP request received.")
+            return
+        method = self._parser.get_method().decode("ascii")
+        is_old = self._parser.get_http_version() == "1.0"
+        exchange = self._arriving = Exchange(
+            self,
+            head_only=method == "HEAD",
+            keep_alive=self._parser.should_keep_alive() and not upgrades and not is_old,
+            waits_for_more=self._waits_for_more,
+            knows_chunks=not is_old,
+        )
+        scope = self._scope("http", method, *target)
+        if self._answering is None:
+            self._begin(exchange, scope)
+        else:
+            # Asked before the last answer came: one after the other.
+            self.pause_reading()
+            self._waiting.append((exchange, scope))
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused and self._arriving is not None:
+            self._arriving.body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        if not self._refused and self._arriving is not None:
+            self._arriving.body_ended()
+
+    def _begin(self, exchange: Exchange, scope: MutableMapping[str, Any]) -> None:
+        self._answering = exchange
+        self._idle_since = None
+        task = self.loop.create_task(exchange.run(self._shared.app, scope))
+        self._shared.tasks.add(task)
+        task.add_done_callback(self._shared.tasks.discard)
+
+    def _scope(
+        self, type_: str, method: str, raw_path: bytes, query: bytes
+    ) -> MutableMapping[str, Any]:
+        path = raw_path.decode("ascii", "replace")
+        return {
+            "type": type_,
+            "method": method,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self._headers,
+            "client": self._client,
+            "state": self._peer,
+        }
+
+    # --- other protocols ------------------------------------------------------------------------
+
+    def _wanted_upgrade(self) -> bytes:
+        """Empty for what we do not speak, which is answered as if it had not been asked for."""
+        headers = dict(self._headers)
+        tokens = headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
+        wanted = headers.get(b"upgrade", b"").lower()
+        return wanted if b"upgrade" in tokens and wanted in (b"websocket", b"spdy/3.1") else b""
+
+    def _take_over(self) -> None:
+        self._shared.connections.discard(self)
+        self._stop_idle_timer()
+        method = self._parser.get_method()
+        if self._upgrade == b"websocket":
+            # Imported when a client first asks for one: it takes megabytes, and few ever do.
+            from onejob.api.http.web_socket import open_web_socket
+
+            head = [b"%b %b HTTP/1.1\r\n" % (method, self._url)]
+            head += [b"%b: %b\r\n" % header for header in self._headers]
+            open_web_socket(self._shared, self._peer, self.transport, b"".join((*head, b"\r\n")))
+            return
+        path, _, query = self._url.partition(b"?")
+        scope = self._scope("websocket", method.decode("ascii"), path, query)
+        scope["subprotocols"] = offered_protocols(self._headers)
+        shared = self._shared
+        connection = SpdyConnection(
+            shared.app, scope, shared.connections, shared.tasks, shared.on_closed
+        )
+        connection.begin(self.transport)
+
+    # --- limits -----------------------------------------------------------------------------------
+
+    def _refuse_once(self, code: int) -> None:
+        """The parser goes on to tell of what has come already."""
+        if not self._refused:
+            self._refuse(code)
+
+    def _await_headers(self) -> None:
+        self._header_timer = self.loop.call_later(_HEADER_SECONDS, self._refuse, 408)
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _watch_idle(self, seconds: float) -> None:
+        self._idle_timer = self.loop.call_later(seconds, self._look_whether_idle)
+
+    def _look_whether_idle(self) -> None:
+        """One timer for many requests: setting another for each would cost more than it saves."""
+        self._idle_timer = None
+        if self._idle_since is None:
+            return
+        left = self._idle_since + _KEEP_ALIVE_SECONDS - self.loop.time()
+        if left > 0:
+            self._watch_idle(left)
+        elif self._in_message and self._in_headers:
+            # The next request begins just now; its headers have a time of their own.
+            self._watch_idle(_HEADER_SECONDS)
+        else:
+            self.close()
+
+    def _stop_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _refuse(self, code: int, why: bytes = b"") -> None:
+        """Read no further."""
+        self._refused = True
+        self._stop_header_timer()
+        if self.transport.is_closing():
+            return
+        answering = self._answering
+        if answering is not None and answering.is_whole:
+            # Asked before: its answer is not broken into, and is the last.
+            answering.keep_alive = False
+            self._waiting.clear()
+            return
+        if answering is None or not answering.started:
+            self.transport.write(
+                b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\n"
+                b"connection: close\r\ncontent-length: %d\r\n\r\n%b"
+                % (code, _PHRASES[code], len(why), why)
+            )
+        if answering is not None:
+            answering.hang_up()
+        self.transport.close()
+
+
+def _split(url: bytes) -> tuple[bytes, bytes] | None:
+    """Path and query; None if there are none to be had."""
+    if url.startswith(b"/") and b"#" not in url and not url.startswith(b"//"):
+        path, _, query = url.partition(b"?")
+    else:
+        try:
+            parsed = httptools.parse_url(url)
+        except httptools.HttpParserInvalidURLError:
+            return None
+        path, query = parsed.path, parsed.query or b""
+    return (path, query) if path and path.isascii() else None

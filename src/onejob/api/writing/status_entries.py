@@ -1,0 +1,136 @@
+"""Who wrote a status, as `managedFields` would say it of our own controllers and node.
+
+Their writes keep no managedFields: that would cost more than the write. What nobody else owns of a
+status is theirs, so their entry can be made when somebody reads the object.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from onejob.api.schema.shapes import ObjectShape
+from onejob.api.sections import Raw, decode, held, split
+from onejob.api.strategy import Document
+from onejob.api.writing.field_sets import (
+    FieldsV1,
+    add_fields,
+    decode_fields,
+    encode_all,
+    encode_fields,
+)
+from onejob.api.writing.managed_fields import (
+    Entry,
+    read_entries,
+    status_writer,
+    write_entries,
+)
+from onejob.api.writing.metadata import timestamp
+from onejob.store.base import Stored
+from onejob.wire.kinds import Kind
+
+#: Of a Pod, what everybody writes who reports on it, and what stays the server's own.
+_REPORTED: Final = b'"conditions"'
+_SERVERS: Final = "f:qosClass"
+#: Versions whose document is remembered as readers get it, if it is not large: clients that poll
+#: read the same one again and again.
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 16 * 1024
+
+
+def shares_status(metadata: Document) -> bool:
+    """Whether somebody else owns some of the status. Then our own writes are tracked, too: it
+    shows in whose hands a field is now."""
+    entries = held(metadata, "managedFields")
+    if entries is None:
+        return False
+    if type(entries) is Raw:
+        return b'"subresource":"status"' in bytes(entries)
+    return any(entry.get("subresource") == "status" for entry in entries)
+
+
+class StatusEntries:
+    """Documents as readers get them: `with_status_entry`, with a memory."""
+
+    def __init__(
+        self,
+        committed_at: Callable[[int], datetime | None],
+        type_of: Callable[[Kind], ObjectShape],
+    ) -> None:
+        self._committed_at = committed_at
+        self._type_of = type_of
+        #: By revision, which no two versions share.
+        self._remembered: dict[int, bytes] = {}
+
+    def shown(self, stored: Stored, kind: Kind) -> bytes:
+        if kind.kind == "Pod" and _REPORTED not in stored.value:
+            return stored.value
+        found = self._remembered.get(stored.revision)
+        if found is not None:
+            return found
+        written_at = self._committed_at(stored.revision)
+        found = with_status_entry(stored.value, self._type_of(kind), written_at)
+        if len(found) <= _REMEMBERED_BYTES:
+            if len(self._remembered) >= _REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+            self._remembered[stored.revision] = found
+        return found
+
+
+def with_status_entry(document: bytes, type_: ObjectShape, written_at: datetime | None) -> bytes:
+    """The document with the entry of whoever of us wrote its status. `written_at` is when the
+    object was written last, if that is known."""
+    manager = status_writer(type_)
+    members = split(document)
+    if not manager or "status" not in members:
+        return document
+    status = decode(members["status"])
+    fields = encode_all(status, type_.fields["status"], {})
+    if type_.kind == "Pod":
+        fields.pop(_SERVERS, None)
+    metadata: Document = decode(members["metadata"])
+    entries = read_entries({"metadata": metadata})
+    fields = _not_owned(fields, entries)
+    if not fields:
+        return document
+    time = _time_of(status, entries, written_at)
+    own = Entry(manager, "Update", type_.api_version, "status", time, {"f:status": fields})
+    earlier = next((entry for entry in entries if entry.identity == own.identity), None)
+    if earlier is not None:
+        entries.remove(earlier)
+        merged = add_fields(earlier.encoded, decode_fields(own.encoded))
+        own = replace(own, encoded=merged, time=max(time, earlier.time))
+    write_entries({"metadata": metadata}, [*entries, own])
+    return msgspec.json.encode({**members, "metadata": metadata})
+
+
+def _not_owned(fields: FieldsV1, entries: list[Entry]) -> FieldsV1:
+    owned = [entry.encoded["f:status"] for entry in entries if "f:status" in entry.encoded]
+    if not owned:
+        return fields
+    rest = decode_fields(fields).difference(*map(decode_fields, owned))
+    return encode_fields(rest)
+
+
+def _time_of(status: Document, entries: list[Entry], written_at: datetime | None) -> str:
+    """The object's last write, unless that was somebody else's; then the newest time that the
+    status itself names."""
+    if written_at is not None:
+        time = timestamp(written_at)
+        if all(entry.time < time for entry in entries):
+            return time
+    return max(_times_in(status), default="")
+
+
+def _times_in(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [time for item in value.values() for time in _times_in(item)]
+    if isinstance(value, list):
+        return [time for item in value for time in _times_in(item)]
+    return [value] if isinstance(value, str) and _is_time(value) else []
+
+
+def _is_time(text: str) -> bool:
+    return len(text) == len("2026-01-01T00:00:00Z") and text[10] == "T" and text[-1] == "Z"

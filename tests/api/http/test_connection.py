@@ -1,0 +1,427 @@
+"""One connection without TLS and with small applications: every byte is chosen by the test."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from onejob.api.http.connection import Connection, OpenConnections
+from onejob.api.http.exchange import App
+from onejob.api.http.incoming import Receive, Send
+from onejob.clock import SystemClock
+from tests.api.http.wire import Reply, read_head, read_reply
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+Talk = Callable[["Line"], Coroutine[Any, Any, None]]
+Connected = Callable[[App, Talk], None]
+
+
+class Line:
+    """The client's end of one connection."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        shared: OpenConnections,
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.shared = shared
+
+    async def ask(self, *lines: str, body: bytes = b"", head: bool = False) -> Reply:
+        self.write(*lines, body=body)
+        return await read_reply(self.reader, head=head)
+
+    def write(self, *lines: str, body: bytes = b"") -> None:
+        self.writer.write("\r\n".join((*lines, "", "")).encode() + body)
+
+    async def ended(self) -> bool:
+        return await self.reader.read() == b""
+
+
+@pytest.fixture(params=LOOPS)
+def connected(request: pytest.FixtureRequest) -> Connected:
+    """Runs an application behind a listening socket, and a test that talks to it."""
+
+    def run(app: App, talk: Talk) -> None:
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            shared = OpenConnections(app, SystemClock())
+            server = await loop.create_server(lambda: Connection(shared, loop), "127.0.0.1", 0)
+            address = server.sockets[0].getsockname()
+            reader, writer = await asyncio.open_connection(*address)
+            try:
+                async with asyncio.timeout(30):
+                    await talk(Line(reader, writer, shared))
+            finally:
+                writer.close()
+                server.close()
+            await asyncio.gather(*shared.tasks)
+
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(main())
+
+    return run
+
+
+async def _body(receive: Receive) -> bytes:
+    body: bytes = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return body
+
+
+async def _answer(send: Send, body: bytes, *headers: tuple[bytes, bytes], code: int = 200) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": code, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def echo(scope: Any, receive: Receive, send: Send) -> None:
+    """Says what was asked and sent."""
+    body = await _body(receive)
+    where = f"{scope['method']} {scope['path']}?{scope['query_string'].decode()} ".encode()
+    await _answer(send, where + body)
+
+
+THREE_REQUESTS = (
+    b"POST /a%2Fb?x=1 HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\nhello"
+    b"POST /c HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+    b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    b"GET /last HTTP/1.1\r\nhost: h\r\n\r\n"
+)
+
+
+def test_requests_are_answered_in_order_however_they_are_cut(connected: Connected) -> None:
+    async def talk(line: Line) -> None:
+        for cut in range(0, len(THREE_REQUESTS), 7):
+            line.writer.write(THREE_REQUESTS[:cut])
+            await asyncio.sleep(0)
+            line.writer.write(THREE_REQUESTS[cut:])
+            replies = [await read_reply(line.reader) for _ in range(3)]
+            bodies = [reply.body for reply in replies]
+            assert bodies == [b"POST /a/b?x=1 hello", b"POST /c? abcde", b"GET /last? "], cut
+
+    connected(echo, talk)
+
+
+def test_many_requests_at_once_wait_for_each_other(connected: Connected) -> None:
+    active = 0
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        nonlocal active
+        active += 1
+        assert active == 1, "two requests of one connection were answered at once"
+        await asyncio.sleep(0)
+        await _answer(send, scope["raw_path"])
+        active -= 1
+
+    async def talk(line: Line) -> None:
+        asked = b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % number for number in range(2000))
+        line.writer.write(asked)
+        for number in range(2000):
+            assert (await read_reply(line.reader)).body == b"/%d" % number
+
+    connected(app, talk)
+
+
+def test_a_head_is_answered_without_a_body(connected: Connected) -> None:
+    async def talk(line: Line) -> None:
+        reply = await line.ask("HEAD /a HTTP/1.1", head=True)
+        assert (reply.code, reply.header("content-length")) == (200, "9")
+        assert (await line.ask("GET /b HTTP/1.1")).body == b"GET /b? "
+
+    connected(echo, talk)
+
+
+def test_who_waits_to_send_a_body_is_told_to_go_on_when_it_is_wanted(connected: Connected) -> None:
+    async def talk(line: Line) -> None:
+        line.write("POST /a HTTP/1.1", "content-length: 2", "expect: 100-continue")
+        assert await read_head(line.reader) == (100, [])
+        line.writer.write(b"hi")
+        assert (await read_reply(line.reader)).body == b"POST /a? hi"
+
+    connected(echo, talk)
+
+
+def test_who_waits_to_send_a_body_nobody_wants_is_answered_at_once(connected: Connected) -> None:
+    async def refuse(scope: Any, receive: Receive, send: Send) -> None:
+        await _answer(send, b"no", (b"connection", b"close"), code=413)
+
+    async def talk(line: Line) -> None:
+        line.write("POST /a HTTP/1.1", "content-length: 2", "expect: 100-continue")
+        assert (await read_reply(line.reader)).code == 413
+        assert await line.ended()
+
+    connected(refuse, talk)
+
+
+def test_trailers_are_no_headers(connected: Connected) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await _body(receive)
+        names = [name for name, _ in scope["headers"]]
+        await _answer(send, b" ".join(names))
+
+    async def talk(line: Line) -> None:
+        body = b"1\r\nx\r\n0\r\nauthorization: Bearer stolen\r\n\r\n"
+        reply = await line.ask(
+            "POST / HTTP/1.1", "Host: h", "transfer-encoding: chunked", body=body
+        )
+        assert reply.body == b"host transfer-encoding"
+
+    connected(app, talk)
+
+
+def test_a_header_cannot_end_early(connected: Connected, caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await _answer(send, b"", (b"warning", b"a\r\nset-cookie: b"))
+
+    async def talk(line: Line) -> None:
+        reply = await line.ask("GET / HTTP/1.1")
+        assert (reply.code, reply.header("set-cookie")) == (500, "")
+        assert await line.ended()
+
+    connected(app, talk)
+    assert "a request could not be answered" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("lines", "stays"),
+    [
+        (("GET / HTTP/1.1",), True),
+        (("GET / HTTP/1.1", "connection: close"), False),
+        (("GET / HTTP/1.0",), False),
+        (("GET / HTTP/1.1", "connection: upgrade", "upgrade: h2c"), False),
+    ],
+)
+def test_a_connection_is_kept_for_those_who_want_it(
+    connected: Connected, lines: tuple[str, ...], stays: bool
+) -> None:
+    async def talk(line: Line) -> None:
+        reply = await line.ask(*lines)
+        assert (reply.code, reply.header("connection")) == (200, "" if stays else "close")
+        if stays:
+            assert (await line.ask("GET /again HTTP/1.1")).code == 200
+        else:
+            assert await line.ended()
+
+    connected(echo, talk)
+
+
+def test_a_large_body_waits_until_it_is_wanted(connected: Connected) -> None:
+    size = 3_000_000
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.05)
+        largest = total = 0
+        while True:
+            message = await receive()
+            total += len(message["body"])
+            largest = max(largest, len(message["body"]))
+            if not message["more_body"]:
+                break
+            await asyncio.sleep(0)
+        await _answer(send, b"%d %d" % (total, largest))
+
+    async def talk(line: Line) -> None:
+        reply = await line.ask("POST / HTTP/1.1", f"content-length: {size}", body=b"x" * size)
+        total, largest = map(int, reply.body.split())
+        assert total == size
+        assert largest < 1_000_000, "all of it was held in memory"
+
+    connected(app, talk)
+
+
+def test_what_is_sent_after_the_answer_is_passed_over(connected: Connected) -> None:
+    async def hasty(scope: Any, receive: Receive, send: Send) -> None:
+        await _answer(send, scope["raw_path"])
+
+    async def talk(line: Line) -> None:
+        line.write("POST /a HTTP/1.1", "content-length: 300000")
+        assert (await read_reply(line.reader)).body == b"/a"
+        line.writer.write(b"x" * 300_000)
+        assert (await line.ask("GET /b HTTP/1.1")).body == b"/b"
+
+    connected(hasty, talk)
+
+
+def test_an_answer_that_breaks_off_is_seen_to(
+    connected: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        raise RuntimeError("a mistake of ours")
+
+    async def talk(line: Line) -> None:
+        line.write("GET / HTTP/1.1")
+        assert (await read_head(line.reader))[0] == 200
+        assert await line.reader.read() == b"5\r\nbegun\r\n", "the last chunk is missing"
+
+    connected(app, talk)
+    assert "a mistake of ours" in caplog.text
+
+
+def test_a_body_of_another_length_is_a_mistake(
+    connected: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"3")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"four"})
+
+    async def talk(line: Line) -> None:
+        line.write("GET / HTTP/1.1")
+        assert await line.ended()
+
+    connected(app, talk)
+    assert "the length of a body" in caplog.text
+
+
+def test_the_application_learns_that_the_client_is_gone(connected: Connected) -> None:
+    learned = asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        learned.set()
+
+    async def talk(line: Line) -> None:
+        line.write("GET / HTTP/1.1")
+        await read_head(line.reader)
+        line.writer.close()
+        await learned.wait()
+
+    connected(app, talk)
+
+
+def test_the_head_of_a_stream_does_not_wait_for_its_first_piece(connected: Connected) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await _body(receive)
+        await send({"type": "http.response.body", "body": b"end"})
+
+    async def talk(line: Line) -> None:
+        line.write("POST / HTTP/1.1", "content-length: 1")
+        assert (await read_head(line.reader))[0] == 200
+        line.writer.write(b"x")
+        assert await line.reader.readexactly(13) == b"3\r\nend\r\n0\r\n\r\n"
+
+    connected(app, talk)
+
+
+def test_a_client_that_does_not_read_is_waited_for(connected: Connected) -> None:
+    """What waits for it is bounded, and all of it comes when it reads."""
+    sent = 0
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        nonlocal sent
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(400):
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+            sent += 1
+        await send({"type": "http.response.body"})
+
+    async def talk(line: Line) -> None:
+        line.write("GET / HTTP/1.1")
+        await asyncio.sleep(0.2)
+        assert sent < 400, "forty megabytes wait for a client that reads nothing"
+        assert len((await read_reply(line.reader)).body) == 40_000_000
+
+    connected(app, talk)
+
+
+def test_an_idle_connection_is_closed_in_time(
+    connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.api.http.connection._KEEP_ALIVE_SECONDS", 0.3)
+
+    async def talk(line: Line) -> None:
+        (connection,) = line.shared.connections
+        for _ in range(4):
+            # Longer than it may be idle, all in all.
+            assert (await line.ask("GET / HTTP/1.1")).code == 200
+            assert connection.is_idle
+            await asyncio.sleep(0.1)
+        assert await line.ended()
+
+    connected(echo, talk)
+
+
+def test_an_old_client_gets_a_stream_without_chunks(connected: Connected) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async def talk(line: Line) -> None:
+        line.write("GET / HTTP/1.0")
+        _, headers = await read_head(line.reader)
+        assert "transfer-encoding" not in dict(headers)
+        assert await line.reader.read() == b"ab"
+
+    connected(app, talk)
+
+
+def test_garbage_behind_a_request_does_not_break_into_its_answer(connected: Connected) -> None:
+    """It is the last one."""
+    go_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"whole"})
+
+    async def talk(line: Line) -> None:
+        line.write("GET / HTTP/1.1")
+        line.writer.write(b"\x00\x01garbage\r\n\r\n")
+        await read_head(line.reader)
+        go_on.set()
+        assert await line.reader.read() == b"5\r\nwhole\r\n0\r\n\r\n"
+
+    connected(app, talk)
+
+
+def test_a_body_that_cannot_be_read_is_a_bad_request(connected: Connected) -> None:
+    async def talk(line: Line) -> None:
+        line.write("POST / HTTP/1.1", "transfer-encoding: chunked", body=b"3\r\nabc\r\nzz\r\n")
+        assert (await read_reply(line.reader)).code == 400
+        assert await line.ended()
+
+    connected(echo, talk)
+
+
+def test_a_client_that_stops_in_a_body_nobody_waits_for_is_idle_as_well(
+    connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.api.http.connection._KEEP_ALIVE_SECONDS", 0.1)
+
+    async def hasty(scope: Any, receive: Receive, send: Send) -> None:
+        await _answer(send, b"")
+
+    async def talk(line: Line) -> None:
+        line.write("POST / HTTP/1.1", "content-length: 3")
+        assert (await read_reply(line.reader)).code == 200
+        line.writer.write(b"x")
+        assert await line.ended()
+
+    connected(hasty, talk)
+
+
+@pytest.mark.parametrize("target", ["http://", "/\xff"])
+def test_no_path_is_a_bad_request(connected: Connected, target: str) -> None:
+    async def talk(line: Line) -> None:
+        line.writer.write(f"GET {target} HTTP/1.1\r\n\r\n".encode("latin-1"))
+        assert (await read_head(line.reader))[0] == 400
+
+    connected(echo, talk)
