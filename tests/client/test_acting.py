@@ -3,23 +3,33 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
+from onejob.api.audit.recorder import Auditor
 from onejob.client.acting import ActingClient
+from onejob.client.audited import AuditedClient
 from onejob.client.base import Bind, Create, Delete, Patch, Replace, Selection, Written
 from onejob.client.local import LocalClient
 from onejob.client.write_series import StagedWrites
 from onejob.controllers.access import ControllerRights, NodeRights, default_policy
+from onejob.controllers.identities import ACCOUNTS
+from onejob.controllers.selection import ALL
 from onejob.metrics import Metrics
 from onejob.objects.meta import JOBS, PODS, Key
+from onejob.planning.audit import AuditPolicy, Rule
 from onejob.planning.rbac.inside import CONTROLLERS, controller_user, node_user
 from onejob.planning.rbac.policy import Role
 from onejob.planning.rbac.rules import Question
-from onejob.wire.errors import Forbidden, NotFound
+from onejob.virtual_time import run_virtual
+from onejob.wire.errors import ApiError, Forbidden, NotFound
 from onejob.wire.requests import User
+from tests.client.write_series_support import FailingCommitter
 from tests.harness import running
+from tests.scripted_cluster import a_cluster
 
 POD = {
     "apiVersion": "v1",
@@ -90,6 +100,7 @@ def test_what_a_role_does_not_allow_is_refused_and_not_done(tmp_path: Path) -> N
             await StagedWrites(client).write(Patch(KEY, b"{}", subresource="status"))
         with pytest.raises(Forbidden):
             await client.get(Key("secrets", "default", "s"))
+        assert requests(metrics, "GET", "", "v1", "secrets", "", "403") == 1
         with pytest.raises(Forbidden):
             client.watch(Selection("secrets"), after=0)
 
@@ -138,7 +149,7 @@ def test_the_node_has_its_role_by_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("account", CONTROLLERS)
-def test_no_controller_may_read_secrets_but_those_that_delete_all(account: str) -> None:
+def test_no_controller_may_read_secrets_without_a_reason(account: str) -> None:
     rights = ControllerRights(default_policy())
     reads = rights.allows(controller_user(account), Question("get", "", "secrets"))
     deletes_all = {
@@ -146,4 +157,61 @@ def test_no_controller_may_read_secrets_but_those_that_delete_all(account: str) 
         "namespace-controller",
         "ttl-after-finished-controller",
     }
-    assert reads is (account in deletes_all)
+    # They hold the way to the other cluster, and what mirrored Jobs use.
+    copies_them = {"mirror-controller"}
+    assert reads is (account in deletes_all | copies_them)
+
+
+def test_a_staged_write_is_recorded_once_it_is_known_how_it_ended(tmp_path: Path) -> None:
+    async def series(client: AuditedClient, committer: FailingCommitter) -> None:
+        first = StagedWrites(client)
+        await first.write(CREATE)
+        await first.durable()
+        committer.fails_at = {committer.commits + 1}
+        second = StagedWrites(client)
+        await second.write(Delete(KEY))
+        with pytest.raises(ApiError):
+            await second.durable()
+
+    assert _recorded(tmp_path, series) == [("create", 201), ("delete", 507)]
+
+
+def test_what_was_on_disk_before_a_rollback_is_recorded_as_done(tmp_path: Path) -> None:
+    async def series(client: AuditedClient, committer: FailingCommitter) -> None:
+        client.stage(CREATE)
+        # Its commit ends while nobody waits for it.
+        await asyncio.sleep(1)
+        committer.fails_at = {committer.commits + 1}
+        with pytest.raises(ApiError):
+            await client.durable(client.stage(Delete(KEY)).revision)
+
+    assert _recorded(tmp_path, series) == [("create", 201), ("delete", 507)]
+
+
+def _recorded(
+    tmp_path: Path, series: Callable[[AuditedClient, FailingCommitter], Awaitable[None]]
+) -> list[tuple[str, int]]:
+    """Verb and code of all that the audit log has of these writes."""
+    recorded: list[dict[str, Any]] = []
+
+    class Lines:
+        def write(self, line: bytes) -> None:
+            recorded.append(msgspec.json.decode(line))
+
+    async def main() -> None:
+        committer = FailingCommitter()
+        async with a_cluster(tmp_path, committer=committer) as cluster:
+            policy = AuditPolicy(rules=(Rule(level="Metadata"),), omit_stages=("RequestReceived",))
+            auditor = Auditor(policy, Lines(), cluster.clock.now, Random(1))  # type: ignore[arg-type]
+            user, rights = controller_user("job-controller"), ControllerRights(default_policy())
+            kinds = cluster.service.kinds
+            client = AuditedClient(cluster.client, user, rights, kinds, Metrics(), auditor)
+            await series(client, committer)
+
+    run_virtual(main())
+    return [(event["verb"], event["responseStatus"]["code"]) for event in recorded]
+
+
+def test_every_controller_has_a_name_and_a_role() -> None:
+    assert ACCOUNTS.keys() == ALL
+    assert set(ACCOUNTS.values()) == CONTROLLERS.keys()

@@ -1,7 +1,7 @@
 """Pods that have ended are deleted quickly, and many of them together; others are not."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,11 @@ def test_the_last_versions_of_many_are_read_together(
         read: list[int] = []
         together = Reader.values
 
-        def values(reader: Reader, revisions: list[int]) -> Any:
-            read.append(len(revisions))
-            return together(reader, revisions)
+        def values(reader: Reader, wanted: Mapping[int, Key]) -> Any:
+            read.append(len(wanted))
+            return together(reader, wanted)
 
-        def value(reader: Reader, revision: int) -> bytes:
+        def value(reader: Reader, _: Key, revision: int) -> bytes:
             raise AssertionError(f"revision {revision} is read by itself")
 
         monkeypatch.setattr(Reader, "values", values)

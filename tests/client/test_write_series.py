@@ -6,11 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onejob.client.base import Create, Op, Patch, Selection, Written
+from onejob.client.base import Create, Delete, Op, Patch, Selection, Written
 from onejob.client.write_series import DurableWrites, StagedWrites
 from onejob.objects.meta import Key
 from onejob.virtual_time import run_virtual
-from onejob.wire.errors import Conflict, InternalError
+from onejob.wire.errors import Conflict, InsufficientStorage, InternalError, NotFound
+from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.requests import DeleteOptions, WriteOptions
 from tests.client.write_series_support import FailingCommitter
 from tests.scripted_cluster import Cluster, a_cluster
 
@@ -95,5 +97,78 @@ def test_on_other_clients_each_write_is_safe_when_it_is_answered(tmp_path: Path)
             await series.write(create("one"))
             assert await names(cluster) == {"one"}
             await series.durable()
+
+    run_virtual(main())
+
+
+DELETE = Delete(Key(CONFIGMAPS, "default", "one"))
+
+
+def _stage_a_deletion_that_will_be_undone(cluster: Cluster, committer: FailingCommitter) -> None:
+    """Its commit fails."""
+    committer.fails_at = {committer.commits + 1}
+    cluster.client.stage(DELETE)
+
+
+@pytest.mark.parametrize("op", [patch("one", "changed"), DELETE], ids=["patch", "delete"])
+def test_nobody_is_refused_for_what_never_was(tmp_path: Path, op: Op) -> None:
+    """A client that is told of a missing object gives up what it knows of it."""
+
+    async def main() -> None:
+        committer = FailingCommitter()
+        async with a_cluster(tmp_path, committer=committer) as cluster:
+            await cluster.client.write(create("one"))
+            _stage_a_deletion_that_will_be_undone(cluster, committer)
+            with pytest.raises(InsufficientStorage):
+                await cluster.client.write(op)
+            _stage_a_deletion_that_will_be_undone(cluster, committer)
+            with pytest.raises(InsufficientStorage):
+                await cluster.client.write_many([op])
+            assert await names(cluster) == {"one"}
+
+    run_virtual(main())
+
+
+def test_no_user_is_refused_for_what_never_was(tmp_path: Path) -> None:
+    async def main() -> None:
+        committer = FailingCommitter()
+        async with a_cluster(tmp_path, committer=committer) as cluster:
+            await cluster.client.write(create("one"))
+            service, kind = cluster.service, BY_RESOURCE[CONFIGMAPS]
+            data = {"data": {"text": "changed"}}
+            _stage_a_deletion_that_will_be_undone(cluster, committer)
+            with pytest.raises(InsufficientStorage):
+                await service.delete(kind, "default", "one", DeleteOptions())
+            _stage_a_deletion_that_will_be_undone(cluster, committer)
+            with pytest.raises(InsufficientStorage):
+                await service.patch(kind, "default", "one", "merge", data, WriteOptions())
+            assert await names(cluster) == {"one"}
+
+    run_virtual(main())
+
+
+def test_a_series_ends_with_the_loss_of_what_it_was_refused_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        committer = FailingCommitter()
+        async with a_cluster(tmp_path, committer=committer) as cluster:
+            await cluster.client.write(create("one"))
+            _stage_a_deletion_that_will_be_undone(cluster, committer)
+            series = StagedWrites(cluster.client)
+            (refused,) = await series.write_many([patch("one", "changed")])
+            assert isinstance(refused, NotFound)
+            with pytest.raises(InsufficientStorage):
+                await series.durable()
+
+    run_virtual(main())
+
+
+def test_a_refusal_is_told_once_what_it_is_for_is_on_disk(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            await cluster.client.write(create("one"))
+            cluster.client.stage(DELETE)
+            with pytest.raises(NotFound):
+                await cluster.client.write(patch("one", "changed"))
+            assert await names(cluster) == set()
 
     run_virtual(main())

@@ -5,7 +5,7 @@ something is decided once for each verb and resource, until the roles change; af
 a look at a dict.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from onejob.client.base import (
@@ -48,6 +48,16 @@ class Rights(Protocol):
         """Call it whenever what is allowed may have changed."""
 
 
+class AllRights:
+    """Of the API server itself."""
+
+    def allows(self, user: User, question: Question) -> bool:
+        return True
+
+    def on_change(self, notify: Callable[[], None]) -> None:
+        """Never."""
+
+
 class _Requests:
     """How often one thing was asked for, by the code of the answer."""
 
@@ -85,8 +95,12 @@ class ActingClient:
         #: What was found to be allowed since the roles changed last.
         self._allowed: dict[tuple[object, str, str], _Requests] = {}
         rights.on_change(self._allowed.clear)
-        self.durable = client.durable
+        self.durable: Callable[[int], Awaitable[None]] = client.durable
         self.look_ahead = client.look_ahead
+
+    @property
+    def pending_revision(self) -> int:
+        return self._client.pending_revision
 
     @property
     def rollbacks(self) -> int:
@@ -104,7 +118,11 @@ class ActingClient:
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
         requests = self._require("list", what.resource)
-        found = await self._client.list(what, limit=limit, token=token)
+        try:
+            found = await self._client.list(what, limit=limit, token=token)
+        except ApiError as error:
+            requests.add(error.code)
+            raise
         requests.add(200)
         return found
 
@@ -119,7 +137,7 @@ class ActingClient:
         except ApiError as error:
             requests.add(error.code)
             raise
-        requests.add(_code(op))
+        requests.add(code_of(op))
         return written
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
@@ -133,7 +151,7 @@ class ActingClient:
         allowed = [op for place, op in enumerate(ops) if place not in refused] if refused else ops
         results = await self._client.write_many(allowed)
         for op, requests, result in zip(allowed, asked, results, strict=True):
-            requests.add(result.code if isinstance(result, ApiError) else _code(op))
+            requests.add(result.code if isinstance(result, ApiError) else code_of(op))
         if not refused:
             return results
         rest = iter(results)
@@ -170,20 +188,33 @@ class ActingClient:
         return requests
 
     def _decide(self, what: "type[Op] | str", resource: str, subresource: str) -> _Requests:
-        verb = what if isinstance(what, str) else _VERBS.get(what, "create")
-        if not isinstance(what, str):
-            subresource = _SUBRESOURCES.get(what, subresource)
+        if isinstance(what, str):
+            verb = what
+        else:
+            verb, subresource = verb_of(what), _SUBRESOURCES.get(what, subresource)
         plural, _, group = resource.partition(".")
+        kind = self._kinds.by_resource.get(resource)
+        version = kind.version if kind is not None else ""
+        requests = _Requests(self._counts, verb.upper(), group, version, plural, subresource)
         if not self._rights.allows(self.user, Question(verb, group, plural, subresource)):
             full = f"{plural}/{subresource}" if subresource else plural
+            requests.add(403)
             raise Forbidden(
                 f'{resource} is forbidden: User "{self.user.name}" cannot {verb} resource '
                 f'"{full}" in API group "{group}" at the cluster scope'
             )
-        kind = self._kinds.by_resource.get(resource)
-        version = kind.version if kind is not None else ""
-        return _Requests(self._counts, verb.upper(), group, version, plural, subresource)
+        return requests
 
 
-def _code(op: Op) -> int:
+def verb_of(op: type[Op]) -> str:
+    return _VERBS.get(op, "create")
+
+
+def subresource_of(op: Op) -> str:
+    if isinstance(op, (Patch, Replace)):
+        return op.subresource
+    return _SUBRESOURCES.get(type(op), "")
+
+
+def code_of(op: Op) -> int:
     return 201 if isinstance(op, (Create, Bind, Evict)) else 200

@@ -139,7 +139,10 @@ class EventRecorder:
         self._sequence = 0
 
     def record(self, what: About, type_: str, reason: str, message: str) -> None:
-        now, moment = self._clock.now(), self._clock.monotonic()
+        if log.isEnabledFor(logging.INFO):
+            # Events are what is worth knowing of each object, and they expire.
+            log.info("%s %s/%s: %s: %s", what.kind, what.namespace, what.name, reason, message)
+        moment = self._clock.monotonic()
         same, message = self._identify(what, type_, reason, message, moment)
         written = self._written.get(same)
         if written is not None:
@@ -147,6 +150,7 @@ class EventRecorder:
             written.count += 1
         if not self._allowed(what, moment):
             return
+        now = self._clock.now()
         due = self._due.get(same)
         if due is None:
             repeated = written is not None

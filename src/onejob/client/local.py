@@ -47,7 +47,7 @@ _WRITES_PER_TURN = 100
 _SHORT_PATCH = 256
 _short_patch = lru_cache(maxsize=16)(sectioned_patch)
 #: All Pods of a Job without indexes are made of the same bytes.
-_split_creation = lru_cache(maxsize=4)(split)
+_split_creation = lru_cache(maxsize=16)(split)
 
 
 class Place(Protocol):
@@ -114,8 +114,7 @@ class LocalClient:
     async def write(self, op: Op) -> Written:
         if isinstance(op, Patch) and len(op.body) > INLINE_BYTES:
             return await self._write_large(op)
-        outcome = self.stage(op)
-        await self._service.durable(outcome.revision)
+        outcome = await self._service.decided(lambda: self.stage(op))
         return Written(outcome.revision, outcome.document)
 
     async def _write_large(self, op: Patch) -> Written:
@@ -129,12 +128,24 @@ class LocalClient:
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         results = await stage_in_turns(ops, self.stage, self.look_ahead)
-        written = (result.revision for result in results if isinstance(result, Written))
-        await self._service.durable(max(written, default=0))
+        newest, refused = 0, False
+        for result in results:
+            if type(result) is not Written:
+                refused = True
+            elif result.revision > newest:
+                newest = result.revision
+        if refused:
+            await self._service.settled()
+        await self._service.durable(newest)
         return results
 
     async def close(self) -> None:
         """Nothing to close: the server owns the store."""
+
+    @property
+    def pending_revision(self) -> int:
+        """The newest staged write, of anybody, that is not durable yet."""
+        return self._service.store.pending_revision
 
     @property
     def rollbacks(self) -> int:
@@ -154,7 +165,7 @@ class LocalClient:
 
     def look_ahead(self, ops: Sequence[Op]) -> None:
         """What is deleted has mostly left memory: its last versions are read in one go."""
-        self._service.store.warm([op.key for op in ops if isinstance(op, Delete)])
+        self._service.store.warm([op.key for op in ops if type(op) is Delete])
 
     def _target(self, key: Key, subresource: str = "") -> Target:
         return Target(self._kinds[key.resource], key.namespace, key.name, subresource)

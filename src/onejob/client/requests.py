@@ -70,18 +70,36 @@ def write_request(op: Op) -> HttpRequest:
         case Replace(key, document, subresource):
             target = _path(*_place(key), subresource) + _AS_FIELD_MANAGER
             return HttpRequest("PUT", target, document, _JSON)
-        case Patch(key, body, patch_type, subresource):
+        case Patch(key, body, _, subresource):
             target = _path(*_place(key), subresource) + _AS_FIELD_MANAGER
-            return HttpRequest("PATCH", target, body, _PATCH_TYPES[patch_type])
+            return HttpRequest("PATCH", target, body, content_type_of(op))
         case Delete():
-            return _delete(op)
+            return HttpRequest("DELETE", _path(*_place(op.key)), body_of(op), _JSON)
         case Bind():
-            return _bind(op)
+            return HttpRequest("POST", _path(*_place(op.key), "binding"), body_of(op), _JSON)
         case Evict():
-            return _evict(op)
+            return HttpRequest("POST", _path(*_place(op.key), "eviction"), body_of(op), _JSON)
 
 
-def _delete(op: Delete) -> HttpRequest:
+def body_of(op: Op) -> bytes:
+    match op:
+        case Create() | Replace():
+            return op.document
+        case Patch():
+            return op.body
+        case Delete():
+            return _delete_options(op)
+        case Bind():
+            return _binding(op)
+        case Evict():
+            return _eviction(op)
+
+
+def content_type_of(op: Op) -> str:
+    return _PATCH_TYPES[op.type] if isinstance(op, Patch) else _JSON
+
+
+def _delete_options(op: Delete) -> bytes:
     options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
     if op.propagation:
         options["propagationPolicy"] = op.propagation
@@ -94,10 +112,10 @@ def _delete(op: Delete) -> HttpRequest:
         preconditions["resourceVersion"] = op.resource_version
     if preconditions:
         options["preconditions"] = preconditions
-    return HttpRequest("DELETE", _path(*_place(op.key)), msgspec.json.encode(options), _JSON)
+    return msgspec.json.encode(options)
 
 
-def _bind(op: Bind) -> HttpRequest:
+def _binding(op: Bind) -> bytes:
     metadata = {"name": op.key.name, "namespace": op.key.namespace}
     if op.uid:
         metadata["uid"] = op.uid
@@ -107,11 +125,10 @@ def _bind(op: Bind) -> HttpRequest:
         "metadata": metadata,
         "target": {"apiVersion": "v1", "kind": "Node", "name": op.node},
     }
-    target = _path(*_place(op.key), "binding")
-    return HttpRequest("POST", target, msgspec.json.encode(binding), _JSON)
+    return msgspec.json.encode(binding)
 
 
-def _evict(op: Evict) -> HttpRequest:
+def _eviction(op: Evict) -> bytes:
     eviction: dict[str, Any] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -119,8 +136,7 @@ def _evict(op: Evict) -> HttpRequest:
     }
     if op.grace_seconds is not None:
         eviction["deleteOptions"] = {"gracePeriodSeconds": op.grace_seconds}
-    target = _path(*_place(op.key), "eviction")
-    return HttpRequest("POST", target, msgspec.json.encode(eviction), _JSON)
+    return msgspec.json.encode(eviction)
 
 
 def _place(key: Key) -> tuple[str, str, str]:

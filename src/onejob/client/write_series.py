@@ -11,7 +11,7 @@ from typing import Protocol
 
 from onejob.client.base import Client, Op, Result, Written
 from onejob.client.local import stage_in_turns
-from onejob.wire.errors import InternalError
+from onejob.wire.errors import ApiError, InternalError
 from onejob.wire.requests import Outcome
 
 
@@ -42,6 +42,9 @@ class StagingClient(Protocol):
 
     @property
     def rollbacks(self) -> int: ...
+
+    @property
+    def pending_revision(self) -> int: ...
 
     @property
     def durable(self) -> Callable[[int], Awaitable[None]]: ...
@@ -76,9 +79,16 @@ class StagedWrites:
         await self._client.durable(self._newest)
 
     def _stage(self, op: Op) -> Outcome:
-        self._require_kept()
-        outcome = self._client.stage(op)
-        self._newest = max(self._newest, outcome.revision)
+        if self._epoch != self._client.rollbacks:
+            self._require_kept()
+        try:
+            outcome = self._client.stage(op)
+        except ApiError:
+            # Refused for what somebody has staged: that must be on disk in the end, too.
+            self._newest = max(self._newest, self._client.pending_revision)
+            raise
+        if outcome.revision > self._newest:
+            self._newest = outcome.revision
         return outcome
 
     def _require_kept(self) -> None:

@@ -1,0 +1,185 @@
+"""A client under somebody's name whose requests are in the audit log, as those over HTTP are.
+
+Only on a server with an audit policy: elsewhere an `ActingClient` does, and pays nothing.
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from onejob.api.access.authorization import Attributes
+from onejob.api.audit.recorder import AuditedRequest, Auditor
+from onejob.client.acting import ActingClient, Rights, code_of, subresource_of, verb_of
+from onejob.client.base import Create, Listing, Op, Result, Selection, WatchEvent, Written
+from onejob.client.local import LocalClient
+from onejob.client.requests import body_of, content_type_of
+from onejob.metrics import Metrics
+from onejob.objects.meta import Key
+from onejob.wire.errors import ApiError
+from onejob.wire.registry import KindRegistry
+from onejob.wire.requests import Outcome, User
+
+_AGENT: Final = b"onejob (in process)"
+_JSON: Final = b"application/json"
+
+
+class AuditedClient(ActingClient):
+    def __init__(
+        self,
+        client: LocalClient,
+        user: User,
+        rights: Rights,
+        kinds: KindRegistry,
+        metrics: Metrics,
+        auditor: Auditor,
+    ) -> None:
+        super().__init__(client, user, rights, kinds, metrics)
+        self._auditor = auditor
+        #: What is staged and not known to be on disk yet, oldest first.
+        self._staged: list[tuple[int, AuditedRequest, Outcome]] = []
+        self.durable = self._durable
+
+    async def get(self, key: Key) -> bytes:
+        audited = self._begin("get", key.resource, key.namespace, key.name)
+        try:
+            document = await super().get(key)
+        except ApiError as error:
+            _fail(audited, error)
+            raise
+        audited.complete(200, document, _JSON)
+        return document
+
+    async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
+        audited = self._begin("list", what.resource, what.namespace)
+        try:
+            found = await super().list(what, limit=limit, token=token)
+        except ApiError as error:
+            _fail(audited, error)
+            raise
+        # Whole lists go to caches: they are not repeated in the log.
+        audited.complete(200, None, b"")
+        return found
+
+    def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        audited = self._begin("watch", what.resource, what.namespace)
+        try:
+            events = super().watch(what, after=after)
+        except ApiError as error:
+            _fail(audited, error)
+            raise
+        audited.started(200)
+        return _until_closed(events, audited)
+
+    async def write(self, op: Op) -> Written:
+        audited = self._begin_write(op)
+        try:
+            written = await super().write(op)
+        except ApiError as error:
+            _fail(audited, error)
+            raise
+        audited.complete(code_of(op), written.document, _JSON)
+        return written
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        begun = [self._begin_write(op) for op in ops]
+        try:
+            results = await super().write_many(ops)
+        except ApiError as error:
+            for audited in begun:
+                _fail(audited, error)
+            raise
+        for audited, op, result in zip(begun, ops, results, strict=True):
+            if isinstance(result, ApiError):
+                _fail(audited, result)
+            else:
+                audited.complete(code_of(op), result.document, _JSON)
+        return results
+
+    def stage(self, op: Op) -> Outcome:
+        audited = self._begin_write(op)
+        try:
+            outcome = super().stage(op)
+        except ApiError as error:
+            _fail(audited, error)
+            raise
+        self._staged.append((outcome.revision, audited, outcome))
+        return outcome
+
+    async def _durable(self, revision: int) -> None:
+        """What was staged is recorded once it is known how it ended. A caller that is cancelled
+        leaves that to the next one."""
+        try:
+            await self._client.durable(revision)
+        except ApiError:
+            await self._record(revision)
+            raise
+        await self._record(revision)
+
+    async def _record(self, revision: int) -> None:
+        """All up to there, which has ended. Each is asked for: what is rolled back with a commit
+        says nothing of what was on disk before."""
+        ended = [entry for entry in self._staged if entry[0] <= revision]
+        self._staged = [entry for entry in self._staged if entry[0] > revision]
+        for own_revision, audited, outcome in ended:
+            try:
+                await self._client.durable(own_revision)
+            except ApiError as error:
+                _fail(audited, error)
+            else:
+                audited.complete(outcome.code, outcome.document, _JSON)
+
+    def _begin_write(self, op: Op) -> AuditedRequest:
+        subresource = subresource_of(op)
+        if isinstance(op, Create):
+            place = (op.resource, op.namespace, "")
+        else:
+            place = (op.key.resource, op.key.namespace, op.key.name)
+        audited = self._begin(verb_of(type(op)), *place, subresource, content_type_of(op))
+        if audited.wants_body:
+            audited.body(body_of(op))
+        return audited
+
+    def _begin(
+        self,
+        verb: str,
+        resource: str,
+        namespace: str,
+        name: str = "",
+        subresource: str = "",
+        content_type: str = "",
+    ) -> AuditedRequest:
+        plural, _, group = resource.partition(".")
+        kind = self._kinds.by_resource.get(resource)
+        version = kind.version if kind is not None else ""
+        wanted = Attributes(verb, group, version, plural, subresource, namespace, name)
+        headers = {b"user-agent": _AGENT, b"content-type": content_type.encode()}
+        audited = self._auditor.begin(_scope(wanted), headers)
+        audited.identified(self.user, None, wanted)
+        return audited
+
+
+async def _until_closed(
+    events: AsyncGenerator[Sequence[WatchEvent], None], audited: AuditedRequest
+) -> AsyncGenerator[Sequence[WatchEvent], None]:
+    try:
+        async for batch in events:
+            yield batch
+    finally:
+        await events.aclose()
+        audited.complete(200, None, b"")
+
+
+def _scope(wanted: Attributes) -> Mapping[str, Any]:
+    """The request that a client elsewhere would have sent."""
+    parts = ["apis", wanted.group] if wanted.group else ["api"]
+    parts.append(wanted.version)
+    if wanted.namespace:
+        parts += ["namespaces", wanted.namespace]
+    parts += [part for part in (wanted.resource, wanted.name, wanted.subresource) if part]
+    query = b"watch=true" if wanted.verb == "watch" else b""
+    return {"raw_path": "/".join(("", *parts)).encode(), "query_string": query}
+
+
+def _fail(audited: AuditedRequest, error: ApiError) -> None:
+    audited.complete(error.code, msgspec.json.encode(error.status()), _JSON)
