@@ -1,6 +1,7 @@
 """The CronJob controller on the real store and API, in virtual time. It begins at noon."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -358,13 +359,19 @@ def test_forbid_counts_a_job_that_the_status_does_not_list(
     run_virtual(main())
 
 
-def test_a_slot_is_not_run_again_because_its_finished_job_is_too_many(tmp_path: Path) -> None:
-    """The Job is all that shows that the slot was run, for as long as the status does not."""
+def _refusing_statuses() -> tuple[list[FailingClient], Callable[[Service], FailingClient]]:
     clients: list[FailingClient] = []
 
     def failing(service: Service) -> FailingClient:
         clients.append(FailingClient(service, refuses_status=True, loses_answers=False))
         return clients[0]
+
+    return clients, failing
+
+
+def test_a_slot_is_not_run_again_because_its_finished_job_is_too_many(tmp_path: Path) -> None:
+    """The Job is all that shows that the slot was run, for as long as the status does not."""
+    clients, failing = _refusing_statuses()
 
     async def main() -> None:
         async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
@@ -373,6 +380,29 @@ def test_a_slot_is_not_run_again_because_its_finished_job_is_too_many(tmp_path: 
             await house.finish(Key(JOBS, "default", job(60)), "Failed")
             await asyncio.sleep(60)
             assert await house.names(JOBS) == [job(60)]
+            clients[0].failing = False
+            await asyncio.sleep(1000)
+            assert await house.names(JOBS) == []
+            status = (await house.get(key))["status"]
+            assert status == {"lastScheduleTime": "2026-01-01T13:00:00Z"}
+            assert (await house.reasons()).count("SuccessfulCreate") == 1
+
+    run_virtual(main())
+
+
+def test_a_slot_is_not_run_again_because_its_job_was_deleted_before_it_was_recorded(
+    tmp_path: Path,
+) -> None:
+    """Of that Job nothing is left but what the controller knows."""
+    clients, failing = _refusing_statuses()
+
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
+            key = await a_cronjob(house, schedule="0 * * * *")
+            await asyncio.sleep(3601)
+            assert await house.names(JOBS) == [job(60)]
+            await house.client.write(Delete(Key(JOBS, "default", job(60)), "Background"))
+            await asyncio.sleep(60)
             clients[0].failing = False
             await asyncio.sleep(1000)
             assert await house.names(JOBS) == []

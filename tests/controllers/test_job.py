@@ -1,12 +1,16 @@
 """The Job controller on the real store and API, in virtual time."""
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from onejob.client.base import Selection
-from onejob.objects.meta import EVENTS
+from onejob.client.base import Patch, Selection, WatchEvent
+from onejob.client.local import LocalClient
+from onejob.objects.job import Job
+from onejob.objects.meta import EVENTS, JOBS, Key
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
 from tests.scripted_cluster import a_cluster
@@ -88,6 +92,62 @@ def test_an_indexed_job_runs_each_index_once(tmp_path: Path) -> None:
                 for pod in await cluster.pods()
             )
             assert indexes == list(range(12))
+            await controller.stop()
+
+    run_virtual(main())
+
+
+class HoldsAll:
+    """Lets no Job begin."""
+
+    def __init__(self) -> None:
+        self.let_go: Callable[[Key], None]
+
+    def holds(self, job: Job) -> bool:
+        return not job.spec.suspend
+
+    def on_let_go(self, handler: Callable[[Key], None]) -> None:
+        self.let_go = handler
+
+
+class GatheringWatch(LocalClient):
+    """After the first change of a Job, tells of all others together, with the next one."""
+
+    telling = True
+
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        kept: list[WatchEvent] = []
+        async for batch in super().watch(what, after=after):
+            kept += batch
+            if what.resource != JOBS or self.telling:
+                yield kept
+                kept = []
+            if what.resource == JOBS:
+                self.telling = False
+
+
+def test_a_job_that_is_resumed_while_its_sync_waits_is_held(tmp_path: Path) -> None:
+    """The sync began with a Job that was suspended, and goes on with the newest one."""
+
+    async def main() -> None:
+        async with a_cluster(tmp_path) as cluster:
+            gate, watching = HoldsAll(), GatheringWatch(cluster.service)
+            controller = await cluster.start_job_controller(watching, gate)
+            job = await cluster.create_job(suspend=True)
+            await asyncio.sleep(1)
+            assert (await cluster.job(job)).condition_is_true("Suspended")
+            # This sync waits until the watch shows what the last one wrote.
+            gate.let_go(job)
+            await asyncio.sleep(1)
+            resume = msgspec.json.encode({"spec": {"suspend": False}})
+            await cluster.client.write(Patch(job, resume, "merge"))
+            await asyncio.sleep(1)
+            watching.telling = True
+            await cluster.create_job("other", suspend=True)
+            await asyncio.sleep(30)
+            assert await cluster.pods() == []
             await controller.stop()
 
     run_virtual(main())

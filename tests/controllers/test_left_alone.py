@@ -36,6 +36,12 @@ BOUNDED = (
     # The newest changes, up to 8,192, and one mark for each while.
     "._fanout._recent",
     "._history._marks",
+    # When revisions were committed, of up to 100,000 seconds.
+    ".store._times.",
+    # The newest batches of events, up to 4 MiB of documents.
+    "._reading.shared.",
+    # What all Pods of a Job have in common, of up to 16 Jobs.
+    ".known_creations._known",
     # Timers, of whoever waits just now.
     "._loop._scheduled",
 )

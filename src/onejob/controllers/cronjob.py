@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -43,6 +44,8 @@ class _CronJobState(Struct):
     #: A Job that may have been created: nobody was told how the attempt ended.
     unconfirmed: str = ""
     written: CronJobStatus | None = None
+    #: The slot of a status that could not be written: its Job may be gone by the next sync.
+    unrecorded: datetime | None = None
     note: str = ""
     future_times: FutureTimes = NO_FUTURE_TIMES
 
@@ -72,8 +75,8 @@ class CronJobController:
         await work(self._queue, self.sync, workers=self._workers, name="cronjob")
 
     @property
-    def queue_depths(self) -> Mapping[str, int]:
-        return {"cronjob": len(self._queue)}
+    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+        return {"cronjob": self._queue}
 
     @property
     def idle(self) -> bool:
@@ -157,6 +160,7 @@ class CronJobController:
             starting=state.start,
             known=state.future_times,
             unconfirmed=state.unconfirmed,
+            started=state.unrecorded,
         )
         state.unconfirmed = synced.unconfirmed
         state.future_times = synced.future_times
@@ -166,7 +170,12 @@ class CronJobController:
             self._record_event(cronjob, event)
         # Before it is written: the watch may show it before the write is answered.
         state.written = synced.status or state.written
+        slot = synced.status.last_schedule_time if synced.status is not None else None
+        if slot is not None and (state.unrecorded is None or slot >= state.unrecorded):
+            state.unrecorded = slot
         written = await write_status(self._client, synced)
+        if state.unrecorded == slot:
+            state.unrecorded = None
         state.cronjob_revision = max(state.cronjob_revision, written)
         self._measure(synced)
         if synced.error is not None:

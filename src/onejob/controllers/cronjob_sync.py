@@ -67,10 +67,12 @@ async def sync_cronjob(
     starting: Callable[[str], None] = lambda name: None,
     known: FutureTimes | None = None,
     unconfirmed: str = "",
+    started: datetime | None = None,
 ) -> Synced:
     """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is called with
     the name of a Job before it is created; `known` and `unconfirmed` are `future_times` and
-    `unconfirmed` of the sync before."""
+    `unconfirmed` of the sync before. `started` is a slot whose Job was created and whose status
+    could not be written."""
     calls = _ApiCalls(client, starting, unconfirmed)
     deleted = await calls.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
     current = update_status(cronjob, None, (), deleted)
@@ -78,7 +80,7 @@ async def sync_cronjob(
         jobs = await calls.with_unconfirmed(cronjob, jobs)
         live = await calls.read_cronjob(cronjob.key) if needs_reread(cronjob, jobs) else None
         listed = update_status(cronjob, live, jobs, deleted)
-        current = record_slots(listed, jobs, now)
+        current = record_slots(listed, jobs, now, started)
         missing = await calls.find_missing(current)
     except ApiError as error:
         return _incomplete(current, calls, error, known or NO_FUTURE_TIMES)

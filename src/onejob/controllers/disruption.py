@@ -75,8 +75,8 @@ class DisruptionController:
         self._again.clock_jumped()
 
     @property
-    def queue_depths(self) -> Mapping[str, int]:
-        return {"disruption": len(self._queue)}
+    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+        return {"disruption": self._queue}
 
     def _budgets_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
         for delta in deltas:

@@ -101,8 +101,8 @@ class GarbageCollector:
             old, new = delta.old, delta.new
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
                 self._enqueue(self._graph.forget(old.metadata.uid))
-            if new is not None:
-                self._enqueue(self._graph.observe(delta.key, new.metadata))
+            if new is not None and (tasks := self._graph.observe(delta.key, new.metadata)):
+                self._enqueue(tasks)
 
     def _relisted(self, resource: str, present: Mapping[Key, Any]) -> None:
         """Objects that went between two lists, if the cache did not keep them."""

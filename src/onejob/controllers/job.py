@@ -7,11 +7,12 @@ in `onejob.controllers.job_events`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from onejob.client.base import Patch, Selection
-from onejob.client.events import about
+from onejob.client.events import About, about
 from onejob.client.write_series import DurableWrites, WriteSeries
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.job_claims import claim_pods
@@ -96,7 +97,15 @@ class JobController:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(work(self._queue, self.sync, workers=self._workers, name="job"))
+            group.create_task(
+                work(
+                    self._queue,
+                    self.sync,
+                    workers=self._workers,
+                    name="job",
+                    uid_of=self._uid_of,
+                )
+            )
             group.create_task(self._orphans.run(self._workers))
 
     @property
@@ -104,8 +113,8 @@ class JobController:
         return self._queue.idle and self._orphans.idle
 
     @property
-    def queue_depths(self) -> Mapping[str, int]:
-        return {"job": len(self._queue), "job_orphan_pod": len(self._orphans)}
+    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+        return {"job": self._queue, "job_orphan_pod": self._orphans.queue}
 
     @property
     def remembered_jobs(self) -> int:
@@ -121,7 +130,7 @@ class JobController:
     async def sync(self, key: Key) -> float | None:
         """Sync one Job. Returns the seconds after which to sync again without a change."""
         job = self._jobs.cache.get(key)
-        if job is None or (self._gate is not None and self._gate.holds(job)):
+        if job is None or self._is_held(job):
             return None
         state = self._states.of(job.metadata.uid)
         try:
@@ -151,15 +160,21 @@ class JobController:
         return self._seconds_until_next(plan)
 
     async def _catch_up(self, job: Job, state: JobState) -> Job | None:
-        """Wait until the caches have all our writes; returns the Job as it is then."""
+        """Wait until the caches have all our writes; returns the Job as it is then, if it is to be
+        looked at."""
         if state.needs_relist:
             await self._relist_pods(job, state)
         await self._wait_for_cache(self._jobs, state.job_revision, "batch", "jobs")
         await self._wait_for_cache(self._pods, state.pod_revision, "", "pods")
         current = self._jobs.cache.get(job.key)
         # The state of a Job is not valid for a later Job of the same name.
-        same = current is not None and current.metadata.uid == job.metadata.uid
-        return current if same else None
+        if current is None or current.metadata.uid != job.metadata.uid:
+            return None
+        # It may have been resumed while we waited.
+        return None if self._is_held(current) else current
+
+    def _is_held(self, job: Job) -> bool:
+        return self._gate is not None and self._gate.holds(job)
 
     async def _wait_for_cache(
         self, informer: Informer[Any], revision: int, group: str, resource: str
@@ -227,11 +242,14 @@ class JobController:
             # version that it is based on.
             await self._pods.flush_deferred()
 
+    def _uid_of(self, key: Key) -> str:
+        job = self._jobs.cache.get(key)
+        return str(key) if job is None else job.metadata.uid
+
     def _skip(self, job: Job, why: Note) -> None:
         """There is nothing to do for a Job until it changes: drop its state."""
         match why.kind:
             case "managed-elsewhere":
-                log.info("%s %s", job.key, why.text)
                 self._states.forget(job.metadata.uid)
             case "finished" if job.finished:
                 # Its Pods may still hold the finalizer: of a Job that somebody else finished,
@@ -260,7 +278,7 @@ class JobController:
             plan,
             self._pod_factory(job, state),
             state,
-            lambda event: self._record_event(job, event),
+            partial(self._record_event, about("batch/v1", "Job", job.metadata)),
         )
         if plan.skipped is not None:
             if outcomes.error is not None:
@@ -327,13 +345,14 @@ class JobController:
 
     # --- Events and metrics ---------------------------------------------------------------
 
-    def _record_event(self, job: Job, event: Event) -> None:
-        subject = about("batch/v1", "Job", job.metadata)
+    def _record_event(self, subject: About, event: Event) -> None:
         self._recorder.record(subject, event.type, event.reason, event.message)
 
-    def _record_events(self, job: Job, events: Iterable[Event]) -> None:
-        for event in events:
-            self._record_event(job, event)
+    def _record_events(self, job: Job, events: Sequence[Event]) -> None:
+        if events:
+            subject = about("batch/v1", "Job", job.metadata)
+            for event in events:
+                self._record_event(subject, event)
 
     def _count_all(self, metrics: Iterable[Metric]) -> None:
         for metric in metrics:

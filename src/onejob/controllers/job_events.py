@@ -4,6 +4,7 @@ Every change takes the same steps: update the state that is kept of the Job, ask
 `planning.job.routing` which Jobs the change concerns, and queue these, at once or a little later.
 """
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.managing import is_ours
-from onejob.planning.job.pod_facts import controlling_job_uid, is_tracked, same_owners
+from onejob.planning.job.pod_facts import PodEnd, controlling_job_uid, end_of, same_owners
 from onejob.planning.job.pruning import keeps_accounted_pods
 from onejob.planning.job.routing import (
     has_ended,
@@ -26,7 +27,10 @@ from onejob.planning.job.routing import (
     was_started_by,
 )
 from onejob.planning.job.settings import Settings
+from onejob.planning.mirror.names import MANAGER as MIRROR_MANAGER
 from onejob.planning.names import BUILT_IN_MANAGER
+
+log = logging.getLogger(__name__)
 
 #: How long a change that only alters numbers in the status (a Pod is bound, or ready) waits for
 #: others, so that one sync serves them all.
@@ -71,11 +75,21 @@ class JobEvents:
                 self._job_added(new)
 
     def _job_added(self, job: Job) -> None:
-        keep_accounted = keeps_accounted_pods(job, self._settings)
-        self._states.job_added(job, keep_accounted=keep_accounted)
+        has_state = job.metadata.uid in self._states
+        if has_state:
+            keep_accounted = keeps_accounted_pods(job, self._settings)
+            self._states.job_added(job, keep_accounted=keep_accounted)
         manager = job.spec.managed_by
         if manager not in (None, BUILT_IN_MANAGER) and not is_ours(job, self._settings):
             self._metrics.count("job_controller_jobs_by_external_controller_total", manager or "")
+            if not job.finished:
+                # Nobody may be there to run it. That our own mirror runs it is no surprise.
+                level = logging.INFO if manager == MIRROR_MANAGER else logging.WARNING
+                log.log(level, "%s is left to the controller %s", job.key, manager)
+        if job.finished and not has_state:
+            # No Pod of it was seen yet, and those that still hold their finalizer have it synced
+            # when they are. After a restart, most Jobs are like this.
+            return
         self._queue.add(job.key)
 
     def _job_updated(self, old: Job, new: Job) -> None:
@@ -107,43 +121,50 @@ class JobEvents:
         jobs_in = partial(jobs.find, "namespace")
         # Most changes are of Pods of a few Jobs: look these up once.
         owners: dict[str, _Owner] = {}
+        began_to_hold = released = 0
         for delta in deltas:
-            pod, gone = delta.new, delta.new is None
-            if pod is None:
-                pod = delta.old
+            old, new = delta.old, delta.new
+            gone = new is None
+            pod = old if new is None else new
             if pod is None:
                 continue
-            self._count_tracked(delta)
-            urgency = self._update_state(delta, owners)
+            before = "none" if old is None else end_of(old)
+            after = "none" if new is None else end_of(new)
+            if before != after:
+                began_to_hold += after == "held"
+                released += before == "held"
+            urgency, owner = self._update_state(old, new, after, owners)
             if urgency == "not at all":
                 continue
-            route = route_pod_change(delta.old, pod, jobs.get, jobs_in, gone=gone)
-            if urgency == "at once":
-                at_once.update(route.jobs)
-            elif urgency == "soon":
-                soon.update(route.jobs)
+            route = route_pod_change(old, pod, jobs.get, jobs_in, owner.key, gone=gone)
+            (at_once if urgency == "at once" else soon).update(route.jobs)
             if route.orphan or (
                 not gone and was_started_by(self._settings.manager, pod) and has_ended(pod)
             ):
                 self._orphans.add(delta.key)
+        self._count_tracked(began_to_hold, released)
         for key in at_once:
             self._queue.add(key)
         for key in soon - at_once:
             self._queue.add_after(key, _SOON_SECONDS)
 
-    def _update_state(self, delta: Delta[Pod], owners: "dict[str, _Owner]") -> Urgency:
-        """Update what is kept of the Jobs that controlled and control the Pod."""
-        old, new = delta.old, delta.new
+    def _update_state(
+        self, old: Pod | None, new: Pod | None, end: PodEnd, owners: "dict[str, _Owner]"
+    ) -> "tuple[Urgency, _Owner]":
+        """Update what is kept of the Jobs that controlled and control the Pod, which has this end
+        now. Returns how soon they are to be synced, and the Job that controls it now."""
         after = controlling_job_uid(new)
         before = after if same_owners(old, new) else controlling_job_uid(old)
         urgency: Urgency = "at once"
+        owner = _NOBODY
         if old is not None and before is not None and before != after:
             urgency = self._remove_pod(before, old, self._owner(before, old, owners))
         if new is not None and after is not None:
-            put = self._put_pod(after, new, self._owner(after, new, owners))
+            owner = owners.get(after) or self._owner(after, new, owners)
+            put = self._put_pod(after, new, end, owner)
             # A Pod that was adopted or released concerns two Jobs.
             urgency = put if old is None or before == after else "at once"
-        return urgency
+        return urgency, owner
 
     def _remove_pod(self, uid: str, pod: Pod, owner: "_Owner") -> Urgency:
         accounted = is_accounted(pod)
@@ -152,16 +173,19 @@ class JobEvents:
         self._states.pod_gone(uid, pod, job_known=owner.known)
         return "soon" if accounted and owner.known and not owner.keep_accounted else "at once"
 
-    def _put_pod(self, uid: str, pod: Pod, owner: "_Owner") -> Urgency:
+    def _put_pod(self, uid: str, pod: Pod, end: PodEnd, owner: "_Owner") -> Urgency:
         if owner.active:
-            return self._states.pod_changed(uid, pod, keep_accounted=owner.keep_accounted)
+            return self._states.pod_changed(uid, pod, end, keep_accounted=owner.keep_accounted)
         if not owner.known:
             # Whether ended Pods matter is not known before the Job is.
-            self._states.pod_changed(uid, pod, keep_accounted=True)
+            self._states.pod_changed(uid, pod, end, keep_accounted=True)
         elif owner.ours and owner.keep_accounted and not pod.metadata.deleting:
-            self._states.pod_changed(uid, pod, keep_accounted=True)
+            self._states.pod_changed(uid, pod, end, keep_accounted=True)
         else:
             self._states.pod_gone(uid, pod, job_known=True)
+            if end == "accounted":
+                # Of a Job that is over, or another's: nobody has anything to do for it.
+                return "not at all"
         return "at once"
 
     def _owner(self, uid: str, pod: Pod, owners: "dict[str, _Owner]") -> "_Owner":
@@ -179,26 +203,33 @@ class JobEvents:
         ours = is_ours(job, self._settings)
         return _Owner(
             known=True,
+            key=job.key,
             ours=ours,
             active=ours and not job.finished,
             keep_accounted=keeps_accounted_pods(job, self._settings),
         )
 
-    def _count_tracked(self, delta: Delta[Pod]) -> None:
-        had = delta.old is not None and delta.old.terminal and is_tracked(delta.old)
-        has = delta.new is not None and delta.new.terminal and is_tracked(delta.new)
-        if had != has:
-            name = "job_controller_terminated_pods_tracking_finalizer_total"
-            self._metrics.count(name, "add" if has else "delete")
-            self._metrics.count("job_terminated_pod_tracking_finalizer", by=1 if has else -1)
+    def _count_tracked(self, added: int, deleted: int) -> None:
+        """How many Pods with the tracking finalizer have ended, and how many of these lost it."""
+        name = "job_controller_terminated_pods_tracking_finalizer_total"
+        for what, count in (("add", added), ("delete", deleted)):
+            if count:
+                self._metrics.count(name, what, by=count)
+        if added or deleted:
+            self._metrics.count("job_terminated_pod_tracking_finalizer", by=added - deleted)
 
 
 class _Owner(NamedTuple):
     """The Job that controls a Pod, as far as changes of its Pods concern it."""
 
-    #: The cache has it.
+    #: The cache has it,
     known: bool
+    #: under this key.
+    key: Key | None = None
     ours: bool = False
     #: Ours, and not finished.
     active: bool = False
     keep_accounted: bool = False
+
+
+_NOBODY = _Owner(known=False)

@@ -28,23 +28,19 @@ class OrphanPods:
         self._jobs = informers.jobs
         self._pods = informers.pods
         self._settings = settings
-        self._queue: WorkQueue[Key] = WorkQueue()
+        self.queue: WorkQueue[Key] = WorkQueue()
         #: UIDs of Jobs known to be deleted: the server need not be asked about them.
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def run(self, workers: int) -> None:
-        await work(self._queue, self._free, workers=workers, name="job_orphan_pod")
-
-    def __len__(self) -> int:
-        """How many Pods are due."""
-        return len(self._queue)
+        await work(self.queue, self._free, workers=workers, name="job_orphan_pod")
 
     @property
     def idle(self) -> bool:
-        return self._queue.idle
+        return self.queue.idle
 
     def add(self, pod: Key) -> None:
-        self._queue.add(pod)
+        self.queue.add(pod)
 
     def job_gone(self, job: Job) -> None:
         self._gone[job.metadata.uid] = None
@@ -56,7 +52,7 @@ class OrphanPods:
         """All Pods of a Job that has finished or is gone."""
         for pod in self._pods.cache.find("controller", job.metadata.uid):
             if is_tracked(pod):
-                self._queue.add(pod.key)
+                self.queue.add(pod.key)
 
     async def _free(self, key: Key) -> float | None:
         pod = self._pods.cache.get(key)

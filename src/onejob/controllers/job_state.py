@@ -13,7 +13,7 @@ from onejob.objects.pod import Pod
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffRecord, PastEnds
 from onejob.planning.job.counting import Census
-from onejob.planning.job.pod_facts import finish_time, is_tracked
+from onejob.planning.job.pod_facts import PodEnd, end_of, finish_time, is_tracked
 from onejob.planning.job.pod_template import PodFactory
 
 #: How soon a change calls for a sync of its Job.
@@ -61,10 +61,12 @@ class JobState(Struct):
         relabelled = known is None or known.metadata.labels != pod.metadata.labels
         if relabelled:
             self.unclaimed.add(uid)
+        if relabelled or not pod.active:
+            census.put(pod)
+            return True
         before = uid in census.ready, census.restarts_of(uid)
         census.put(pod)
-        after = uid in census.ready, census.restarts_of(uid)
-        return relabelled or not pod.active or before != after
+        return before != (uid in census.ready, census.restarts_of(uid))
 
     def record_end(self, pod: Pod) -> None:
         """Record a Pod that has ended and is counted. It matters only for the back-off of the next
@@ -88,8 +90,10 @@ class JobState(Struct):
     def drop(self, uid: str) -> None:
         """The cache shows that the Pod is gone, or it is not the Job's any more."""
         self.census.remove(uid)
-        self.unclaimed.discard(uid)
-        self.gone.discard(uid)
+        if self.unclaimed:
+            self.unclaimed.discard(uid)
+        if self.gone:
+            self.gone.discard(uid)
 
     def drop_before_cache(self, uid: str) -> None:
         """The Pod is gone, but the cache may show it for a while."""
@@ -107,6 +111,10 @@ class JobStates:
     def __len__(self) -> int:
         return len(self._by_uid)
 
+    def __contains__(self, uid: str) -> bool:
+        """Whether anything is kept of the Job with this UID."""
+        return uid in self._by_uid
+
     def of(self, uid: str) -> JobState:
         state = self._by_uid.get(uid)
         if state is None:
@@ -117,22 +125,21 @@ class JobStates:
         self._by_uid.pop(uid, None)
 
     def job_added(self, job: Job, *, keep_accounted: bool) -> None:
-        """The cache of Jobs shows a new Job. Its Pods may have been seen before it; until now all
-        ended ones were kept, as nothing was known of the Job."""
-        state = self._by_uid.get(job.metadata.uid)
-        if state is None:
-            return
+        """The cache of Jobs shows a new Job of which Pods were seen before it; until now all ended
+        ones were kept, as nothing was known of the Job."""
+        state = self._by_uid[job.metadata.uid]
         for uid, pod in list(state.census.accounted.items()):
             if not job.finished:
                 state.record_end(pod)
             if not keep_accounted:
                 state.drop(uid)
 
-    def pod_changed(self, uid: str, pod: Pod, *, keep_accounted: bool) -> Urgency:
-        """Update a Pod of the Job with this UID. One that has ended and is counted is kept only if
-        the Job may still act on it. Returns how soon the Job is to be synced."""
+    def pod_changed(self, uid: str, pod: Pod, end: PodEnd, *, keep_accounted: bool) -> Urgency:
+        """Update a Pod of the Job with this UID, which has this end. One that has ended and is
+        counted is kept only if the Job may still act on it. Returns how soon the Job is to be
+        synced."""
         state = self.of(uid)
-        if is_accounted(pod):
+        if end == "accounted":
             state.record_end(pod)
             if not keep_accounted:
                 state.drop(pod.metadata.uid)
@@ -154,4 +161,4 @@ class JobStates:
 
 def is_accounted(pod: Pod) -> bool:
     """Ended and accounted for."""
-    return pod.terminal and not is_tracked(pod)
+    return end_of(pod) == "accounted"

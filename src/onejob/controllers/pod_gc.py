@@ -117,11 +117,15 @@ class PodGarbageCollector:
                 self._deleting.discard(key)
                 self._unbind(key, delta.old)
                 continue
-            memory = ended(pod)
-            # Pods that stand in for remote ones are not on any node, and go when those do.
-            if memory is not None and not target_of_node(memory.node):
+            known = self._ended.get(key)
+            memory = ended(key, pod, known)
+            if memory is known:
+                # Mostly so, and mostly None.
+                pass
+            elif memory is not None and not target_of_node(memory.node):
+                # Pods that stand in for remote ones are not on any node, and go when those do.
                 self._ended.put(memory)
-            else:
+            elif known is not None:
                 # A namesake that was created anew has not ended.
                 self._ended.drop(key)
             if pod.metadata.deletion_timestamp is not None:

@@ -17,6 +17,8 @@ PENDING: Final = "pending-deadline-controller"
 #: Suspends Jobs while as many run as the limits allow.
 QUEUE: Final = "queue-controller"
 DISRUPTION: Final = "disruption-controller"
+#: Sends messages about Jobs, where targets are configured.
+NOTIFICATION: Final = "notification-controller"
 CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
 QUOTA: Final = "resourcequota-controller"
 
@@ -34,9 +36,12 @@ _ALIASES: Final[Mapping[str, str]] = {
     DISRUPTION: "disruption",
     CLUSTER_ROLES: "clusterrole-aggregation",
     QUOTA: "resourcequota",
+    NOTIFICATION: "notification",
 }
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)
+#: Those that a run needs: nobody can create what the others are about there, for want of a server.
+OF_A_RUN: Final[frozenset[str]] = ALL - {CRONJOB, DISRUPTION, QUOTA}
 
 
 class UnknownController(ValueError):

@@ -6,7 +6,9 @@ is read afresh, since its TTL may have been raised or it may be another one by n
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from onejob.client.base import Client, Delete
 from onejob.client.events import EventRecorder
@@ -19,15 +21,26 @@ from onejob.informers.loop import Retry, work
 from onejob.informers.shared import SharedInformers
 from onejob.informers.workqueue import WorkQueue
 from onejob.metrics import Metrics
-from onejob.objects.job import Job, read_job
+from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, PODS, Key
-from onejob.objects.pod import Pod, read_pod
+from onejob.objects.pod import read_pod
 from onejob.planning.custom_ttl import Unusable
-from onejob.planning.ttl import NEVER, Expires, Expiry, NeverExpires, UnknownEnd, expiry_of
+from onejob.planning.ttl import (
+    NEVER,
+    Expires,
+    Expiry,
+    NeverExpires,
+    UnknownEnd,
+    expiry_of,
+    job_expiry,
+    pod_expiry,
+)
 from onejob.wire.errors import NotFound
 from onejob.wire.registry import KindRegistry
 
 log = logging.getLogger(__name__)
+
+V = TypeVar("V")
 
 
 class TtlController:
@@ -52,22 +65,22 @@ class TtlController:
         self._waiting = DueKeys(clock)
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)
         if gates.enabled("TTLAfterFinished"):
-            informers.jobs.on_change(self._changed)
+            informers.jobs.on_change(partial(self._changed, job_expiry))
         self._custom: FinishableKinds | None = None
         if gates.enabled("TTLAfterFinished") and kinds is not None and recorder is not None:
             self._custom = FinishableKinds(
                 client, informers, kinds, recorder, schedule=self._schedule
             )
         if gates.enabled("TTLAfterFinishedPods"):
-            informers.pods.on_change(self._changed)
+            informers.pods.on_change(partial(self._changed, pod_expiry))
 
     def __len__(self) -> int:
         """How many finished objects wait for their time."""
         return len(self._waiting)
 
     @property
-    def queue_depths(self) -> Mapping[str, int]:
-        return {"ttl_jobs_to_delete": len(self._queue)}
+    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+        return {"ttl_jobs_to_delete": self._queue}
 
     @property
     def idle(self) -> bool:
@@ -84,9 +97,14 @@ class TtlController:
         """As upstream: what finished in the future by the new time has its TTL all the same."""
         self._waiting.clock_jumped()
 
-    def _changed(self, deltas: Sequence[Delta[Job]] | Sequence[Delta[Pod]]) -> None:
+    def _changed(self, expiry_of_kind: Callable[[V], Expiry], deltas: Sequence[Delta[V]]) -> None:
+        waiting = bool(self._waiting)
         for delta in deltas:
-            self._schedule(delta.key, expiry_of(delta.new) if delta.new is not None else NEVER)
+            expiry = expiry_of_kind(delta.new) if delta.new is not None else NEVER
+            # Mostly nothing waits, and nothing has a time to wait for.
+            if waiting or expiry is not NEVER:
+                self._schedule(delta.key, expiry)
+                waiting = True
 
     def _schedule(self, key: Key, expiry: Expiry | Unusable) -> None:
         match expiry:

@@ -35,8 +35,8 @@ class PendingDeadlines:
         context.informers.pods.on_change(self._changed)
 
     @property
-    def queue_depths(self) -> Mapping[str, int]:
-        return {"pending_deadline": len(self._queue)}
+    def queues(self) -> Mapping[str, WorkQueue[Key]]:
+        return {"pending_deadline": self._queue}
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

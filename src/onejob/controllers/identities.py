@@ -1,0 +1,84 @@
+"""As whom the parts of the server use the API, where there are roles: each under its own name."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from onejob.client.acting import ActingClient, AllRights, Rights
+from onejob.client.local import LocalClient
+from onejob.controllers.access import AccessPolicy, ControllerRights, NodeRights
+from onejob.controllers.selection import (
+    CLUSTER_ROLES,
+    CRONJOB,
+    DISRUPTION,
+    GARBAGE,
+    JOB,
+    MIRROR,
+    NAMESPACE,
+    NOTIFICATION,
+    PENDING,
+    POD_GARBAGE,
+    QUEUE,
+    QUOTA,
+    TTL,
+)
+from onejob.metrics import Metrics
+from onejob.planning.rbac.inside import controller_user, manager_user, node_user, server_user
+from onejob.wire.registry import KindRegistry
+from onejob.wire.requests import User
+
+if TYPE_CHECKING:
+    from onejob.api.audit.recorder import Auditor
+
+#: The service account of each controller.
+ACCOUNTS: Final[Mapping[str, str]] = {
+    JOB: "job-controller",
+    CRONJOB: "cronjob-controller",
+    TTL: "ttl-after-finished-controller",
+    GARBAGE: "generic-garbage-collector",
+    POD_GARBAGE: "pod-garbage-collector",
+    NAMESPACE: "namespace-controller",
+    CLUSTER_ROLES: "clusterrole-aggregation-controller",
+    QUOTA: "resourcequota-controller",
+    DISRUPTION: "disruption-controller",
+    QUEUE: "queue-controller",
+    PENDING: "pending-deadline-controller",
+    MIRROR: "mirror-controller",
+    NOTIFICATION: "notification-controller",
+}
+
+
+class Identities:
+    def __init__(
+        self,
+        client: LocalClient,
+        kinds: KindRegistry,
+        metrics: Metrics,
+        auditor: "Auditor | None" = None,
+    ) -> None:
+        self._client = client
+        self._kinds = kinds
+        self._metrics = metrics
+        self._auditor = auditor
+        self._clients: dict[str, ActingClient] = {}
+        #: What the API server does by itself: roles, definitions, the expiry of Events.
+        self.server = self._acting(server_user(), AllRights())
+        self.access = AccessPolicy(self.server)
+        #: Fills the caches that all controllers share.
+        self.informers = self._acting(manager_user(), ControllerRights(self.access.policy))
+
+    def controller(self, name: str) -> ActingClient:
+        """By its name in `selection`."""
+        user = controller_user(ACCOUNTS[name])
+        if user.name not in self._clients:
+            self._clients[user.name] = self._acting(user, ControllerRights(self.access.policy))
+        return self._clients[user.name]
+
+    def node(self, name: str) -> ActingClient:
+        return self._acting(node_user(name), NodeRights(self.access.policy))
+
+    def _acting(self, user: User, rights: Rights) -> ActingClient:
+        if self._auditor is None:
+            return ActingClient(self._client, user, rights, self._kinds, self._metrics)
+        from onejob.client.audited import AuditedClient
+
+        return AuditedClient(self._client, user, rights, self._kinds, self._metrics, self._auditor)

@@ -1,0 +1,58 @@
+"""Messages as the standard input of a command. Nothing of a message is part of its command line,
+and no shell is involved."""
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+from typing import Final
+
+from onejob.controllers.notify.channels import NotDelivered
+from onejob.controllers.notify.config import Command
+from onejob.planning.notify.messages import Message, encode_message
+
+_LONGEST_COMPLAINT: Final = 300
+#: What of our environment a command sees: nothing that we were trusted with.
+_PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+class CommandChannel:
+    def __init__(self, command: Command) -> None:
+        self._argv = command.argv
+        self._seconds = command.timeout_seconds
+
+    async def send(self, message: Message) -> None:
+        passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                stdin=PIPE,
+                stdout=DEVNULL,
+                stderr=PIPE,
+                env={**passed_on, "ONEJOB_EVENT": message.event, "ONEJOB_MESSAGE_ID": message.id},
+                # Signals to the server's group are not meant for it, and ours reach its children.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotDelivered(f"{self._argv[0]} cannot be run: {error.strerror}") from None
+        try:
+            async with asyncio.timeout(self._seconds):
+                _, complaint = await process.communicate(encode_message(message) + b"\n")
+        except TimeoutError:
+            raise NotDelivered(f"{self._argv[0]} took longer than {self._seconds:g} s") from None
+        finally:
+            await _end(process)
+        if process.returncode != 0:
+            last = complaint.decode("utf-8", "replace").strip()[-_LONGEST_COMPLAINT:]
+            raise NotDelivered(f"{self._argv[0]} ended with {process.returncode}: {last}")
+
+    async def close(self) -> None:
+        return None
+
+
+async def _end(process: Process) -> None:
+    """Whatever it started in its session goes with it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

@@ -1,0 +1,246 @@
+"""The file that says what targets are: the only place for URLs, commands and mail servers.
+
+Annotations name a target and nothing else, so whoever may create a Job can neither have the
+server run a command nor make it send requests to an address of their choice.
+"""
+
+import base64
+import binascii
+import os
+from pathlib import Path
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from onejob.api.input.decoding import decode_yaml
+from onejob.planning.notify.wishes import EVENTS, USUAL_EVENTS
+from onejob.trusted_paths import NotTrusted, read_trusted_file
+from onejob.wire.errors import ApiError
+from onejob.wire.names import label_errors
+
+_SHORTEST_SECRET: Final = 16
+#: How Standard Webhooks marks keys that are written in base64.
+_SECRET_PREFIX: Final = "whsec_"
+_TLS_PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
+
+EventName = Literal["failed", "finished", "late", "recovered"]
+Seconds = Annotated[float, Meta(gt=0, le=300)]
+
+
+class BadNotifyConfig(Exception):
+    """The message is one line that names the file and what to change."""
+
+
+class Webhook(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    url: str
+    #: A file with the key that requests are signed with.
+    secret_file: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    #: Certificates to trust, instead of the system's.
+    ca_file: str = ""
+    timeout_seconds: Seconds = 15.0
+
+
+class Command(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    argv: Annotated[tuple[str, ...], Meta(min_length=1)]
+    timeout_seconds: Seconds = 30.0
+
+
+_EMAIL_NAMES: Final = {
+    "sender": "from",
+    "password_file": "passwordFile",
+    "ca_file": "caFile",
+    "timeout_seconds": "timeoutSeconds",
+}
+
+
+class Email(Struct, frozen=True, forbid_unknown_fields=True, rename=_EMAIL_NAMES):
+    #: HOST or HOST:PORT.
+    server: str
+    sender: str
+    to: Annotated[tuple[str, ...], Meta(min_length=1)]
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    username: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    timeout_seconds: Seconds = 30.0
+
+    @property
+    def address(self) -> tuple[str, int]:
+        url = urlsplit(f"//{self.server}")
+        return url.hostname or "", url.port or _TLS_PORTS[self.tls]
+
+
+class Target(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    on: tuple[EventName, ...] | None = None
+    webhook: Webhook | None = None
+    command: Command | None = None
+    email: Email | None = None
+
+    @property
+    def events(self) -> frozenset[str]:
+        return USUAL_EVENTS if self.on is None else frozenset(self.on)
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind in ("webhook", "command", "email") if getattr(self, kind))
+
+    @property
+    def place(self) -> str:
+        """Where its messages go, for people. URLs of webhooks often hold a secret: only the host
+        is shown."""
+        if self.webhook is not None:
+            return urlsplit(self.webhook.url).hostname or ""
+        if self.command is not None:
+            return self.command.argv[0]
+        assert self.email is not None
+        return ", ".join(self.email.to)
+
+
+class NotifyConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    targets: tuple[Target, ...]
+    #: A message that could not be delivered by then is dropped.
+    give_up_after_seconds: Annotated[int, Meta(ge=60, le=30 * 86400)] = 86400
+    #: No more messages wait than this.
+    queue_limit: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+
+    @property
+    def by_name(self) -> dict[str, Target]:
+        return {target.name: target for target in self.targets}
+
+
+def load_config(path: Path) -> NotifyConfig:
+    """Raises BadNotifyConfig. What secrets and certificates it names is read and checked, too."""
+    document = _document(path)
+    try:
+        config = msgspec.convert(document, NotifyConfig)
+    except msgspec.ValidationError as error:
+        raise BadNotifyConfig(f"{path} is wrong: {error}") from None
+    names = [target.name for target in config.targets]
+    for number, target in enumerate(config.targets):
+        problem = _problem(target)
+        if names.count(target.name) > 1:
+            problem = "has the name of another target"
+        if problem:
+            raise BadNotifyConfig(f"{path} is wrong: targets[{number}] ({target.name!r}) {problem}")
+    return config
+
+
+def read_secret(path: str) -> bytes:
+    """The key of a webhook. Raises BadNotifyConfig."""
+    text = read_line(path)
+    secret = text.encode()
+    if text.startswith(_SECRET_PREFIX):
+        try:
+            secret = base64.b64decode(text.removeprefix(_SECRET_PREFIX), validate=True)
+        except binascii.Error:
+            raise BadNotifyConfig(f"{path}: what follows whsec_ is no base64") from None
+    if len(secret) < _SHORTEST_SECRET:
+        raise BadNotifyConfig(
+            f"{path}: a key needs {_SHORTEST_SECRET} bytes at least: openssl rand -base64 32"
+        )
+    return secret
+
+
+def read_line(path: str) -> str:
+    """The content of a file of one line. Raises BadNotifyConfig."""
+    try:
+        return _read(Path(path)).decode().strip()
+    except UnicodeDecodeError:
+        raise BadNotifyConfig(f"{path} is not UTF-8 text") from None
+
+
+def _document(path: Path) -> object:
+    try:
+        return _with_key_on(decode_yaml(_read(path)).document)
+    except ApiError as error:
+        text = " ".join(error.message.split())
+        raise BadNotifyConfig(f"{path} is no YAML: {text}") from None
+
+
+def _with_key_on(document: object) -> object:
+    """Without quotes the key `on` is a boolean to YAML 1.1, so that it arrives as `true`."""
+    targets = document.get("targets") if isinstance(document, dict) else None
+    for target in targets if isinstance(targets, list) else ():
+        if isinstance(target, dict) and "true" in target and "on" not in target:
+            target["on"] = target.pop("true")
+    return document
+
+
+def _read(path: Path) -> bytes:
+    """Whoever can write these files has commands run as the server: nobody else may."""
+    try:
+        return read_trusted_file(path)
+    except NotTrusted as error:
+        raise BadNotifyConfig(str(error)) from None
+    except OSError as error:
+        raise BadNotifyConfig(f"cannot read {path}: {error.strerror}") from None
+
+
+def _problem(target: Target) -> str:
+    """What is wrong with it in words; "" if nothing is. Raises BadNotifyConfig."""
+    errors = label_errors(target.name)
+    if errors:
+        return f"has no name that annotations can use: {errors[0]}"
+    given = [one for one in (target.webhook, target.command, target.email) if one is not None]
+    if len(given) != 1:
+        return "needs exactly one of webhook, command and email"
+    if target.on is not None and not target.on:
+        return f"gets nothing: name some of {', '.join(EVENTS)} in on"
+    if target.webhook is not None:
+        return _webhook_problem(target.webhook)
+    if target.command is not None:
+        return _command_problem(target.command)
+    assert target.email is not None
+    return _email_problem(target.email)
+
+
+def _webhook_problem(webhook: Webhook) -> str:
+    try:
+        url = urlsplit(webhook.url)
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not webhook.url.isascii() or not webhook.url.isprintable():
+        return "has a webhook.url that is no http:// or https:// URL"
+    if url.username is not None:
+        return "has a user in its webhook.url: use headers"
+    for name, value in webhook.headers.items():
+        if not (name.isascii() and name.replace("-", "").isalnum()) or not value.isprintable():
+            return f"has a header that cannot be sent: {name!r}"
+    if webhook.secret_file:
+        read_secret(webhook.secret_file)
+    if webhook.ca_file:
+        _read(Path(webhook.ca_file))
+    return ""
+
+
+def _command_problem(command: Command) -> str:
+    program = command.argv[0]
+    if not os.path.isabs(program):
+        return f"has a command without an absolute path: {program!r}"
+    if not (os.path.isfile(program) and os.access(program, os.X_OK)):
+        return f"has a command that cannot be run: {program}"
+    return ""
+
+
+def _email_problem(email: Email) -> str:
+    try:
+        host, _ = email.address
+    except ValueError:
+        host = ""
+    if not host:
+        return f"has an email.server that is no HOST:PORT: {email.server!r}"
+    for address in (email.sender, *email.to):
+        if "@" not in address or not address.isprintable():
+            return f"has a mail address that cannot be used: {address!r}"
+    if bool(email.username) != bool(email.password_file):
+        return "needs both username and passwordFile, or neither"
+    if email.password_file:
+        read_line(email.password_file)
+    if email.ca_file:
+        _read(Path(email.ca_file))
+    return ""

@@ -1,0 +1,300 @@
+"""Follows Jobs and CronJobs and notifies the targets that their annotations name.
+
+No Job waits for it: changes are noted down as they come, and everything else happens in tasks of
+its own. What ended while the server was away is found in the first list after its start.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from onejob.client.events import about
+from onejob.controllers.context import ControllerContext
+from onejob.controllers.due_keys import DueKeys
+from onejob.controllers.notify.channels import Channel, channel_to
+from onejob.controllers.notify.config import NotifyConfig
+from onejob.controllers.notify.outbox import FILE, Outbox, OutboxFile, open_outbox
+from onejob.controllers.notify.sending import Sender
+from onejob.informers.cache import Delta
+from onejob.objects.cronjob import CronJob
+from onejob.objects.job import Job
+from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, Key, Meta
+from onejob.planning.notify.events import cronjob_lateness, ended_at, job_late_at
+from onejob.planning.notify.messages import Message
+from onejob.planning.notify.record import (
+    Change,
+    Record,
+    cronjob_is_late,
+    job_ended,
+    job_is_late,
+)
+from onejob.planning.notify.wishes import (
+    NOTIFY_ANNOTATION,
+    NOTIFY_ON_ANNOTATION,
+    Wish,
+    nearest_wish,
+    read_wish,
+    unknown_targets,
+)
+
+log = logging.getLogger(__name__)
+
+BAD_ANNOTATION: Final = "BadNotifyAnnotation"
+NOT_DELIVERED: Final = "NotificationNotDelivered"
+#: Messages are sent once they are on disk, or after this: a full disk is worth a message.
+_DURABLE_SECONDS: Final = 5.0
+_OPEN_AGAIN_SECONDS: Final = 5.0
+#: Ends that wait to be looked at, of Jobs that may be deleted by now.
+_MOST_WAITING: Final = 100_000
+_BATCH: Final = 200
+
+
+class Notifications:
+    def __init__(
+        self,
+        context: ControllerContext,
+        config: NotifyConfig,
+        folder: Path,
+        *,
+        local_zone: str = "UTC",
+        channels: Mapping[str, Channel] | None = None,
+    ) -> None:
+        """`folder` is where the outbox is. Raises BadNotifyConfig."""
+        self._clock = context.clock
+        self._metrics = context.metrics
+        self._recorder = context.recorder
+        self._config = config
+        self._file = folder / FILE
+        self._local_zone = local_zone
+        self._usual = {target.name: target.events for target in config.targets}
+        self._give_up_after = timedelta(seconds=config.give_up_after_seconds)
+        self._channels = channels or {
+            target.name: channel_to(target, context.clock) for target in config.targets
+        }
+        self._ended: dict[str, Job] = {}
+        self._gone: dict[str, None] = {}
+        self._late = DueKeys(context.clock)
+        self._wake = asyncio.Event()
+        informers = context.informers
+        self._jobs = informers.jobs.cache
+        self._cronjobs = informers.cronjobs.cache
+        self._namespaces = informers.metadata(NAMESPACES).cache
+        informers.jobs.on_change(self._jobs_changed)
+        informers.cronjobs.on_change(self._cronjobs_changed)
+
+    def clock_jumped(self) -> None:
+        self._late.clock_jumped()
+
+    async def run(self) -> None:
+        file = await self._opened()
+        outbox = Outbox(file)
+        sender = Sender(
+            self._channels,
+            remove=outbox.remove,
+            gave_up=self._gave_up,
+            give_up_after=self._give_up_after,
+            limit=self._config.queue_limit,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+        self._forget_what_is_gone(file.record)
+        for message in file.messages:
+            sender.add(message)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(outbox.run())
+                group.create_task(self._follow(file.record, outbox, sender))
+                group.create_task(self._follow_late(file.record, outbox, sender))
+                group.create_task(sender.run())
+        finally:
+            await outbox.close()
+
+    async def _opened(self) -> OutboxFile:
+        while True:
+            try:
+                return await asyncio.to_thread(open_outbox, self._file, self._clock.now())
+            except (apsw.Error, OSError) as error:
+                log.warning("%s cannot be opened: %s; tried again", self._file.name, error)
+                await asyncio.sleep(_OPEN_AGAIN_SECONDS)
+
+    def _forget_what_is_gone(self, record: Record) -> None:
+        there = {view.metadata.uid for cache in (self._jobs, self._cronjobs) for view in cache}
+        self._gone.update(dict.fromkeys(uid for uid in record.seen if uid not in there))
+        if self._gone:
+            self._wake.set()
+
+    # --- what changes ---------------------------------------------------------------------
+
+    def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        for delta in deltas:
+            job = delta.new or delta.old
+            if job is None:
+                continue
+            uid = job.metadata.uid
+            if job.finished and (delta.new is None or delta.old is None or not delta.old.finished):
+                self._note_end(job)
+            if delta.new is None:
+                self._gone[uid] = None
+                self._wake.set()
+            late_at = None if delta.new is None else job_late_at(job)
+            if late_at is not None:
+                self._late.set(delta.key, late_at)
+            else:
+                self._late.drop(delta.key)
+            if delta.new is not None and not job.finished:
+                old = None if delta.old is None else delta.old.metadata
+                self._check_annotations("Job", old, job.metadata)
+
+    def _note_end(self, job: Job) -> None:
+        self._ended[job.metadata.uid] = job
+        if len(self._ended) > _MOST_WAITING:
+            del self._ended[next(iter(self._ended))]
+        self._wake.set()
+
+    def _cronjobs_changed(self, deltas: Sequence[Delta[CronJob]]) -> None:
+        for delta in deltas:
+            lateness = None
+            if delta.new is not None:
+                lateness = cronjob_lateness(delta.new, self._local_zone)
+                old = None if delta.old is None else delta.old.metadata
+                self._check_annotations("CronJob", old, delta.new.metadata)
+            elif delta.old is not None:
+                self._gone[delta.old.metadata.uid] = None
+                self._wake.set()
+            if lateness is None:
+                self._late.drop(delta.key)
+            else:
+                self._late.set(delta.key, lateness.at)
+
+    def _check_annotations(self, kind: str, before: Meta | None, now: Meta) -> None:
+        """An Event for what cannot be used, when it is written and not only when it matters."""
+        names = (NOTIFY_ANNOTATION, NOTIFY_ON_ANNOTATION)
+        said = [now.annotations.get(name) for name in names]
+        if said == [None, None] or (
+            before is not None and said == [before.annotations.get(name) for name in names]
+        ):
+            return
+        wish = read_wish(now.annotations)
+        problems = [*wish.problems]
+        if unknown := unknown_targets(wish, self._usual.keys()):
+            problems.append(
+                f"{NOTIFY_ANNOTATION}: this server has no target {', '.join(unknown)}; "
+                f"it has {', '.join(sorted(self._usual)) or 'none'}"
+            )
+        if problems:
+            text = "; ".join(problems)
+            subject = about("batch/v1", kind, now)
+            self._recorder.record(subject, "Warning", BAD_ANNOTATION, text)
+            log.warning("%s %s/%s: %s", kind, now.namespace, now.name, text)
+
+    # --- what follows from it -------------------------------------------------------------
+
+    async def _follow(self, record: Record, outbox: Outbox, sender: Sender) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            ended, self._ended = self._ended, {}
+            gone, self._gone = self._gone, {}
+            # By when they ended: the next Job of a CronJob may be in the same batch.
+            for job in sorted(ended.values(), key=lambda job: ended_at(job) or record.since):
+                await self._look_at_end(job, record, outbox, sender)
+            forgotten = {uid: None for uid in gone if uid in record.seen}
+            if forgotten:
+                await self._carry_out(Change(forgotten), record, outbox, sender)
+
+    async def _look_at_end(self, job: Job, record: Record, outbox: Outbox, sender: Sender) -> None:
+        wish = self._wish(job)
+        if wish is None:
+            return
+        try:
+            now = self._clock.now()
+            change = job_ended(job, wish, record, self._usual, now, self._give_up_after)
+        except Exception:
+            # Nothing else may stop because of it: Jobs go on, and so do other notifications.
+            log.exception("%s: its end cannot be notified of", job.key)
+            return
+        if change is not None:
+            await self._carry_out(change, record, outbox, sender)
+
+    async def _follow_late(self, record: Record, outbox: Outbox, sender: Sender) -> None:
+        while True:
+            for key in await self._late.take(_BATCH):
+                try:
+                    change = self._late_change(key, record)
+                except Exception:
+                    log.exception("%s: that it is late cannot be notified of", key)
+                    continue
+                if change is not None:
+                    await self._carry_out(change, record, outbox, sender)
+            await asyncio.sleep(0)
+
+    def _late_change(self, key: Key, record: Record) -> Change | None:
+        now = self._clock.now()
+        if key.resource == JOBS:
+            job = self._jobs.get(key)
+            late_at = None if job is None else job_late_at(job)
+            if job is None or late_at is None or (wish := self._wish(job)) is None:
+                return None
+            if late_at > now:
+                self._late.set(key, late_at)
+                return None
+            return job_is_late(job, wish, record, self._usual, now)
+        assert key.resource == CRONJOBS
+        cronjob = self._cronjobs.get(key)
+        lateness = None if cronjob is None else cronjob_lateness(cronjob, self._local_zone)
+        if cronjob is None or lateness is None:
+            return None
+        wish = nearest_wish(
+            cronjob.metadata.annotations, self._namespace_annotations(key.namespace)
+        )
+        if wish is None:
+            return None
+        if lateness.at > now:
+            self._late.set(key, lateness.at)
+            return None
+        return cronjob_is_late(cronjob, lateness, wish, record, self._usual, now)
+
+    async def _carry_out(
+        self, change: Change, record: Record, outbox: Outbox, sender: Sender
+    ) -> None:
+        record.apply(change)
+        written = outbox.write(change)
+        if not change.messages:
+            return
+        await asyncio.wait((written,), timeout=_DURABLE_SECONDS)
+        for message in change.messages:
+            log.info("notify %s: %s", message.target, message.text)
+            sender.add(message)
+
+    def _wish(self, job: Job) -> Wish | None:
+        metadata = job.metadata
+        owner = metadata.controller_ref
+        cronjob = None
+        if owner is not None and owner.kind == "CronJob":
+            cronjob = self._cronjobs.get(Key(CRONJOBS, metadata.namespace, owner.name))
+        return nearest_wish(
+            metadata.annotations,
+            {} if cronjob is None else cronjob.metadata.annotations,
+            self._namespace_annotations(metadata.namespace),
+        )
+
+    def _namespace_annotations(self, name: str) -> Mapping[str, str]:
+        namespace = self._namespaces.get(Key(NAMESPACES, "", name))
+        annotations: Mapping[str, str] = {} if namespace is None else namespace.metadata.annotations
+        return annotations
+
+    def _gave_up(self, message: Message, why: str) -> None:
+        what = f"{message.kind} {message.namespace}/{message.name}"
+        log.warning("notify: the message %s about %s is lost: %s", message.id, what, why)
+        subject = about(
+            "batch/v1",
+            message.kind,
+            Meta(name=message.name, namespace=message.namespace, uid=message.uid),
+        )
+        text = f"The message to {message.target} ({message.event}) is lost: {why}"
+        self._recorder.record(subject, "Warning", NOT_DELIVERED, text)

@@ -1,0 +1,93 @@
+"""Messages as mails, through the standard library's client."""
+
+import asyncio
+import smtplib
+import ssl
+import threading
+from email.message import EmailMessage
+from email.utils import format_datetime, parseaddr
+
+import msgspec
+
+from onejob.controllers.notify.channels import NotDelivered
+from onejob.controllers.notify.config import BadNotifyConfig, Email, read_line
+from onejob.planning.notify.messages import Message, encode_message
+
+
+class MailChannel:
+    def __init__(self, email: Email) -> None:
+        """Raises BadNotifyConfig."""
+        self._email = email
+        self._password = read_line(email.password_file) if email.password_file else ""
+        self._tls = _tls(email) if email.tls != "none" else None
+
+    async def send(self, message: Message) -> None:
+        mail = compose(message, self._email)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[str] = loop.create_future()
+
+        def work() -> None:
+            problem = self._deliver(mail)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_finish, done, problem)
+
+        # A thread of its own: one that hangs must not keep the server from ending.
+        threading.Thread(target=work, name="notify-mail", daemon=True).start()
+        if problem := await done:
+            raise NotDelivered(problem)
+
+    async def close(self) -> None:
+        return None
+
+    def _deliver(self, mail: EmailMessage) -> str:
+        """What went wrong; "" if nothing did."""
+        try:
+            with self._connected() as server:
+                if self._email.tls == "starttls":
+                    server.starttls(context=self._tls)
+                if self._email.username:
+                    server.login(self._email.username, self._password)
+                server.send_message(mail)
+        except (smtplib.SMTPException, OSError) as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def _connected(self) -> smtplib.SMTP:
+        host, port = self._email.address
+        seconds = self._email.timeout_seconds
+        if self._email.tls == "tls":
+            return smtplib.SMTP_SSL(host, port, timeout=seconds, context=self._tls)
+        return smtplib.SMTP(host, port, timeout=seconds)
+
+
+def compose(message: Message, email: Email) -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"] = email.sender
+    mail["To"] = ", ".join(email.to)
+    mail["Subject"] = _subject(message)
+    mail["Date"] = format_datetime(message.at)
+    # The same for each attempt: mail servers and readers drop what they have already.
+    _, _, host = parseaddr(email.sender)[1].rpartition("@")
+    mail["Message-ID"] = f"<{message.id}@{host or 'onejob.invalid'}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    details = msgspec.json.format(encode_message(message), indent=2).decode()
+    mail.set_content(f"{message.text}\n\n{details}\n")
+    return mail
+
+
+def _subject(message: Message) -> str:
+    if not message.name:
+        return "[onejob] test"
+    return f"[onejob] {message.event}: {message.namespace}/{message.name}"
+
+
+def _tls(email: Email) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=email.ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise BadNotifyConfig(f"{email.ca_file} holds no certificates: {error}") from None
+
+
+def _finish(done: "asyncio.Future[str]", problem: str) -> None:
+    if not done.done():
+        done.set_result(problem)

@@ -1,0 +1,139 @@
+"""Delivers what waits, target by target: one that does not answer holds up no other."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Final
+
+from msgspec import Struct, field
+
+from onejob.clock import Clock
+from onejob.controllers.notify.channels import Channel, NotDelivered
+from onejob.informers.loop import ReportedRetry, work
+from onejob.informers.workqueue import WorkQueue
+from onejob.metrics import Metrics
+from onejob.planning.notify.messages import Message, is_too_old, to_give_up
+
+log = logging.getLogger(__name__)
+
+_WORKERS: Final = 4
+_FIRST_DELAY: Final = 1.0
+_LONGEST_DELAY: Final = 300.0
+
+
+class _Line(Struct):
+    """What waits for one target."""
+
+    channel: Channel
+    queue: WorkQueue[str] = field(
+        default_factory=lambda: WorkQueue(first_delay=_FIRST_DELAY, longest_delay=_LONGEST_DELAY)
+    )
+    messages: dict[str, Message] = field(default_factory=dict)
+    #: Whether the last attempt failed.
+    failing: bool = False
+
+
+class Sender:
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        *,
+        remove: Callable[[str], None],
+        gave_up: Callable[[Message, str], None],
+        give_up_after: timedelta,
+        limit: int,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        """`remove` is called with the id of each message that need not be kept any more, `gave_up`
+        with each that was never delivered."""
+        self._lines = {name: _Line(channel) for name, channel in channels.items()}
+        self._remove = remove
+        self._gave_up = gave_up
+        self._give_up_after = give_up_after
+        self._limit = limit
+        self._clock = clock
+        self._metrics = metrics
+        metrics.read(
+            "onejob_notifications_waiting",
+            lambda: {(name,): len(line.messages) for name, line in self._lines.items()},
+        )
+
+    def add(self, message: Message) -> None:
+        """Never waits. Beyond the limit, and for targets that are no more, it is given up."""
+        line = self._lines.get(message.target)
+        if line is None:
+            self._drop(message, "its target is not configured any more")
+        elif message.id in line.messages:
+            return
+        elif self._make_room(message):
+            line.messages[message.id] = message
+            line.queue.add(message.id)
+
+    def _make_room(self, message: Message) -> bool:
+        """Gives one up where there is none; False if it is this one."""
+        lines = self._lines.values()
+        if sum(len(line.messages) for line in lines) < self._limit:
+            return True
+        waiting = [one for line in lines for one in line.messages.values()]
+        given_up = to_give_up(waiting, message)
+        if given_up is not message:
+            line = self._lines[given_up.target]
+            del line.messages[given_up.id]
+            line.queue.drop(given_up.id)
+        self._drop(given_up, f"{self._limit} messages wait already")
+        return given_up is not message
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, line in self._lines.items():
+                    group.create_task(
+                        work(
+                            line.queue,
+                            lambda key, name=name: self._deliver(name, key),  # type: ignore[misc]
+                            workers=_WORKERS,
+                            name=f"notify {name}",
+                        )
+                    )
+        finally:
+            for line in self._lines.values():
+                line.queue.close()
+                await line.channel.close()
+
+    async def _deliver(self, name: str, key: str) -> None:
+        line = self._lines[name]
+        message = line.messages.get(key)
+        if message is None:
+            return
+        if is_too_old(message, self._clock.now(), self._give_up_after):
+            del line.messages[key]
+            line.queue.drop(key)
+            self._drop(message, "it could not be delivered in time")
+            return
+        try:
+            await line.channel.send(message)
+        except NotDelivered as error:
+            self._failed(name, line, message, str(error))
+            raise ReportedRetry(str(error)) from None
+        if line.failing:
+            line.failing = False
+            log.warning("notify: target %s takes messages again", name)
+        # It may have made room for another while it was on its way.
+        line.messages.pop(key, None)
+        self._remove(key)
+        self._metrics.count("onejob_notifications_total", name, "sent")
+
+    def _failed(self, name: str, line: _Line, message: Message, error: str) -> None:
+        self._metrics.count("onejob_notifications_total", name, "failed")
+        if not line.failing:
+            # Once: a target that is down for a night shall not fill the log.
+            line.failing = True
+            what = f"{message.namespace}/{message.name}"
+            log.warning("notify: target %s, message about %s: %s; tried again", name, what, error)
+
+    def _drop(self, message: Message, why: str) -> None:
+        self._remove(message.id)
+        self._metrics.count("onejob_notifications_total", message.target, "dropped")
+        self._gave_up(message, why)

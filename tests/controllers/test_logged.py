@@ -1,0 +1,32 @@
+"""What a server logs of its decisions: the important without being asked, the rest with -v."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from onejob.virtual_time import run_virtual
+from tests.notify.support import a_job
+from tests.server_support import a_plane
+
+
+def test_each_decision_is_a_line_with_the_key_of_its_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with a_plane(tmp_path) as plane:
+            await plane.client.write(a_job("good", {}))
+            await plane.client.write(a_job("bad", {}, exit_code="3"))
+            await plane.client.write(a_job("theirs", {}, managedBy="example.com/other"))
+            await asyncio.sleep(30)
+
+    with caplog.at_level(logging.INFO):
+        run_virtual(main())
+    unasked = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "jobs.batch/default/theirs is left to the controller example.com/other" in unasked
+    failed = [line.split(":")[0] for line in unasked if "failed" in line]
+    assert failed == ["job default/bad failed"]
+    asked = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO]
+    assert any(line.startswith("Job default/good: SuccessfulCreate: Created pod") for line in asked)
+    assert "Job default/good: Completed: Job completed" in asked
