@@ -101,7 +101,7 @@ def process_runtime(
     """`settings` are fields of NodeOptions."""
     base_env = {"PATH": os.environ["PATH"], "HOME": "/nowhere"}
     chosen = ProcessSettings(
-        NodeContext(NODE, "127.0.0.1", ROOM, host_paths=host_paths),
+        NodeContext(NODE, "127.0.0.1", ROOM, host_paths=lambda namespace: host_paths),
         base_env,
         NodeOptions(**{"pid_namespace": "off", **settings}),
         images or Images(),
@@ -203,12 +203,14 @@ class Node:
             while text not in await self.output(name):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    async def until_told(self, name: str) -> list[tuple[str, str]]:
-        """The events about a Pod, once there are any."""
+    async def until_told(self, name: str, reason: str = "") -> list[tuple[str, str]]:
+        """The events about a Pod, once there are any, or one with this reason."""
         async with asyncio.timeout(10):
-            while not (events := await self.events(name)):  # noqa: ASYNC110
+            while True:
+                events = await self.events(name)
+                if any(reason in (found, "") for found, _ in events):
+                    return events
                 await asyncio.sleep(0.01)
-            return events
 
     async def events(self, name: str) -> list[tuple[str, str]]:
         """Reason and message of each event about a Pod."""
@@ -272,3 +274,17 @@ async def until_true(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+def supervisors(data_dir: Path) -> list[int]:
+    """Their process ids."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"supervisor" in command and bytes(data_dir) in command:
+                found.append(int(entry.name))
+    return found

@@ -7,8 +7,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from onejob.node.agent.settings import NO_SETTINGS
+from onejob.node.process.mounts import HostView, MountPlan, plan_mounts
+from onejob.node.setup.environment import NodeContext
+from onejob.node.setup.volumes import container_mounts
+from onejob.node.supervisor import mounting
+from onejob.node.supervisor.failures import SetupFailed
+from onejob.objects.pod_spec import NodePod
 from tests.node.support import Document, a_pod, a_process_node, shell, the_container, with_spec
 
 
@@ -217,21 +225,103 @@ def test_a_sub_path_may_not_leave_its_volume(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_host_path_may_not_lead_out_of_the_folders_that_are_allowed(tmp_path: Path) -> None:
+def an_allowed_folder(tmp_path: Path) -> Path:
+    """With links that lead out of it, all the way or through a folder, and one that does not."""
     allowed = tmp_path / "allowed"
-    allowed.mkdir()
+    (allowed / "real").mkdir(parents=True)
+    (allowed / "real" / "file").write_text("mine")
     (allowed / "link").symlink_to("/etc")
+    (allowed / "up").symlink_to("..")
+    (allowed / "twice").symlink_to("link")
+    (allowed / "inside").symlink_to("real")
+    (tmp_path / "secret").write_text("not yours")
+    return allowed
+
+
+def a_pod_with(path: Path, *command: str, **mount: str) -> dict[str, Any]:
+    volume = {"name": "v", "hostPath": {"path": str(path)}}
+    mounts = [{"name": "v", "mountPath": "/data", **mount}]
+    return with_spec(a_pod(*command, volumeMounts=mounts), volumes=[volume])
+
+
+@pytest.mark.parametrize("path", ["link", "link/passwd", "twice", "up", "up/secret", "/etc"])
+def test_a_host_path_may_not_lead_out_of_the_folders_that_are_allowed(
+    tmp_path: Path, path: str
+) -> None:
+    allowed = an_allowed_folder(tmp_path)
 
     async def main() -> None:
         async with a_process_node(tmp_path, host_paths=(str(allowed),)) as node:
-            pod = a_pod("true", volumeMounts=[{"name": "v", "mountPath": "/data"}])
-            volume = {"name": "v", "hostPath": {"path": str(allowed / "link")}}
-            await node.create(with_spec(pod, volumes=[volume]))
+            await node.create(a_pod_with(allowed / path, "true"))
             reason, text = (await node.until_told("p"))[0]
             assert reason == "FailedMount"
-            assert text.endswith("leads to /etc: --allow-host-path does not allow it")
+            assert text.endswith("which is not allowed")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [("inside", {}), ("real", {}), ("", {"subPath": "inside"}), (".", {"subPath": "new/one"})],
+)
+def test_a_host_path_that_stays_inside_is_mounted(
+    tmp_path: Path, path: str, mount: dict[str, str]
+) -> None:
+    allowed = an_allowed_folder(tmp_path)
+
+    async def main() -> None:
+        async with a_process_node(tmp_path, host_paths=("/nowhere", str(allowed))) as node:
+            pod = a_pod_with(allowed / path, "sh", "-c", "ls /data; touch /data/new", **mount)
+            assert (await node.run(pod))["status"]["phase"] == "Succeeded"
+            output = await node.output("p")
+            assert output == ("" if "new" in str(mount) else "file\n")
+        assert len(list(allowed.rglob("new"))) >= 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.parametrize("part", ["", "sub"])
+def test_a_host_path_that_is_exchanged_after_it_was_checked_is_not_mounted(
+    tmp_path: Path, part: str
+) -> None:
+    """What is mounted is looked for inside the allowed folder at that moment."""
+    allowed = an_allowed_folder(tmp_path)
+    (allowed / "real" / "sub").mkdir()
+    plan = mounts_of(tmp_path, allowed / "real", allowed, part)
+    (allowed / "real").rename(allowed / "away")
+    (allowed / "real").symlink_to(tmp_path)
+    (tmp_path / "sub").mkdir(exist_ok=True)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            mounting.mount_all([list(step) for step in plan.steps], plan.root)
+            os.write(write, b"mounted")
+        except SetupFailed as failure:
+            os.write(write, failure.message.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    assert "leads out of the volume" in said
+
+
+def mounts_of(tmp_path: Path, path: Path, allowed: Path, part: str) -> MountPlan:
+    """What is planned for a Pod with this volume."""
+    document = a_pod_with(path, "true", **({"subPath": part} if part else {}))
+    document["metadata"] |= {"uid": "u", "namespace": "default"}
+    pod = msgspec.convert(document, NodePod)
+    node = NodeContext("n", "127.0.0.1", host_paths=lambda namespace: (str(allowed),))
+    mounts = container_mounts(
+        pod, pod.spec.containers[0], tmp_path / "pod", NO_SETTINGS, node, {}, []
+    )
+    target = tmp_path / "target"
+    target.mkdir()
+    mounts = [msgspec.structs.replace(mount, target=str(target)) for mount in mounts]
+    return plan_mounts(mounts, str(tmp_path / "root"), HostView())
 
 
 @pytest.mark.parametrize(

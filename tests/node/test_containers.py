@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import os
 import signal
 import subprocess
 import sys
@@ -321,6 +322,28 @@ def test_a_termination_message_is_read_from_its_file(
 
     asyncio.run(main())
     assert not (tmp_path / "last-words").exists()
+
+
+@pytest.mark.parametrize("pid_namespace", ["on", "off"])
+def test_a_message_alone_takes_no_mount_namespace(tmp_path: Path, pid_namespace: str) -> None:
+    """The default path is one that nobody has to make a /dev for, unless the container has a
+    namespace anyway."""
+    script = 'readlink /proc/self/ns/mnt; echo -n "$TEXT" > "$RESULT"; [ -s /dev/termination-log ]'
+    env = [
+        {"name": "RESULT", "value": "/dev/termination-log"},
+        {"name": "TEXT", "value": "goodbye"},
+    ]
+
+    async def main() -> None:
+        async with a_process_node(tmp_path, pid_namespace=pid_namespace) as node:
+            ended = await node.run(shell(script, env=env))
+            assert the_container(ended)["state"]["terminated"]["message"] == "goodbye"
+            assert the_container(ended)["state"]["terminated"]["exitCode"] == 0
+            shares_ours = (await node.output("p")).strip() == os.readlink("/proc/self/ns/mnt")
+            assert shares_ours is (pid_namespace == "off")
+
+    asyncio.run(main())
+    assert not os.path.exists("/dev/termination-log")
 
 
 @either_isolation

@@ -15,6 +15,7 @@ from onejob.benchmarks.plane import a_job
 from onejob.client.base import Bind, Create, Patch
 from onejob.client.local import LocalClient
 from onejob.node.options import NodeOptions
+from onejob.node.simulated import SimulatedRuntime
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import read_pod
@@ -22,6 +23,7 @@ from onejob.objects.pod_spec import read_created_pod, read_node_pod
 from onejob.server import ControlPlane, Settings, World
 from onejob.store.writer import Committer, LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import InternalError
 from tests.client.write_series_support import FailingCommitter
 
 
@@ -61,6 +63,36 @@ def test_the_pods_of_a_job_are_placed_by_the_write_that_creates_them(tmp_path: P
     run_virtual(main())
 
 
+def test_containers_start_before_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that follows from a commit is in line by then: watchers, caches, the next sync. Whoever
+    runs the containers is to have them first, to work meanwhile."""
+    happened: list[str] = []
+    launch = SimulatedRuntime.launch
+
+    def launch_and_note(self: SimulatedRuntime, *what: Any) -> None:
+        happened.append("launched")
+        launch(self, *what)
+
+    monkeypatch.setattr(SimulatedRuntime, "launch", launch_and_note)
+
+    async def main() -> None:
+        async with a_plane(tmp_path, LoopCommitter(0.001)) as plane:
+            changes = plane.store.watch(PODS, after=plane.store.revision)
+
+            async def follow() -> None:
+                happened.extend("seen" for _ in await anext(changes))
+
+            following = asyncio.create_task(follow())
+            await asyncio.sleep(0)
+            await plane.client.write(a_job("j", completions=3, parallelism=3, runs_seconds=10))
+            await following
+
+    run_virtual(main())
+    assert happened == ["launched"] * 3 + ["seen"] * 3
+
+
 def test_pods_that_must_wait_are_placed_in_their_turn(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_plane(tmp_path, LoopCommitter(0.001), capacity={"pods": "2"}) as plane:
@@ -96,6 +128,37 @@ def test_a_disk_that_is_full_at_any_moment_costs_neither_pods_nor_room(
             folder = tmp_path / f"{position}-{length}"
             folder.mkdir()
             run_virtual(live(folder, range(position, position + length)))
+
+
+class LosesAnswers(LocalClient):
+    """Says of the next `lost` writes that they failed, once the watch has shown them."""
+
+    lost = 0
+
+    async def durable(self, revision: int) -> None:
+        await super().durable(revision)
+        if self.lost:
+            self.lost -= 1
+            await asyncio.sleep(0.1)
+            raise InternalError("the answer is lost")
+
+
+def test_a_pod_that_is_there_runs_whatever_the_answer_to_its_creation_says(tmp_path: Path) -> None:
+    async def live(folder: Path, lost: int) -> None:
+        plane = await ControlPlane.start(
+            Settings(folder, NodeOptions(runtime="simulated", name="node")),
+            World(virtual_clock(), Random(1), LoopCommitter(0.001), client=LosesAnswers),
+        )
+        assert isinstance(plane.client, LosesAnswers)
+        await plane.client.write(a_job("j", completions=3, parallelism=2))
+        plane.client.lost = lost
+        assert (await until_finished(plane)).status.succeeded == 3
+        await plane.stop()
+
+    for lost in range(1, 6):
+        folder = tmp_path / str(lost)
+        folder.mkdir()
+        run_virtual(live(folder, lost))
 
 
 class Pods:

@@ -396,12 +396,37 @@ def test_a_rewrite_that_fails_leaves_the_old_file(
 # --- whose it is
 
 
-def test_another_boot_is_noticed_once(tmp_path: Path) -> None:
+def test_another_boot_is_noticed_until_what_follows_is_settled(tmp_path: Path) -> None:
+    """A server that dies before it has written what was lost asks the next supervisor again."""
     later = HERE._replace(boot="later")
     assert not a_journal(tmp_path).rebooted
     assert not a_journal(tmp_path).rebooted
     assert a_journal(tmp_path, later).rebooted
+    journal = a_journal(tmp_path, later)
+    assert journal.rebooted
+    journal.settle()
+    assert not journal.rebooted
+    assert journal.flush()
     assert not a_journal(tmp_path, later).rebooted
+
+
+def test_another_boot_is_noticed_though_all_that_was_not_synced_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claims are not synced, so all of them may be missing; that some were made must not be."""
+    synced = b""
+
+    def sync(fd: int) -> None:
+        nonlocal synced
+        if os.path.isfile(f"/proc/self/fd/{fd}"):
+            synced = os.pread(fd, 1 << 20, 0)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    a_journal(tmp_path).claim(CLAIM, 7)
+    (tmp_path / "claims").write_bytes(synced)
+    journal = a_journal(tmp_path, HERE._replace(boot="later"))
+    assert journal.rebooted
+    assert journal.find(CLAIM) is None
 
 
 @pytest.mark.parametrize(

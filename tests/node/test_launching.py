@@ -1,6 +1,8 @@
 """Between the wish to start a container and its start there may be something to fetch."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,10 +10,10 @@ import msgspec
 import pytest
 
 from onejob.node.process.runtime import ProcessRuntime
-from onejob.node.runtime import AttemptRef, Ended, RuntimeEvent
+from onejob.node.runtime import AttemptRef, Ended, RuntimeEvent, Started
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import NodePod, read_node_pod
-from tests.node.support import Document, a_pod, process_runtime
+from tests.node.support import Document, a_pod, process_runtime, supervisors
 
 REF = AttemptRef("first", "c", 0)
 
@@ -41,11 +43,15 @@ class Scene:
         self.events.extend(events)
         self._news.set()
 
-    async def run_another(self) -> None:
+    async def run_another(self, uid: str = "second") -> None:
         """What was started before this has been started when this returns."""
-        pod = node_pod("second", "true")
+        pod = node_pod(uid, "true")
         self.runtime.launch(pod, pod.spec.containers[0], 0)
-        while not any(event.ref.uid == "second" and type(event) is Ended for event in self.events):
+        await self.until(AttemptRef(uid, "c", 0))
+
+    async def until(self, ref: AttemptRef) -> None:
+        """Until it has ended."""
+        while not any(event.ref == ref and type(event) is Ended for event in self.events):
             self._news.clear()
             await self._news.wait()
 
@@ -94,3 +100,89 @@ def test_a_container_that_was_stopped_by_then_has_ended(tmp_path: Path) -> None:
     assert isinstance(ended, Ended)
     assert ended.exit.code == 137
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("end", [ProcessRuntime.discard, ProcessRuntime.release])
+def test_a_pod_that_is_over_by_then_is_not_started_by_the_next_supervisor(
+    tmp_path: Path, end: Callable[[ProcessRuntime, str], None]
+) -> None:
+    async def main() -> list[RuntimeEvent]:
+        runtime = process_runtime(tmp_path)
+        scene = Scene(runtime)
+        await runtime.start(scene.deliver, scene.fetch)
+        try:
+            (supervisor,) = supervisors(tmp_path)
+            os.kill(supervisor, signal.SIGKILL)
+            pod = node_pod("first", "touch", str(tmp_path / "ran"))
+            runtime.launch(pod, pod.spec.containers[0], 0)
+            end(runtime, "first")
+            await scene.run_another()
+        finally:
+            await runtime.close(end_pods=True)
+        return [event for event in scene.events if event.ref == REF]
+
+    assert asyncio.run(main()) == []
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_is_stopped_for_what_a_supervisor_lost_is_not_started_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """A stop that is sent ahead of the start finds nothing: the container would run for ever."""
+    late = AttemptRef("late", "c", 0)
+
+    async def main() -> list[RuntimeEvent]:
+        runtime = process_runtime(tmp_path)
+        scene = Scene(runtime)
+
+        def deliver(events: Sequence[RuntimeEvent]) -> None:
+            scene.deliver(events)
+            if any(event.ref == REF and not isinstance(event, Started) for event in events):
+                runtime.stop(late, 0)
+
+        await runtime.start(deliver, scene.fetch)
+        try:
+            pod = node_pod("first", "sleep", "60")
+            runtime.launch(pod, pod.spec.containers[0], 0)
+            await scene.run_another()
+            (supervisor,) = supervisors(tmp_path)
+            os.kill(supervisor, signal.SIGKILL)
+            pod = node_pod("late", "touch", str(tmp_path / "ran"))
+            runtime.launch(pod, pod.spec.containers[0], 0)
+            await scene.until(late)
+            await scene.run_another("third")
+        finally:
+            await runtime.close(end_pods=True)
+        return [event for event in scene.events if event.ref == late]
+
+    (ended,) = asyncio.run(main())
+    assert isinstance(ended, Ended)
+    assert ended.exit.message == "stopped before it could be started"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_is_stopped_while_there_is_no_supervisor_ends(tmp_path: Path) -> None:
+    """The next one is asked to start it, and only then to stop it."""
+    late = AttemptRef("late", "c", 0)
+
+    async def main() -> RuntimeEvent:
+        runtime = process_runtime(tmp_path)
+        scene = Scene(runtime)
+        await runtime.start(scene.deliver, scene.fetch)
+        try:
+            (supervisor,) = supervisors(tmp_path)
+            os.kill(supervisor, signal.SIGKILL)
+            pod = node_pod("late", "sleep", "60")
+            runtime.launch(pod, pod.spec.containers[0], 0)
+            # Sent to one that is dead, before anybody has noticed.
+            runtime.send_starts()
+            while not runtime._reconnecting:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+            runtime.stop(late, 0)
+            async with asyncio.timeout(20):
+                await scene.until(late)
+        finally:
+            await runtime.close(end_pods=True)
+        return scene.events[-1]
+
+    assert isinstance(asyncio.run(main()), Ended)

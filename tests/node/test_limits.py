@@ -15,7 +15,7 @@ from onejob.client.base import Create, Selection
 from onejob.node.options import NodeOptions
 from onejob.node.process.cgroups import ContainerLimits, ControlGroups, GroupUsage
 from onejob.node.runtime import AttemptRef, KnowsLimits
-from onejob.objects.meta import PODS
+from onejob.objects.meta import JOBS, PODS
 from onejob.server import ControlPlane, Settings
 from tests.node.support import needs_pid_namespaces
 
@@ -186,6 +186,50 @@ def test_a_container_that_uses_more_memory_than_its_limit_is_oom_killed(
     assert (eaten["exitCode"], eaten["reason"]) == (137, "OOMKilled")
     assert eaten["message"].startswith("it used more memory than its limit of 48Mi")
     assert (fine["exitCode"], fine["reason"]) == (0, "Completed")
+
+
+@needs_groups
+def test_a_job_retries_with_more_memory(tmp_path: Path) -> None:
+    async def memory_of_pods() -> list[tuple[str, str]]:
+        node = NodeOptions(name="node", pods_end_with_us=True)
+        plane = await ControlPlane.start(Settings(tmp_path, node))
+        try:
+            await plane.client.write(_growing_job())
+            async with asyncio.timeout(60):
+                while True:
+                    jobs = list(plane.informers.jobs.cache)
+                    if jobs and jobs[0].finished:
+                        break
+                    await asyncio.sleep(0.05)
+            listing = await plane.client.list(Selection(PODS))
+        finally:
+            await plane.stop()
+        pods = sorted(map(msgspec.json.decode, listing.documents), key=_retries)
+        return [
+            (pod["spec"]["containers"][0]["resources"]["limits"]["memory"], pod["status"]["phase"])
+            for pod in pods
+        ]
+
+    assert asyncio.run(memory_of_pods()) == [("48Mi", "Failed"), ("384Mi", "Succeeded")]
+
+
+def _growing_job() -> Create:
+    pod = msgspec.json.decode(a_pod("", EATER, memory="48Mi").document)
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "growing",
+            "namespace": "default",
+            "annotations": {"onejob.dev/oom-memory-factor": "8"},
+        },
+        "spec": {"backoffSeconds": 0, "template": {"spec": pod["spec"]}},
+    }
+    return Create(JOBS, "default", msgspec.json.encode(document))
+
+
+def _retries(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"].get("annotations", {}).get("onejob.dev/oom-retries", "0"))
 
 
 @needs_groups

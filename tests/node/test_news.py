@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onejob.node.supervisor.journal import Attempt, Claim, Outcome
-from onejob.node.supervisor.news import BRIEF_SECONDS, GATHERING_SECONDS, News
+from onejob.node.supervisor.news import BRIEF_SECONDS, ENOUGH, GATHERING_SECONDS, News
 
 MOMENT = GATHERING_SECONDS / 4
 
@@ -126,3 +126,30 @@ def test_what_is_not_on_record_yet_is_told_once_it_is() -> None:
     scene.recorded = True
     scene.news.tell()
     assert scene.sent == [[("exited", "a"), ("exited", "b")]]
+
+
+def test_while_others_start_some_are_told_if_it_is_enough_and_leaves_enough() -> None:
+    scene = Scene()
+    begun = [scene.begin(str(number)) for number in range(2 * ENOUGH)]
+    for attempt in begun[: ENOUGH - 1]:
+        scene.end(attempt)
+    scene.news.tell_some(others=ENOUGH + 1)
+    assert scene.sent == []
+    scene.end(begun[ENOUGH - 1])
+    scene.news.tell_some(others=ENOUGH - 1)
+    assert scene.sent == []
+    scene.news.tell_some(others=ENOUGH)
+    assert scene.sent == [[("exited", str(number)) for number in range(ENOUGH)]]
+    scene.wait(GATHERING_SECONDS)
+    assert len(scene.sent) == 1, "nothing is told twice"
+
+
+def test_what_is_not_on_record_is_not_told_while_others_start_either() -> None:
+    scene = Scene()
+    scene.recorded = False
+    for number in range(ENOUGH):
+        scene.end(scene.begin(str(number)))
+    scene.news.tell_some(others=ENOUGH)
+    scene.recorded = True
+    scene.wait(GATHERING_SECONDS)
+    assert scene.sent == [[("exited", str(number)) for number in range(ENOUGH)]]

@@ -37,7 +37,7 @@ from onejob.node.agent.pod_events import (
     TakenOver,
     TakeRoom,
 )
-from onejob.node.agent.pod_machine import PodMachine
+from onejob.node.agent.pod_machine import PodMachine, is_echo
 from onejob.node.agent.pod_state import (
     UNKNOWN,
     WAITING,
@@ -883,3 +883,33 @@ def test_in_any_order_a_pod_has_its_room_while_it_is_ours_and_one_end(
                 node = replace(node, leaving=True, at_once=flag)
             case _:
                 raise AssertionError(what)
+
+
+CREATED_HERE = play(EVENTS["created"])[0]
+
+
+@pytest.mark.parametrize("state", [*STATES.values(), CREATED_HERE], ids=[*STATES, "created here"])
+@pytest.mark.parametrize("revision", [CREATED, BOUND, CHANGED, WRITTEN, WRITTEN + 1])
+@pytest.mark.parametrize("grace", [None, 30])
+def test_what_is_called_an_echo_would_change_nothing(
+    state: PodState, revision: int, grace: int | None
+) -> None:
+    event = seen(the_pod(revision, node=HERE, grace=grace))
+    if not is_echo(state, event.observed.view):
+        return
+    following, effects = play(event, BindingWritten(CREATED), state=state)
+    assert (following, effects) == play(BindingWritten(CREATED), state=state)
+
+
+def test_the_watch_echoes_the_creation_and_what_this_node_reported() -> None:
+    def echoes(state: PodState, revision: int, **pod: Any) -> bool:
+        return is_echo(state, seen(the_pod(revision, node=HERE, **pod)).observed.view)
+
+    assert echoes(CREATED_HERE, CREATED)
+    assert not echoes(CREATED_HERE, CREATED, grace=30)
+    assert not echoes(CREATED_HERE, CREATED + 1)
+    assert not echoes(STATES["binding"], CREATED)
+    assert echoes(STATES["running"], BOUND + 1)
+    assert not echoes(STATES["running"], BOUND + 2)
+    # What is being written may be this, and may be not.
+    assert not echoes(STATES["finishing"], WRITTEN)

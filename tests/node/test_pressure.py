@@ -14,7 +14,14 @@ from onejob.node.process.supervisor_client import SupervisorClient
 from onejob.node.supervisor.spawn import can_isolate
 from tests.faults import Faults, faulty_supervisors
 from tests.node.conditions_support import the_condition
-from tests.node.support import Node, a_process_node, condition, shell, the_container
+from tests.node.support import (
+    Node,
+    a_process_node,
+    condition,
+    shell,
+    supervisors,
+    the_container,
+)
 
 
 def play(tmp_path: Path, scene: Callable[[Node, Faults], Awaitable[None]]) -> None:
@@ -121,7 +128,7 @@ def test_a_supervisor_on_a_full_disk_that_is_killed_has_a_successor_that_knows_a
     async def scene(node: Node, faults: Faults) -> None:
         await node.create(shell("while :; do sleep 0.05; done", name="runs"))
         await node.until("runs", lambda p: p["status"].get("phase") == "Running")
-        (supervisor,) = supervisors(tmp_path)
+        (supervisor,) = supervisors(tmp_path / "node")
         for call in ("posix_fallocate", "fsync"):
             faults.fail(call, errno.ENOSPC)
         os.kill(supervisor, signal.SIGKILL)
@@ -132,19 +139,6 @@ def test_a_supervisor_on_a_full_disk_that_is_killed_has_a_successor_that_knows_a
         assert the_container(ended)["state"]["terminated"]["exitCode"] == 3
 
     play(tmp_path, scene)
-
-
-def supervisors(folder: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"supervisor" in command and bytes(folder / "node") in command:
-                found.append(int(entry.name))
-    return found
 
 
 def test_a_probe_that_cannot_be_made_says_nothing_about_the_container(tmp_path: Path) -> None:

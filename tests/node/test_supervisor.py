@@ -1,9 +1,15 @@
 """The supervisor itself: small and alone."""
 
+import asyncio
+import contextlib
+import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
-from onejob.node.process.supervisor_client import _PACKAGES
+from onejob.node.process.supervisor_client import _PACKAGES, SupervisorClient
+from onejob.node.supervisor.news import ENOUGH
 
 
 def test_it_loads_nothing_but_the_standard_library() -> None:
@@ -20,3 +26,85 @@ def test_it_loads_nothing_but_the_standard_library() -> None:
     loaded = set(ran.stdout.split())
     assert loaded - set(sys.stdlib_module_names) <= {"onejob", "__main__"}
     assert not loaded & {"asyncio", "subprocess", "threading", "logging"}
+
+
+def test_what_the_server_before_still_says_is_not_done(tmp_path: Path) -> None:
+    """It is dead, and the next one was told what there is: a request that is read after that would
+    run a Pod which has run, and was forgotten, by then."""
+    ran = tmp_path / "ran"
+    request = {
+        "claim": ["uid", "c", 0],
+        "argv": ["/usr/bin/touch", str(ran)],
+        "env": {},
+        "cwd": str(tmp_path),
+        "grace": 0,
+        "log": "log",
+    }
+
+    async def main() -> None:
+        heard: list[Any] = []
+        news = asyncio.Event()
+
+        def hear(events: Any) -> None:
+            heard.extend(events)
+            news.set()
+
+        new = SupervisorClient(tmp_path / "node", owner=False, on_events=hear, on_lost=lambda: None)
+        (tmp_path / "node").mkdir()
+        await new.connect()
+        await new.close(end=False)
+        reader, old = await asyncio.open_unix_connection(tmp_path / "node" / "socket")
+        old.write(b'{"do":"hello"}\n')
+        await reader.readline()
+        line = json.dumps({"do": "spawn", "items": [request]}).encode()
+        old.write(line)
+        await old.drain()
+        assert (await new.connect()).known == []
+        with contextlib.suppress(ConnectionError):
+            old.write(b"\n")
+            await old.drain()
+        new.send(
+            {
+                "do": "spawn",
+                "items": [request | {"claim": ["other", "c", 0], "argv": ["/bin/true"]}],
+            }
+        )
+        while not any(event[0] == "exited" for event in heard):
+            news.clear()
+            await news.wait()
+        assert {event[1] for event in heard} == {"other"}
+        old.close()
+        await new.close(end=True)
+
+    asyncio.run(main())
+    assert not ran.exists()
+
+
+def test_the_first_ends_are_told_while_others_start(tmp_path: Path) -> None:
+    """The server works on those meanwhile."""
+    count = 100
+    request = {"argv": ["/bin/true"], "env": {}, "cwd": str(tmp_path), "grace": 0, "log": "log"}
+    requests = [request | {"claim": [str(number), "c", 0]} for number in range(count)]
+
+    async def main() -> list[list[str]]:
+        told: list[list[str]] = []
+        news = asyncio.Event()
+
+        def hear(events: Any) -> None:
+            told.append([event[1] for event in events if event[0] == "exited"])
+            news.set()
+
+        client = SupervisorClient(
+            tmp_path / "node", owner=True, on_events=hear, on_lost=lambda: None
+        )
+        await client.connect()
+        client.send({"do": "spawn", "items": requests})
+        while sum(map(len, told)) < count:
+            news.clear()
+            await news.wait()
+        await client.close(end=True)
+        return told
+
+    told = asyncio.run(main())
+    assert ENOUGH <= len(told[0]) < count
+    assert sorted(uid for some in told for uid in some) == sorted(str(n) for n in range(count))

@@ -8,7 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onejob.node.process.supervisor_client import OLD_SUPERVISOR, SupervisorClient
+from onejob.node.process.supervisor_client import (
+    OLD_SUPERVISOR,
+    Conversation,
+    SupervisorClient,
+    SupervisorGone,
+    reach_by_socket,
+)
 
 GREETING = {"known": [], "rebooted": False, "isolates": True}
 
@@ -102,5 +108,70 @@ def test_a_supervisor_of_an_earlier_version_is_not_trusted_with_what_it_does_not
             await client.close(end=False)
 
         await impostor.meet(scene)
+
+    asyncio.run(main())
+
+
+class Telephone:
+    """Reaches supervisors, and remembers the conversations; as many times as told it fails."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self._failures = failures
+        self.tries = 0
+        self.conversations: list[Conversation] = []
+        self.reached = asyncio.Event()
+
+    async def reach(self, directory: Path) -> tuple[Conversation, Any]:
+        self.tries += 1
+        if self.tries <= self._failures:
+            raise SupervisorGone("nobody there")
+        conversation, process = await reach_by_socket(directory)
+        self.conversations.append(conversation)
+        self.reached.set()
+        return conversation, process
+
+
+def client_of(folder: Path, telephone: Telephone) -> SupervisorClient:
+    return SupervisorClient(
+        folder, owner=True, on_events=lambda _: None, on_lost=lambda: None, reach=telephone.reach
+    )
+
+
+def test_a_supervisor_that_was_reached_early_is_the_one_that_is_greeted(tmp_path: Path) -> None:
+    async def main() -> None:
+        telephone = Telephone()
+        client = client_of(tmp_path / "supervisor", telephone)
+        client.reach_early()
+        await telephone.reached.wait()
+        assert (await client.connect()).known == []
+        await client.close(end=True)
+        assert telephone.tries == 1
+
+    asyncio.run(main())
+
+
+def test_one_that_could_not_be_reached_early_is_tried_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        telephone = Telephone(failures=1)
+        client = client_of(tmp_path / "supervisor", telephone)
+        client.reach_early()
+        assert (await client.connect()).known == []
+        await client.close(end=True)
+        assert telephone.tries == 2
+
+    asyncio.run(main())
+
+
+def test_one_that_was_reached_early_and_never_greeted_is_hung_up_on(tmp_path: Path) -> None:
+    """Connected, it would stay for ever."""
+
+    async def main() -> None:
+        telephone = Telephone()
+        client = client_of(tmp_path / "supervisor", telephone)
+        client.reach_early()
+        # In the very moment, so that there is no conversation yet.
+        await client.close(end=True)
+        await telephone.reached.wait()
+        await telephone.conversations[0].ended
 
     asyncio.run(main())

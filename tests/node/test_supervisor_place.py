@@ -132,10 +132,11 @@ def test_a_server_that_connects_learns_of_an_end_only_once_it_is_recorded(tmp_pa
         handshake = await second.connect()
         assert [record[0] for record in handshake.known] == ["started"]
         assert told == ["started"]
+        await lost.wait()
         faults.mend("pwrite")
-        await until_true(lambda: told == ["started", "exited", "exited"])
-        await second.close(end=False)
-        await first.close(end=True)
+        await until_true(lambda: told == ["started", "exited"])
+        await first.close(end=False)
+        await second.close(end=True)
 
     with faulty_supervisors(tmp_path / "faults") as faults:
         asyncio.run(asyncio.wait_for(main(faults), 30))

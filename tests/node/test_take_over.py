@@ -1,16 +1,20 @@
 """What a new agent does with what an earlier one left in the runtime's books."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from onejob.client.base import Bind, Patch
-from onejob.clock import SystemClock
-from onejob.node.runtime import AttemptRef, Deliver, Ended, Fetch, Inheritance
+from onejob.client.base import Bind, Create, Op, Patch, Result
+from onejob.client.local import LocalClient
+from onejob.clock import Clock, SystemClock
+from onejob.node.runtime import AttemptRef, Deliver, Ended, Fetch, Inheritance, RuntimeTraits
 from onejob.node.simulated import SimulatedRuntime
 from onejob.objects.meta import PODS, Key
 from onejob.planning.pod.lifecycle import Exit
+from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import Forbidden
 from tests.node.support import NODE, a_node, a_pod, an_api
 
 
@@ -53,3 +57,51 @@ def test_logs_of_a_pod_whose_end_was_written_outlive_the_server(tmp_path: Path) 
                 assert runtime.discarded == ["of a Pod that is gone"]
 
     asyncio.run(main())
+
+
+class Rebooted(SimulatedRuntime):
+    """Of a machine that was down."""
+
+    traits = RuntimeTraits(runs_programs=True, uses_images=True)
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.is_settled = False
+
+    async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
+        await super().start(deliver, fetch)
+        return Inheritance(rebooted=True)
+
+    def reboot_settled(self) -> None:
+        self.is_settled = True
+
+
+class RefusesStatus(LocalClient):
+    """As somebody is refused who lacks a right, or as all are on a full disk."""
+
+    refusing = True
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        if self.refusing and any(isinstance(op, Patch) for op in ops):
+            return [Forbidden("a right is missing")] * len(ops)
+        return await super().write_many(ops)
+
+
+def test_a_reboot_is_remembered_until_what_it_took_is_on_record(tmp_path: Path) -> None:
+    """The next agent would start it a second time."""
+
+    async def main() -> None:
+        clock = virtual_clock()
+        async with an_api(tmp_path, clock, in_this_thread=True) as client:
+            await client.write(Create(PODS, "default", msgspec.json.encode(a_pod("true"))))
+            await client.write_many([Bind(Key(PODS, "default", "p"), NODE)])
+            refusing, runtime = RefusesStatus(client._service), Rebooted(clock)
+            async with a_node(refusing, runtime, clock=clock, end_pods=False) as node:
+                await asyncio.sleep(60)
+                assert not runtime.is_settled
+                refusing.refusing = False
+                await asyncio.sleep(60)
+                assert (await node.pod("p"))["status"]["phase"] == "Failed"
+                assert runtime.is_settled
+
+    run_virtual(main())

@@ -132,4 +132,7 @@ def test_another_shell_is_taken_only_for_such_names() -> None:
     assert both.for_variables(["1a"]).program == "/bin/bash"
     assert both.for_variables(["gr\xfc\xdfe"]).program == "/bin/bash"
     assert Shell("/bin/busybox", "/bin/dash").for_variables(["data-1"]).program == "/bin/busybox"
+    assert both.program_for("sh", ["PATH"]) == "/bin/busybox"
+    assert both.program_for("/bin/sh", ["data-1"]) == "/bin/bash"
+    assert both.program_for("true", ["data-1"]) == ""
     assert find_shell("/nowhere") == Shell("")

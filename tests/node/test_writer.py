@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+import pytest
+
 from onejob.client.base import Bind, Client, Delete, Op, Patch, Result, Written
 from onejob.node.agent.writer import Writer
 from onejob.objects.meta import PODS, Key, Meta, OwnerReference
 from onejob.virtual_time import run_virtual
-from onejob.wire.errors import InternalError
+from onejob.wire.errors import ApiError, Forbidden, InternalError, TooManyRequests
 
 
 class SlowApi:
@@ -110,22 +112,25 @@ def test_of_what_may_have_been_written_only_the_last_word_on_an_object_is_said_a
 class RefusingApi:
     """Answers each write by itself, the first ones with an error of its own."""
 
-    def __init__(self, refusals: int) -> None:
-        self.refusals = refusals
+    def __init__(self, *refusals: ApiError) -> None:
+        self.refusals = list(refusals)
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         if self.refusals:
-            self.refusals -= 1
-            return [InternalError("not this one") for _ in ops]
+            return [self.refusals.pop(0)] * len(ops)
         return [Written(1, b"") for _ in ops]
 
 
-def test_the_last_deletion_of_a_pod_is_asked_for_until_it_is_done() -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [InternalError("not this one"), Forbidden("a right is missing"), TooManyRequests("later")],
+)
+def test_the_last_deletion_of_a_pod_is_asked_for_until_it_is_done(refusal: ApiError) -> None:
     """Nobody else would ever ask for it again."""
 
     async def main() -> list[Result]:
         answers: list[Result] = []
-        writer = Writer(cast("Client", RefusingApi(2)))
+        writer = Writer(cast("Client", RefusingApi(refusal, refusal)))
         running = asyncio.create_task(writer.run())
         deletion = Delete(Key(PODS, "default", "pod"), grace_seconds=0)
         writer.submit(deletion, answers.append, Meta(name="pod", uid="pod"))

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -64,6 +65,9 @@ class Images(Struct, frozen=True):
         return None
 
 
+_SHELL_NAMES: Final = frozenset(("sh", "/bin/sh", "/usr/bin/sh"))
+
+
 class Shell(Struct, frozen=True):
     """The program behind `sh`. Debian's dash lacks what scripts written for images use."""
 
@@ -80,9 +84,10 @@ class Shell(Struct, frozen=True):
             return self
         return replace(self, program=self.hands_on_all)
 
-    def program_for(self, name: str) -> str:
-        """What to execute in place of `name`; "" means `name` itself."""
-        return self.program if name in ("sh", "/bin/sh", "/usr/bin/sh") else ""
+    def program_for(self, name: str, variables: Iterable[str]) -> str:
+        """What to execute in place of `name` with variables of these names; "" means `name`
+        itself."""
+        return self.for_variables(variables).program if name in _SHELL_NAMES else ""
 
 
 def find_shell(path: str | None = None) -> Shell:

@@ -31,19 +31,19 @@ class AttemptRef(NamedTuple):
     attempt: int
 
 
-class Started(Struct, frozen=True):
+class Started(Struct, frozen=True, gc=False):
     ref: AttemptRef
     at: datetime
 
 
-class Ended(Struct, frozen=True):
+class Ended(Struct, frozen=True, gc=False):
     """The attempt is over, also when its program could never be started."""
 
     ref: AttemptRef
     exit: Exit
 
 
-class StartBlocked(Struct, frozen=True):
+class StartBlocked(Struct, frozen=True, gc=False):
     """The attempt could not be tried yet, for a reason that may pass."""
 
     ref: AttemptRef
@@ -51,14 +51,14 @@ class StartBlocked(Struct, frozen=True):
     message: str
 
 
-class Lost(Struct, frozen=True):
+class Lost(Struct, frozen=True, gc=False):
     """The attempt was begun, and nobody can say how it ended."""
 
     ref: AttemptRef
     at: datetime
 
 
-class Warned(Struct, frozen=True):
+class Warned(Struct, frozen=True, gc=False):
     """The attempt is made, but not in every respect as its Pod asks."""
 
     ref: AttemptRef
@@ -165,11 +165,35 @@ class KeepsStdin(Protocol):
 
 
 @runtime_checkable
+class GathersStarts(Protocol):
+    """A runtime that has containers started together which are launched together."""
+
+    def send_starts(self) -> None:
+        """No more is launched for now: begin, ahead of whatever else there is to do."""
+
+
+@runtime_checkable
+class TakesAMoment(Protocol):
+    """A runtime with something to start first that can be done beside other work."""
+
+    def prepare(self) -> None:
+        """Begin with that; `start`, which may be called later, waits for it."""
+
+
+@runtime_checkable
 class ReportsConditions(Protocol):
     """A runtime that notices what is wrong with the node itself."""
 
     def report_to(self, conditions: NodeConditions) -> None:
         """Where to say so; called before `start`."""
+
+
+@runtime_checkable
+class RemembersReboots(Protocol):
+    """A runtime that says `rebooted` at each start until it need not any more."""
+
+    def reboot_settled(self) -> None:
+        """Which Pods were lost to it is on record."""
 
 
 class LimitsInForce(Struct, frozen=True):

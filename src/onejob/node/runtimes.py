@@ -51,6 +51,23 @@ def _make_process(
     return ProcessRuntime(data_dir, clock, settings)
 
 
+def _process_problem(options: NodeOptions) -> str:
+    """What processes get is written down as JSON first."""
+    for name, value in _variables((*INHERITED_VARIABLES, *options.pass_env)).items():
+        if not _is_text(value):
+            return f"the variable {name}, which Pods get, is not text in UTF-8: {value!r}"
+    return ""
+
+
+def _is_text(value: str) -> bool:
+    """Bytes that are not UTF-8 come as halves of surrogate pairs, which cannot be written."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _make_podman(
     options: NodeOptions, data_dir: Path, clock: Clock, context: NodeContext
 ) -> Runtime:
@@ -82,7 +99,7 @@ def _variables(names: tuple[str, ...]) -> dict[str, str]:
 
 
 RUNTIMES: Final[Mapping[RuntimeName, RuntimeKind]] = {
-    "process": RuntimeKind(ProcessRuntime.traits, _make_process),
+    "process": RuntimeKind(ProcessRuntime.traits, _make_process, problem=_process_problem),
     "podman": RuntimeKind(podman_traits.TRAITS, _make_podman, problem=_engine_problem),
     "simulated": RuntimeKind(SimulatedRuntime.traits, _make_simulated, capacity=lambda: BOUNDLESS),
 }

@@ -57,9 +57,10 @@ class SimulatedRuntime:
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         ref = AttemptRef(pod.uid, container.name, attempt)
-        annotations = pod.metadata.annotations
-        seconds = _duration(annotations.get(DURATION, ""))
-        code = _exit_code(annotations.get(EXIT_CODE, ""), attempt)
+        seconds, code = 0.0, 0
+        if annotations := pod.metadata.annotations:
+            seconds = _duration(annotations.get(DURATION, ""))
+            code = _exit_code(annotations.get(EXIT_CODE, ""), attempt)
         now = self._clock.monotonic()
         self._running[ref] = now
         self._started.append(Started(ref, self._clock.now()))

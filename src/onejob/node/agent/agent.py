@@ -20,7 +20,14 @@ from onejob.node.agent.node_object import NodeObject
 from onejob.node.agent.pod_driver import PodDriver
 from onejob.node.agent.writer import Writer
 from onejob.node.logs.pod_logs import pod_logs, running_container
-from onejob.node.runtime import Fetch, OpensSessions, ReportsConditions, Runtime
+from onejob.node.runtime import (
+    Fetch,
+    OpensSessions,
+    RemembersReboots,
+    ReportsConditions,
+    Runtime,
+    TakesAMoment,
+)
 from onejob.node.sessions.exec_session import ExecSession
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.tokens import IssueToken, fetch_with_tokens
@@ -33,6 +40,8 @@ from onejob.wire.requests import LogOptions
 
 log = logging.getLogger(__name__)
 
+#: How often it is looked whether what a reboot took is on record, after a refusal.
+_SETTLING_SECONDS = 1.0
 #: How long the node, when it leaves, waits for what should take no time.
 _STOP_SECONDS = 10.0
 
@@ -85,6 +94,7 @@ class NodeAgent:
         for informer in sources:
             informer.on_change(self._driver.volumes.sources_changed)
         self._tasks: list[asyncio.Task[None]] = []
+        self._settling: asyncio.Task[None] | None = None
         self._parts: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self._writer.run,
             self._recorder.run,
@@ -99,6 +109,11 @@ class NodeAgent:
         client.place_created_pods(creations)
         self._parts.append(lambda: creations.run(client.durable))
 
+    def prepare(self) -> None:
+        """Have the runtime begin with what can be done beside other work, before `start`."""
+        if isinstance(self.runtime, TakesAMoment):
+            self.runtime.prepare()
+
     async def start(self) -> None:
         """Take over what an earlier run of the agent left behind, then follow the API."""
         fetch: Fetch = self._client.get
@@ -109,6 +124,21 @@ class NodeAgent:
         self._tasks = [asyncio.create_task(run()) for run in self._parts]
         await self._pods.synced()
         self._driver.begin(inherited)
+        if inherited.rebooted and isinstance(self.runtime, RemembersReboots):
+            self._settling = asyncio.create_task(self._settle_reboot(self.runtime))
+
+    async def _settle_reboot(self, runtime: RemembersReboots) -> None:
+        """If we die before all that was lost is written, the next start has to know of it, too."""
+        pods = self._driver.active
+        while pods:
+            while self._driver.has_due_pods:  # noqa: ASYNC110 (each turn takes some of them)
+                await asyncio.sleep(0)
+            await self._writer.settled()
+            pods = self._driver.not_on_record(pods)
+            if pods:
+                # What was refused is tried again: for want of a right, or of room on the disk.
+                await asyncio.sleep(_SETTLING_SECONDS)
+        runtime.reboot_settled()
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
@@ -123,6 +153,8 @@ class NodeAgent:
     async def stop(self, *, end_pods: bool) -> None:
         """Leave. Pods go on, or are ended gracefully and reported, as `end_pods` says."""
         self._driver.stop_taking()
+        if self._settling is not None:
+            self._settling.cancel()
         if end_pods:
             await self._end_pods()
         self._driver.close()

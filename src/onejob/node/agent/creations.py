@@ -12,7 +12,7 @@ import msgspec
 
 from onejob.node.agent.binder import LONG_AGO, Binder, is_ours_to_place
 from onejob.node.agent.capacity import demand_of
-from onejob.node.agent.pod_events import BindingRefused, BindingWritten, CreatedHere, PodEvent
+from onejob.node.agent.pod_events import BindingRefused, BindingWritten, PodEvent
 from onejob.objects.pod_spec import NodePod, NodePodSpec, read_created_pod, read_node_pod_spec
 from onejob.planning.pod.placement import Amounts, Candidate, NodeView, misfit, need_of
 from onejob.wire.errors import ApiError
@@ -23,14 +23,27 @@ _REMEMBERED = 256
 #: Answers handled before others on the event loop get their turn.
 _ANSWERS_PER_TURN = 100
 
+Taken = Callable[[NodePod, Amounts, int], None]
 Dispatch = Callable[[str, PodEvent], None]
 
 
 class Creations:
-    def __init__(self, node_name: str, binder: Binder, dispatch: Dispatch) -> None:
+    def __init__(
+        self,
+        node_name: str,
+        binder: Binder,
+        taken: Taken,
+        dispatch: Dispatch,
+        act: Callable[[], None],
+    ) -> None:
+        """`taken` is called with each Pod that is staged with this node, the room that it has and
+        the revision of that write; `dispatch` once it is known what became of that, and `act`
+        after those of which it is known at the same time."""
         self._node_name = node_name
         self._binder = binder
+        self._on_taken = taken
         self._dispatch = dispatch
+        self._act = act
         self._places = lru_cache(maxsize=_REMEMBERED)(self._place)
         self._open = False
         self._staged: list[tuple[str, int]] = []
@@ -50,8 +63,9 @@ class Creations:
         return place if self._binder.has_room_now(place.need) else None
 
     def await_creation(self, uid: str, revision: int) -> None:
+        if not self._staged:
+            self._wake.set()
         self._staged.append((uid, revision))
-        self._wake.set()
 
     async def run(self, durable: Callable[[int], Awaitable[None]]) -> None:
         """Report which creations became durable, until cancelled."""
@@ -74,7 +88,9 @@ class Creations:
             else:
                 self._dispatch(uid, BindingWritten(revision))
             if number % _ANSWERS_PER_TURN == _ANSWERS_PER_TURN - 1:
+                self._act()
                 await asyncio.sleep(0)
+        self._act()
 
     def _place(self, text: bytes) -> "PlaceHere | None":
         """None for a Pod that is for others to place, or not yet."""
@@ -90,7 +106,7 @@ class Creations:
 
     def _taken(self, pod: NodePod, demand: Amounts, revision: int) -> None:
         self._binder.occupy(demand)
-        self._dispatch(pod.uid, CreatedHere(pod, demand, revision))
+        self._on_taken(pod, demand, revision)
 
 
 class PlaceHere:
@@ -101,7 +117,7 @@ class PlaceHere:
         node: str,
         spec: NodePodSpec,
         demand: Amounts,
-        taken: Callable[[NodePod, Amounts, int], None],
+        taken: Taken,
     ) -> None:
         self.node = node
         # None of them has an identity yet, or waits in line.

@@ -5,7 +5,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
-from onejob.node.agent.binder import Binder
+from onejob.node.agent.binder import LONG_AGO, Binder
 from onejob.node.agent.creations import Creations
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
@@ -25,6 +25,7 @@ from onejob.node.agent.pod_events import (
     BindingRefused,
     BindingWritten,
     ContainerRuns,
+    CreatedHere,
     DeletePod,
     Dequeue,
     DiscardPod,
@@ -55,12 +56,12 @@ from onejob.node.agent.pod_events import (
     TakenOver,
     TakeRoom,
 )
-from onejob.node.agent.pod_machine import PodMachine
-from onejob.node.agent.pod_state import UNKNOWN, Active, Done, NodeNow, PodState, Unknown
+from onejob.node.agent.pod_machine import PodMachine, is_echo
+from onejob.node.agent.pod_state import UNKNOWN, Active, Binding, Done, NodeNow, PodState
 from onejob.node.agent.writer import Writer
 from onejob.node.probing.hooks import Hooks
 from onejob.node.probing.probes import Prober
-from onejob.node.runtime import AttemptRef, Inheritance, Runtime, RuntimeEvent
+from onejob.node.runtime import AttemptRef, GathersStarts, Inheritance, Runtime, RuntimeEvent
 from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
@@ -76,6 +77,8 @@ _PODS_PER_TURN = 200
 _BUSY = frozenset({"binding", "running", "finishing"})
 _RECONCILE = Reconcile()
 _STATUS_TAKEN = StatusTaken()
+#: For steps that do not depend on the time: looking at the clock takes as long as they do.
+_ANY_TIME = NodeNow(LONG_AGO)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -85,6 +88,8 @@ class _Startup:
 
     def __init__(self) -> None:
         self.pods: dict[str, ObservedPod] = {}
+        #: UIDs of those that have ended here, and are to stay: most of all that there are.
+        self.ended: set[str] = set()
         self.events: list[RuntimeEvent] = []
 
 
@@ -107,12 +112,17 @@ class PodDriver:
         self._recorder = recorder
         self._clock = clock
         self._node_name = node_name
+        self._gathers_starts = runtime if isinstance(runtime, GathersStarts) else None
         self._pods = pods
         self._machine = PodMachine(node_name, NodeFacts(runtime.name, ip), runtime.traits)
         self._states: dict[str, PodState] = {}
         self._busy = 0
         self.binder = Binder(node, writer, scheduler_recorder, clock, self._place)
-        self.creations = Creations(node_name, self.binder, self._dispatch)
+        self.creations = Creations(
+            node_name, self.binder, self._created_here, self._creation_answered, self._turn
+        )
+        #: New Pods that the watch showed before their creation was answered.
+        self._shown_early: dict[str, ObservedPod] = {}
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)
@@ -149,7 +159,7 @@ class PodDriver:
             ReleasePod: lambda uid, e: runtime.release(uid),
             DiscardPod: lambda uid, e: runtime.discard(uid),
             SetTimer: self._set_timer,
-            ReconcileSoon: lambda uid, e: self._soon(uid),
+            ReconcileSoon: self._reconcile_soon,
             LogProblem: lambda uid, e: log.warning("%s", e.message),
         }
 
@@ -161,7 +171,7 @@ class PodDriver:
         known: dict[str, list[RuntimeEvent]] = {}
         for event in (*inherited.attempts, *startup.events):
             known.setdefault(event.ref.uid, []).append(event)
-        ended: set[str] = set()
+        ended = startup.ended
         for uid, observed in startup.pods.items():
             self._dispatch(uid, PodSeen(observed))
             if isinstance(self._states.get(uid), Active):
@@ -175,6 +185,25 @@ class PodDriver:
             else:
                 self._runtime.discard(uid)
         self.creations.open()
+
+    @property
+    def has_due_pods(self) -> bool:
+        """Whether what happened to some Pod has not been thought through yet."""
+        return bool(self._due)
+
+    @property
+    def active(self) -> Set[str]:
+        """The UIDs of all that run here, or whose end is not on record yet."""
+        return {uid for uid, state in self._states.items() if isinstance(state, Active)}
+
+    def not_on_record(self, uids: Set[str]) -> Set[str]:
+        """Those of which the API knows less than we do."""
+        found = ((uid, self._states.get(uid)) for uid in uids)
+        return {
+            uid
+            for uid, state in found
+            if isinstance(state, Active) and (state.unwritten or state.in_flight)
+        }
 
     @property
     def busy(self) -> int:
@@ -239,22 +268,37 @@ class PodDriver:
 
     def _seen(self, pod: Pod, document: bytes, node: NodeNow) -> None:
         uid = pod.metadata.uid
-        if uid not in self._states and (
+        state = self._states.get(uid)
+        if state is not None:
+            if is_echo(state, pod):
+                if type(state) is Binding:
+                    self._shown_early[uid] = ObservedPod(pod, document)
+                return
+        elif (
             pod.spec.node_name not in ("", self._node_name)
             # Most of all changes: what others write to a Pod that has ended.
             or (pod.terminal and pod.metadata.deletion_timestamp is None and self._startup is None)
         ):
             return
-        observed = ObservedPod(pod, document)
         if self._startup is not None:
-            self._startup.pods[uid] = observed
+            self._seen_early(self._startup, pod, document)
         else:
-            self._dispatch(uid, PodSeen(observed), node)
+            self._dispatch(uid, PodSeen(ObservedPod(pod, document)), node)
+
+    def _seen_early(self, startup: _Startup, pod: Pod, document: bytes) -> None:
+        uid = pod.metadata.uid
+        if not pod.terminal or pod.metadata.deletion_timestamp is not None:
+            startup.pods[uid] = ObservedPod(pod, document)
+        else:
+            startup.pods.pop(uid, None)
+            if pod.spec.node_name == self._node_name:
+                startup.ended.add(uid)
 
     def _vanished(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if self._startup is not None:
             self._startup.pods.pop(uid, None)
+            self._startup.ended.discard(uid)
         else:
             self._dispatch(uid, PodDeleted(pod.spec.node_name == self._node_name))
 
@@ -269,6 +313,18 @@ class PodDriver:
         self._depth -= 1
         if not self._depth:
             self._turn()
+
+    def _created_here(self, pod: NodePod, demand: Amounts, revision: int) -> None:
+        self._dispatch(pod.uid, CreatedHere(pod, demand, revision), _ANY_TIME)
+
+    def _creation_answered(self, uid: str, answer: PodEvent) -> None:
+        shown = self._shown_early.pop(uid, None)
+        if shown is not None and isinstance(answer, BindingRefused):
+            state = self._states.get(uid)
+            if isinstance(state, Binding) and state.observed is None:
+                # The answer is wrong: it is there. The watch will not show it again.
+                self._dispatch(uid, PodSeen(shown))
+        self._dispatch(uid, answer)
 
     def _place(self, pod: NodePod, demand: Amounts) -> None:
         self._dispatch(pod.uid, PlacedHere(pod, demand))
@@ -307,17 +363,18 @@ class PodDriver:
             self._schedule_turn()
 
     def _change_phase(self, uid: str, state: PodState, following: PodState) -> None:
-        forget = isinstance(following, Unknown) or (
-            isinstance(following, Done) and self._pods.caught_up_to(following.revision)
-        )
-        if forget:
+        phase = following.phase
+        if phase == "unknown" or (
+            type(following) is Done and self._pods.caught_up_to(following.revision)
+        ):
             self._states.pop(uid, None)
         else:
             self._states[uid] = following
-        change = (following.phase in _BUSY) - (state.phase in _BUSY)
+        change = (phase in _BUSY) - (state.phase in _BUSY)
         if change:
             self._busy += change
-            self._check_emptied()
+            if self._emptied is not None:
+                self._check_emptied()
 
     def _check_emptied(self) -> None:
         if self._emptied is not None and not self._busy and not self._emptied.done():
@@ -327,6 +384,10 @@ class PodDriver:
         for uid, state in self._states.items():
             if isinstance(state, Active):
                 self._soon(uid)
+
+    def _reconcile_soon(self, uid: str, effect: ReconcileSoon) -> None:
+        # Effects are carried out within a step, and what is due is looked at after it.
+        self._due[uid] = None
 
     def _soon(self, uid: str) -> None:
         self._due[uid] = None
@@ -350,6 +411,8 @@ class PodDriver:
             self._dispatch(uid, _RECONCILE, node)
         self._depth -= 1
         self._schedule_turn()
+        if self._gathers_starts is not None:
+            self._gathers_starts.send_starts()
 
     # --- timers
 
@@ -398,14 +461,14 @@ class PodDriver:
             if not isinstance(state, Active) or state.unwritten is None:
                 # The Pod is gone.
                 return None
-            self._dispatch(uid, _STATUS_TAKEN)
+            self._dispatch(uid, _STATUS_TAKEN, _ANY_TIME)
             status = _encode(state.unwritten)
             body = b'{"metadata":{"uid":"%b"},"status":%b}' % (uid.encode(), status)
             return Patch(state.pod.key, body, subresource="status")
 
         def answered(result: Result) -> None:
             if not isinstance(result, ApiError):
-                self._dispatch(uid, StatusWritten(result.revision))
+                self._dispatch(uid, StatusWritten(result.revision), _ANY_TIME)
             else:
                 gone = isinstance(result, NotFound | Conflict)
                 self._dispatch(uid, StatusRefused(str(result), gone))
@@ -440,4 +503,6 @@ class PodDriver:
 
 def _log(result: Result) -> None:
     if isinstance(result, ApiError):
-        log.info("%s", result)
+        # A Pod that changed or went meanwhile is looked at again anyway.
+        expected = isinstance(result, Conflict | NotFound)
+        log.log(logging.INFO if expected else logging.WARNING, "%s", result)

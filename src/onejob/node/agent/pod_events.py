@@ -18,39 +18,39 @@ from onejob.planning.pod.placement import Amounts
 # --- events: from the API
 
 
-class PodSeen(Struct, frozen=True):
+class PodSeen(Struct, frozen=True, gc=False):
     """The watch shows the Pod."""
 
     observed: ObservedPod
 
 
-class PodDeleted(Struct, frozen=True):
+class PodDeleted(Struct, frozen=True, gc=False):
     """The Pod object is gone."""
 
     #: It was bound to this node.
     from_here: bool
 
 
-class BindingWritten(Struct, frozen=True):
+class BindingWritten(Struct, frozen=True, gc=False):
     revision: int
 
 
-class BindingRefused(Struct, frozen=True):
+class BindingRefused(Struct, frozen=True, gc=False):
     #: It may succeed later; otherwise the Pod is gone, or another node's.
     retry: bool
 
 
-class StatusTaken(Struct, frozen=True):
+class StatusTaken(Struct, frozen=True, gc=False):
     """The newest status is being written, as was requested."""
 
 
-class StatusWritten(Struct, frozen=True):
+class StatusWritten(Struct, frozen=True, gc=False):
     """The status that was being written is on record."""
 
     revision: int
 
 
-class StatusRefused(Struct, frozen=True):
+class StatusRefused(Struct, frozen=True, gc=False):
     """The status that was being written was not accepted."""
 
     message: str
@@ -61,14 +61,14 @@ class StatusRefused(Struct, frozen=True):
 # --- events: from the node
 
 
-class PlacedHere(Struct, frozen=True):
+class PlacedHere(Struct, frozen=True, gc=False):
     """The binder chose it, and took the room that it needs."""
 
     pod: NodePod
     demand: Amounts
 
 
-class CreatedHere(Struct, frozen=True):
+class CreatedHere(Struct, frozen=True, gc=False):
     """It is about to be created with this node, and the room that it needs is taken."""
 
     pod: NodePod
@@ -77,7 +77,7 @@ class CreatedHere(Struct, frozen=True):
     revision: int
 
 
-class TakenOver(Struct, frozen=True):
+class TakenOver(Struct, frozen=True, gc=False):
     """The agent has just started, and this is what the runtime knows of the Pod."""
 
     attempts: Sequence[RuntimeEvent] = ()
@@ -85,7 +85,7 @@ class TakenOver(Struct, frozen=True):
     rebooted: bool = False
 
 
-class HookDone(Struct, frozen=True):
+class HookDone(Struct, frozen=True, gc=False):
     """The postStart hook of an attempt that started then has ended."""
 
     container: str
@@ -94,7 +94,7 @@ class HookDone(Struct, frozen=True):
     ok: bool
 
 
-class Probed(Struct, frozen=True):
+class Probed(Struct, frozen=True, gc=False):
     """A probe of an attempt changed its verdict; None where it says nothing."""
 
     container: str
@@ -104,7 +104,7 @@ class Probed(Struct, frozen=True):
     unhealthy: bool | None = None
 
 
-class Reconcile(Struct, frozen=True):
+class Reconcile(Struct, frozen=True, gc=False):
     """Time to compare what is with what should be: something changed, or a wait is over."""
 
 
@@ -129,28 +129,28 @@ PodEvent: TypeAlias = (
 # --- effects: on the API
 
 
-class Bind(Struct, frozen=True):
+class Bind(Struct, frozen=True, gc=False):
     pod: NodePod
 
 
-class AwaitCreation(Struct, frozen=True):
+class AwaitCreation(Struct, frozen=True, gc=False):
     """Answer as for a binding once the write that creates the Pod is durable, or is not."""
 
     revision: int
 
 
-class RequestStatusWrite(Struct, frozen=True):
+class RequestStatusWrite(Struct, frozen=True, gc=False):
     """Write the newest status there is when the time for that has come."""
 
 
-class DeletePod(Struct, frozen=True):
+class DeletePod(Struct, frozen=True, gc=False):
     """The last step of a deletion, which only the node may do: nothing of the Pod runs."""
 
     key: Key
     metadata: Meta
 
 
-class RecordWarning(Struct, frozen=True):
+class RecordWarning(Struct, frozen=True, gc=False):
     pod: NodePod
     reason: str
     message: str
@@ -159,64 +159,64 @@ class RecordWarning(Struct, frozen=True):
 # --- effects: on the room of the node
 
 
-class Enqueue(Struct, frozen=True):
+class Enqueue(Struct, frozen=True, gc=False):
     """Let it wait for room."""
 
     pod: NodePod
 
 
-class Dequeue(Struct, frozen=True):
+class Dequeue(Struct, frozen=True, gc=False):
     pass
 
 
-class TakeRoom(Struct, frozen=True):
+class TakeRoom(Struct, frozen=True, gc=False):
     demand: Amounts
 
 
-class FreeRoom(Struct, frozen=True):
+class FreeRoom(Struct, frozen=True, gc=False):
     demand: Amounts
 
 
 # --- effects: on the containers
 
 
-class FollowVolumes(Struct, frozen=True):
+class FollowVolumes(Struct, frozen=True, gc=False):
     """The Pod is this node's: keep the files in its volumes up to date."""
 
     pod: NodePod
 
 
-class PodChanged(Struct, frozen=True):
+class PodChanged(Struct, frozen=True, gc=False):
     """Somebody else wrote to the Pod: volumes may show it."""
 
     pod: NodePod
 
 
-class RefreshVolumes(Struct, frozen=True):
+class RefreshVolumes(Struct, frozen=True, gc=False):
     """What they come from may have changed while nobody watched."""
 
 
-class StartContainer(Struct, frozen=True):
+class StartContainer(Struct, frozen=True, gc=False):
     pod: NodePod
     container: Container
     attempt: int
 
 
-class StopContainer(Struct, frozen=True):
+class StopContainer(Struct, frozen=True, gc=False):
     pod: NodePod
     container: str
     attempt: int
     grace_seconds: int
 
 
-class RunPostStart(Struct, frozen=True):
+class RunPostStart(Struct, frozen=True, gc=False):
     pod: NodePod
     container: Container
     attempt: int
     started_at: datetime
 
 
-class ContainerRuns(Struct, frozen=True):
+class ContainerRuns(Struct, frozen=True, gc=False):
     """It has started, and its postStart hook is done: probes can begin."""
 
     pod: NodePod
@@ -224,32 +224,32 @@ class ContainerRuns(Struct, frozen=True):
     attempt: int
 
 
-class EndWork(Struct, frozen=True):
+class EndWork(Struct, frozen=True, gc=False):
     """No more probes, hooks and volumes."""
 
 
-class ReleasePod(Struct, frozen=True):
+class ReleasePod(Struct, frozen=True, gc=False):
     """The Pod has ended and that is on record: the runtime keeps only its logs."""
 
 
-class DiscardPod(Struct, frozen=True):
+class DiscardPod(Struct, frozen=True, gc=False):
     """The Pod object is gone: the runtime keeps nothing."""
 
 
 # --- effects: on the agent itself
 
 
-class SetTimer(Struct, frozen=True):
+class SetTimer(Struct, frozen=True, gc=False):
     """Reconcile at that time."""
 
     at: datetime
 
 
-class ReconcileSoon(Struct, frozen=True):
+class ReconcileSoon(Struct, frozen=True, gc=False):
     """Once all that has happened by now is known."""
 
 
-class LogProblem(Struct, frozen=True):
+class LogProblem(Struct, frozen=True, gc=False):
     message: str
 
 

@@ -83,6 +83,7 @@ from onejob.node.runtime import (
     Started,
     Warned,
 )
+from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
 from onejob.planning.pod.lifecycle import (
     PodPlan,
@@ -208,7 +209,8 @@ class PodMachine:
         return Binding(event.pod, event.demand), [Bind(event.pod)]
 
     def _created_here(self, state: Unknown, event: CreatedHere, node: NodeNow) -> Step:
-        return Binding(event.pod, event.demand), [AwaitCreation(event.revision)]
+        binding = Binding(event.pod, event.demand, event.revision)
+        return binding, [AwaitCreation(event.revision)]
 
     def _observe_while_binding(self, state: Binding, event: PodSeen, node: NodeNow) -> Step:
         return replace(state, observed=event.observed), []
@@ -312,7 +314,8 @@ class PodMachine:
     def _compare(self, state: Active, effects: Effects, node: NodeNow) -> PodState:
         """Plan, ask the runtime, report."""
         now = node.now
-        state.deadline_from = min(state.deadline_from, now)
+        if now < state.deadline_from:
+            state.deadline_from = now
         for name, seen in state.containers.items():
             meant = by_this_clock(seen, now)
             if meant is not seen:
@@ -430,6 +433,17 @@ class PodMachine:
         if event.observed.revision < state.revision:
             return state, []
         return self._discover(UNKNOWN, event, node)
+
+
+def is_echo(state: PodState, seen: Pod) -> bool:
+    """Whether the watch shows nothing but what this node wrote: no step would come of it."""
+    if seen.metadata.deletion_timestamp is not None:
+        return False
+    if type(state) is Binding:
+        return state.revision == seen.metadata.revision
+    if type(state) is Active and state.in_flight is None:
+        return seen.metadata.revision <= state.known_revision
+    return False
 
 
 def _request_write(state: Active, effects: Effects) -> None:

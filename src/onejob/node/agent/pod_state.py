@@ -31,7 +31,7 @@ class Unknown(Struct, frozen=True):
     phase: ClassVar[Phase] = "unknown"
 
 
-class Waiting(Struct, frozen=True):
+class Waiting(Struct, frozen=True, gc=False):
     """It has no node yet; the binder decides when there is room."""
 
     phase: ClassVar[Phase] = "waiting"
@@ -39,18 +39,20 @@ class Waiting(Struct, frozen=True):
     refused: NodePod | None = None
 
 
-class Binding(Struct, frozen=True):
+class Binding(Struct, frozen=True, gc=False):
     """That it shall run here is being written, and has its room."""
 
     phase: ClassVar[Phase] = "binding"
     pod: NodePod
     demand: Amounts
+    #: Of the write that creates it with this node; 0 if it is there and is being bound.
+    revision: int = 0
     #: As the watch showed it meanwhile: it may be faster than the answer to our write.
     observed: ObservedPod | None = None
     deleted: bool = False
 
 
-class Active(Struct):
+class Active(Struct, gc=False):
     """It runs here, or has ended and that is not on record yet. Changed only by `step`, on a copy;
     what its fields hold is never changed but replaced."""
 
@@ -86,7 +88,7 @@ class Active(Struct):
 copy_active: Callable[[Active], Active] = Active.__copy__  # type: ignore[attr-defined]
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, gc=False):
     """Its end is on record. What the watch shows of it from before that is of no interest."""
 
     phase: ClassVar[Phase] = "ended"

@@ -17,7 +17,7 @@ from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
 from onejob.node.agent.writer import Writer
 from onejob.objects.pod_spec import NodePod
-from onejob.wire.errors import ApiError
+from onejob.wire.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -181,4 +181,6 @@ def _reported_before(pod: NodePod) -> str:
 
 def _written(result: Result) -> None:
     if isinstance(result, ApiError):
-        log.info("%s", result)
+        # A Pod that changed or went meanwhile is looked at again anyway.
+        expected = isinstance(result, Conflict | NotFound)
+        log.log(logging.INFO if expected else logging.WARNING, "%s", result)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from onejob.client.base import Bind, Client, Delete, Patch, Result
 from onejob.objects.meta import Meta
-from onejob.wire.errors import ApiError
+from onejob.wire.errors import ApiError, Forbidden, TooManyRequests, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,11 @@ class Writer:
     def _submit(self, owner: str, newest: Newest, answer: Answer) -> None:
         waiting = self._waiting.get(owner)
         if waiting is None:
+            if not self._waiting:
+                self._idle.clear()
+                self._wake.set()
             waiting = self._waiting[owner] = deque()
         waiting.append((newest, answer))
-        self._idle.clear()
-        self._wake.set()
 
     def _submit_later(self, op: Delete, answer: Answer) -> None:
         log.warning("%s: cannot be deleted, trying again", op.key)
@@ -126,5 +127,8 @@ class Writer:
 
 
 def _failed(result: Result) -> bool:
-    """The server itself failed; a refusal is final."""
-    return isinstance(result, ApiError) and result.code >= 500
+    """The server itself failed, or refuses for now: rights may be given back. Other refusals are
+    final."""
+    if not isinstance(result, ApiError):
+        return False
+    return result.code >= 500 or isinstance(result, Unauthorized | Forbidden | TooManyRequests)

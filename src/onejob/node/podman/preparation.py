@@ -15,6 +15,7 @@ from onejob.node.runtime import AttemptRef, Fetch
 from onejob.node.setup.environment import environment, settings_used
 from onejob.node.setup.last_message import make_message_file
 from onejob.node.setup.volumes import container_mounts, settings_in_volumes
+from onejob.node.supervisor.paths import part_inside
 from onejob.objects.pod_spec import Container, NodePod
 
 
@@ -52,7 +53,7 @@ class Preparation:
         folder = self._folders.of(pod.uid)
         mounts = container_mounts(pod, container, folder, settings, node, env, notes)
         # The engine looks sources up again: what links lead to now is what was checked.
-        mounts = [replace(mount, source=os.path.realpath(mount.source)) for mount in mounts]
+        mounts = [replace(mount, source=_without_links(mount)) for mount in mounts]
         if container.termination_message_path:
             message = make_message_file(self._folders.all, ref)
             mounts.append(Mount(str(message), container.termination_message_path))
@@ -68,3 +69,11 @@ class Preparation:
             log_file=log_file,
             node_side=self._node_side(),
         )
+
+
+def _without_links(mount: Mount) -> str:
+    """Raises OSError if it has come to lead out of the folder that it must be in."""
+    if not mount.volume:
+        return os.path.realpath(mount.source)
+    part = part_inside(mount.volume, os.path.relpath(mount.source, mount.volume))
+    return os.path.join(os.path.realpath(mount.volume), part).rstrip("/")

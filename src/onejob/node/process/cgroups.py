@@ -5,7 +5,6 @@ have limits below it: ours are moved into one beside. Version 1 has a tree for e
 """
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -81,6 +80,9 @@ class ControlGroups:
         cls, data_dir: Path, now: datetime, *, proc: Path = Path("/proc/self")
     ) -> "ControlGroups":
         """What this machine allows, found out by trying."""
+        # It loads OpenSSL, and most runs have no limits.
+        import hashlib
+
         identity = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
         try:
             tree = _find_tree(f"{_PREFIX}{identity}", proc)

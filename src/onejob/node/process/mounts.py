@@ -32,7 +32,8 @@ class Mount(Struct, frozen=True):
     source: str
     target: str
     read_only: bool = False
-    #: The volume that `source` is a part of; "" if it is all of it.
+    #: The volume that `source` is a part of, or the folder that it must not be outside of, when
+    #: it is mounted; "" if neither.
     volume: str = ""
 
 
@@ -72,7 +73,7 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
     """`root` is an empty directory for the new root."""
     # A directory's path is shorter than that of anything in it.
     resolved = sorted(_resolve(mounts), key=lambda mount: len(mount.target))
-    around = {mount.target: _controller_context(mount, resolved) for mount in resolved}
+    around = {mount.target: _enclosing(mount, resolved) for mount in resolved}
     fits = all(_fits(mount) and not around[mount.target] for mount in resolved)
     if not view.read_only and fits:
         first = ONLY_PROC if view.own_proc else ()
@@ -128,7 +129,7 @@ def _fits(mount: Mount) -> bool:
     return os.path.exists(mount.target) and not os.path.isdir(mount.target)
 
 
-def _controller_context(mount: Mount, mounts: Sequence[Mount]) -> str:
+def _enclosing(mount: Mount, mounts: Sequence[Mount]) -> str:
     """The innermost mountPath that a mountPath lies in; "" if there is none."""
     others = (other.target for other in mounts if mount.target.startswith(other.target + "/"))
     return max(others, key=len, default="")
@@ -140,7 +141,7 @@ def _opened(mounts: Sequence[Mount]) -> set[str]:
     opened = {"/"}
     for mount in mounts:
         # A mountPath inside another volume is created there.
-        if os.path.exists(mount.target) or _controller_context(mount, mounts):
+        if os.path.exists(mount.target) or _enclosing(mount, mounts):
             continue
         folder = os.path.dirname(mount.target)
         while not os.path.isdir(folder):
@@ -159,17 +160,19 @@ _MADE_ANEW = ("/dev", "/proc", "/run")
 
 def _open(folder: str, root: str, opened: set[str], apart: Sequence[str] = ()) -> list[Step]:
     steps: list[Step] = []
-    entries = [os.path.join(folder, name) for name in os.listdir(folder)]
+    # What an entry is stands in the folder, so that none of them has to be asked.
+    with os.scandir(folder) as found:
+        entries = list(found)
     # What holds the new root goes first: bound while that is empty, it is not copied into itself.
-    entries.sort(key=lambda path: not root.startswith(path + "/"))
-    for path in entries:
-        target = root + path
-        if os.path.islink(path):
+    entries.sort(key=lambda entry: not root.startswith(entry.path + "/"))
+    for entry in entries:
+        path, target = entry.path, root + entry.path
+        if entry.is_symlink():
             steps.append(("symlink", os.readlink(path), target, False))
         elif path in opened and path not in apart:
             steps.append(("directory", "", target, False))
-        elif os.path.exists(path):
-            steps.append(("directory" if os.path.isdir(path) else "file", "", target, False))
+        else:
+            steps.append(("directory" if entry.is_dir() else "file", "", target, False))
             if path not in apart:
                 steps.append(("host", path, target, False))
     return steps
@@ -256,8 +259,12 @@ def _bind_in_view(mount: Mount, root: str, view: HostView) -> Step:
     own = any(mount.source.startswith(folder + "/") for folder in view.hidden)
     if not view.sealed or own:
         return _bind(mount, root)
-    part = os.path.relpath(os.path.realpath(mount.source), "/")
-    return ("bind", (root, part), root + mount.target, mount.read_only)
+    if mount.volume:
+        base = os.path.realpath(mount.volume)
+        source = (root + base, os.path.relpath(mount.source, mount.volume))
+    else:
+        source = (root, os.path.relpath(os.path.realpath(mount.source), "/"))
+    return ("bind", source, root + mount.target, mount.read_only)
 
 
 def _place(mount: Mount, root: str, inside: str) -> Step:

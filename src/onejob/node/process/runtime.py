@@ -54,7 +54,7 @@ from onejob.node.setup.environment import ConfigProblem, environment, expand_all
 from onejob.node.setup.removal import remove_trees
 from onejob.node.setup.volumes import VolumeProblem, settings_in_volumes
 from onejob.node.supervisor.pressure import DISK, pressure_of
-from onejob.objects.pod_spec import Container, NodePod
+from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
 from onejob.planning.pod.lifecycle import Exit
 from onejob.planning.pod.security import (
     Means,
@@ -94,12 +94,19 @@ class ProcessRuntime:
         self._deliver: Deliver
         self._fetch: Fetch
         self._supervisor = self._new_supervisor()
-        #: Asked for, not yet answered: asked again if the supervisor has to be replaced.
-        self._asked: dict[AttemptRef, dict[str, Any]] = {}
+        #: By Pod, what was asked for and not yet answered: asked again if the supervisor has to be
+        #: replaced, unless the Pod is over by then.
+        self._asked: dict[str, dict[AttemptRef, dict[str, Any]]] = {}
         self._running: set[AttemptRef] = set()
         self._setup = ContainerSetup(data_dir, settings, self._isolates, self._remove)
         self._to_remove: list[str] = []
         self._to_spawn: list[dict[str, Any]] = []
+        #: There is no supervisor, or one that does not know yet what it is to start: what it is
+        #: asked in the meantime waits here, and stops come after starts.
+        self._reconnecting = False
+        self._to_stop: list[list[Any]] = []
+        #: What `_short_of_space` said for those that are started together.
+        self._seen_space: str | None = None
         self._to_forget: list[str] = []
         #: Over, with all that was theirs still there.
         self._released: list[str] = []
@@ -121,6 +128,9 @@ class ProcessRuntime:
             settings.options.enforce_limits,
             lambda: self._supervisor.joins_groups,
         )
+        #: The last spec, whether there were mount namespaces, and what of it is not enforced: all
+        #: Pods of a Job have the same.
+        self._judged: tuple[NodePodSpec, bool, list[str]] | None = None
         self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
 
     @property
@@ -130,6 +140,9 @@ class ProcessRuntime:
     def report_to(self, conditions: NodeConditions) -> None:
         self._conditions = conditions
         self._pressures.report_to(conditions)
+
+    def prepare(self) -> None:
+        self._supervisor.reach_early()
 
     async def start(self, deliver: Deliver, fetch: Fetch) -> Inheritance:
         self._deliver, self._fetch = deliver, fetch
@@ -152,6 +165,10 @@ class ProcessRuntime:
             [event for record in found.known if (event := self._event(record)) is not None],
             found.rebooted,
         )
+
+    def reboot_settled(self) -> None:
+        if self._supervisor.settles:
+            self._supervisor.send({"do": "settled"})
 
     async def _try_read_only(self) -> None:
         """Raises RuntimeUnavailable if containers could change files of this host."""
@@ -220,20 +237,29 @@ class ProcessRuntime:
         else:
             self._request(pod, container, ref, NO_SETTINGS)
 
+    def send_starts(self) -> None:
+        if self._to_spawn:
+            self._flush()
+
     def stop(self, ref: AttemptRef, grace_seconds: float) -> None:
         if (launching := self._launching.get(ref)) is not None:
             launching.cancel()
+        if launching is not None or self._take_back(ref):
             never = Exit(137, self._clock.now(), message="stopped before it could be started")
             self._deliver([Ended(ref, never)])
             return
+        stop = [*ref, grace_seconds]
+        if self._reconnecting:
+            self._to_stop.append(stop)
+            return
         self._flush()
-        self._supervisor.send({"do": "stop", "items": [[*ref, grace_seconds]]})
+        self._supervisor.send({"do": "stop", "items": [stop]})
 
     def release(self, uid: str) -> None:
         if self._closing:
             # Removed by the next run of the server, as after any end that this one did not see.
             return
-        self._cancel_launching(uid)
+        self._forget_requests(uid)
         self._devices.release(uid)
         self._setup.unlink(uid)
         self._released.append(uid)
@@ -244,7 +270,7 @@ class ProcessRuntime:
     def discard(self, uid: str) -> None:
         if self._closing:
             return
-        self._cancel_launching(uid)
+        self._forget_requests(uid)
         self._devices.release(uid)
         self._setup.remove_all(uid)
         self._to_forget.append(uid)
@@ -321,10 +347,27 @@ class ProcessRuntime:
         await asyncio.to_thread(self._cleaner.shutdown)
         self._limits.close(ended=end)
 
-    def _cancel_launching(self, uid: str) -> None:
+    def _take_back(self, ref: AttemptRef) -> bool:
+        """Whether the request to start it had not been sent yet, nor will be."""
+        others = [request for request in self._to_spawn if request["claim"] != ref]
+        if len(others) == len(self._to_spawn):
+            return False
+        self._to_spawn = others
+        self._answered(ref)
+        self._running.discard(ref)
+        self._devices.ended(ref.uid, ref.container)
+        self._limits.forget(ref)
+        return True
+
+    def _forget_requests(self, uid: str) -> None:
+        """Start nothing more of a Pod that is over."""
         for ref, launching in self._launching.items():
             if ref.uid == uid:
                 launching.cancel()
+        asked = self._asked.pop(uid, ())
+        if asked and self._to_spawn:
+            self._to_spawn = [item for item in self._to_spawn if item["claim"] not in asked]
+        self._running.difference_update(asked)
 
     def _remove_released(self) -> None:
         if self._removal_timer is not None:
@@ -365,8 +408,12 @@ class ProcessRuntime:
     def _request(
         self, pod: NodePod, container: Container, ref: AttemptRef, settings: FetchedSettings
     ) -> None:
-        if why := self._short_of_space():
-            self._deliver([self._blocked(ref, DISK, why)])
+        if self._seen_space is None:
+            self._seen_space = self._short_of_space()
+            # Which forgets it.
+            self._flush_soon()
+        if self._seen_space:
+            self._deliver([self._blocked(ref, DISK, self._seen_space)])
             return
         now = self._clock.now()
         try:
@@ -406,7 +453,7 @@ class ProcessRuntime:
             request["stdin"] = True
         if container.tty:
             _give_terminal(request)
-        self._asked[ref] = request
+        self._asked.setdefault(pod.uid, {})[ref] = request
         self._running.add(ref)
         self._to_spawn.append(request)
         self._flush_soon()
@@ -428,7 +475,7 @@ class ProcessRuntime:
             "env": env,
             "cwd": container.working_dir or self._setup.working_dir(pod.uid),
         }
-        if program := self._settings.shell.for_variables(env).program_for(argv[0]):
+        if program := self._settings.shell.program_for(argv[0], env):
             request["program"] = program
         self._limit_rights(request, pod, container)
         own, shared = container.security_context, pod.spec.security_context
@@ -465,11 +512,14 @@ class ProcessRuntime:
 
     def _not_enforced(self, pod: NodePod, container: Container) -> list[str]:
         """What is not as the securityContext asks, said once for the whole Pod."""
-        first = (*pod.spec.init_containers, *pod.spec.containers)[0]
+        spec, isolates = pod.spec, self._isolates()
+        first = (spec.init_containers or spec.containers)[0]
         if container.name != first.name:
             return []
-        means = Means(root=os.geteuid() == 0, mount_namespaces=self._isolates())
-        fields = not_enforced(pod.spec, means)
+        if self._judged is None or self._judged[0] is not spec or self._judged[1] != isolates:
+            means = Means(root=os.geteuid() == 0, mount_namespaces=isolates)
+            self._judged = spec, isolates, not_enforced(spec, means)
+        fields = self._judged[2]
         return [f"the process runtime does not enforce: {', '.join(fields)}"] if fields else []
 
     def _number_processes(self, request: dict[str, Any], pod: NodePod) -> None:
@@ -510,7 +560,8 @@ class ProcessRuntime:
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._to_spawn:
+        self._seen_space = None
+        if self._to_spawn and not self._reconnecting:
             items, self._to_spawn = self._to_spawn, []
             self._supervisor.send({"do": "spawn", "items": items})
         if self._to_forget:
@@ -547,7 +598,7 @@ class ProcessRuntime:
                 answer.set_result(CommandResult(code, output, *short_of))
             return None
         ref = AttemptRef(record[1], record[2], record[3])
-        self._asked.pop(ref, None)
+        self._answered(ref)
         if kind == "started":
             self._running.add(ref)
             return Started(ref, _moment(record[4])) if record[4] else None
@@ -572,6 +623,13 @@ class ProcessRuntime:
         )
         return Ended(ref, self._limits.ended(ref, exit))
 
+    def _answered(self, ref: AttemptRef) -> None:
+        asked = self._asked.get(ref.uid)
+        if asked is not None:
+            asked.pop(ref, None)
+            if not asked:
+                del self._asked[ref.uid]
+
     def _replace_supervisor(self) -> None:
         """It was killed: a new one ends what the old one left and reports what is lost."""
         for answer in self._commands.values():
@@ -580,6 +638,7 @@ class ProcessRuntime:
         if self._closing:
             return
         log.warning("the supervisor is gone; starting another")
+        self._reconnecting = True
         self._restarting = asyncio.create_task(self._restart_supervisor())
 
     async def _restart_supervisor(self) -> None:
@@ -592,9 +651,17 @@ class ProcessRuntime:
             except SupervisorGone as error:
                 log.error("%s", error)
                 await asyncio.sleep(1)
-        self._receive(known)
-        self._to_spawn = list(self._asked.values())
+        events = [event for record in known if (event := self._event(record)) is not None]
+        # They wait here while the others hear what is lost: what is stopped for that is not asked
+        # for again, and a stop that is sent ahead of them would find nothing.
+        self._to_spawn = [request for asked in self._asked.values() for request in asked.values()]
+        if events:
+            self._deliver(events)
+        self._reconnecting = False
         self._flush()
+        if self._to_stop:
+            stops, self._to_stop = self._to_stop, []
+            self._supervisor.send({"do": "stop", "items": stops})
 
     # --- files
 

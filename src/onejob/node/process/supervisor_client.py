@@ -54,7 +54,7 @@ class Handshake(msgspec.Struct):
     known: list[list[Any]]
     #: Whether this machine lets a process have mounts of its own.
     isolates: bool
-    #: Whether the machine was started anew since the first of the attempts.
+    #: Whether records may be missing, because the machine was started anew.
     rebooted: bool
     #: Why there are no PID namespaces; empty if there are, or if nobody asked.
     pid_namespace_problem: str = OLD_SUPERVISOR
@@ -62,6 +62,8 @@ class Handshake(msgspec.Struct):
     limits_rights: bool = False
     #: Whether it can put processes into control groups.
     joins_groups: bool = False
+    #: Whether it says so until it is told that what follows from this is settled.
+    settles: bool = False
     #: Where the processes of each Pod were started, by uid.
     folders: dict[str, str] = {}
     #: See `supervisor/versions.py`.
@@ -159,18 +161,23 @@ class SupervisorClient:
         self._reach = reach
         self._conversation: Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        #: Under way since `reach_early`.
+        self._reaching: asyncio.Task[tuple[Conversation, _Started | None]] | None = None
         self.isolates = False
         #: As the handshake has it.
         self.pid_namespace_problem = ""
         self.limits_rights = False
         self.joins_groups = False
+        self.settles = False
+
+    def reach_early(self) -> None:
+        """Begin to find or start the supervisor, which takes it as long as a small program runs:
+        `connect` takes what comes of it."""
+        self._reaching = asyncio.create_task(self._find())
 
     async def connect(self) -> Handshake:
         """Find or start the supervisor, and ask what it knows."""
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise SupervisorGone(f"no supervisor in {self._directory}: {error}") from error
+        self._make_folder()
         for pause in _PATIENCE_SECONDS:
             try:
                 return await self._handshake()
@@ -182,8 +189,19 @@ class SupervisorClient:
                 await asyncio.sleep(pause)
         return await self._handshake()
 
+    def _make_folder(self) -> None:
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise SupervisorGone(f"no supervisor in {self._directory}: {error}") from error
+
+    async def _find(self) -> tuple[Conversation, _Started | None]:
+        self._make_folder()
+        return await self._reach(self._directory)
+
     async def _handshake(self) -> Handshake:
-        conversation, process = await self._reach(self._directory)
+        reaching, self._reaching = self._reaching, None
+        conversation, process = await (self._find() if reaching is None else reaching)
         if process is not None:
             self._process = process
         self._conversation = conversation
@@ -203,6 +221,7 @@ class SupervisorClient:
         self.pid_namespace_problem = handshake.pid_namespace_problem
         self.limits_rights = handshake.limits_rights
         self.joins_groups = handshake.joins_groups
+        self.settles = handshake.settles
         # Not before whoever called us has the handshake.
         asyncio.get_running_loop().call_soon(conversation.listen, self._receive)
         conversation.ended.add_done_callback(lambda _: self._lost(conversation))
@@ -251,6 +270,10 @@ class SupervisorClient:
     async def close(self, *, end: bool, patience_seconds: float = _ANSWER_SECONDS) -> None:
         """Leave; `end` also has the supervisor stop everything and waits until it has, if that
         does not take longer than it may."""
+        if (reaching := self._reaching) is not None:
+            self._reaching = None
+            # Nobody waits for it any more.
+            reaching.add_done_callback(_hang_up_on)
         conversation = self._conversation
         if conversation is None:
             return
@@ -271,6 +294,14 @@ class SupervisorClient:
     def _lost(self, conversation: Conversation) -> None:
         if conversation is self._conversation:
             self._on_lost()
+
+
+def _hang_up_on(reached: "asyncio.Task[tuple[Conversation, _Started | None]]") -> None:
+    if not reached.cancelled() and reached.exception() is None:
+        conversation, process = reached.result()
+        conversation.hang_up()
+        if process is not None:
+            process.returncode = 0
 
 
 def _reach(directory: Path) -> tuple[socket.socket, _Started | None]:

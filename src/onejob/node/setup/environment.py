@@ -54,8 +54,8 @@ class NodeContext(Struct, frozen=True):
     issues_tokens: bool = False
     #: The URL by which Pods reach the API server; "" if there is none (yet).
     api_server: Callable[[], str] = lambda: ""
-    #: The folders that hostPath volumes may be in; None for all.
-    host_paths: tuple[str, ...] | None = None
+    #: The folders that hostPath volumes of a namespace may be in; None for all.
+    host_paths: Callable[[str], tuple[str, ...] | None] = lambda namespace: None
 
 
 def settings_used(pod: NodePod, container: Container) -> Iterator[Key]:

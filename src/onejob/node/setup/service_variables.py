@@ -1,8 +1,9 @@
 """Variables that tell a container of the Services in its namespace, as the kubelet sets them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
-from onejob.objects.service import Service
+from onejob.objects.service import Service, ServicePort
 
 
 def service_variables(services: Iterable[Service], node_ip: str) -> dict[str, str]:
@@ -13,13 +14,14 @@ def service_variables(services: Iterable[Service], node_ip: str) -> dict[str, st
         spec = service.spec
         if not spec.ports or spec.type == "ExternalName" or spec.cluster_ip == "None":
             continue
-        result |= _variables(service, spec.cluster_ip or node_ip)
+        result |= _variables(service.metadata.name, spec.ports, spec.cluster_ip or node_ip)
     return result
 
 
-def _variables(service: Service, address: str) -> dict[str, str]:
-    prefix = _variable_name(service.metadata.name)
-    ports = service.spec.ports
+# Every container is told of the same ones.
+@lru_cache(maxsize=256)
+def _variables(name: str, ports: tuple[ServicePort, ...], address: str) -> Mapping[str, str]:
+    prefix = _variable_name(name)
     host = f"[{address}]" if ":" in address else address
     result = {
         f"{prefix}_SERVICE_HOST": address,

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from onejob.node.process.mounts import Mount
 from onejob.node.setup.atomic_files import File, give_folder, write_files
@@ -55,6 +56,14 @@ class VolumeProblem(Exception):
         self.message = f'MountVolume.SetUp failed for volume "{volume}" : {message}'
 
 
+class _Provided(NamedTuple):
+    """Where a volume is."""
+
+    path: str
+    #: The folder that it must still be in when it is mounted; "" where it does not matter.
+    inside: str = ""
+
+
 def settings_in_volumes(pod: NodePod) -> Iterator[Key]:
     namespace = pod.metadata.namespace
     for volume in pod.spec.volumes:
@@ -84,23 +93,21 @@ def container_mounts(
     Pod's own. What is there already (an emptyDir after a restart) stays. `notes` gets what is not
     as the Pod asks. Raises ConfigProblem, VolumeProblem."""
     by_name = {volume.name: volume for volume in pod.spec.volumes}
-    paths: dict[str, Path] = {}
+    provided: dict[str, _Provided] = {}
     mounts = []
     for mount in container.volume_mounts:
         volume = by_name.get(mount.name)
         if volume is None:
             raise VolumeProblem(mount.name, "the Pod has no such volume")
-        if mount.name not in paths:
+        if mount.name not in provided:
             with _problems_of(volume):
-                paths[mount.name] = _provide(pod, volume, folder, settings, node, notes)
-        path = paths[mount.name]
+                provided[mount.name] = _provide(pod, volume, folder, settings, node, notes)
+        path, inside = provided[mount.name]
         read_only = mount.read_only or _is_written_by_node(volume)
         if part := _sub_path(mount, env):
-            _prepare_part(mount, str(path), part)
-            source = f"{path}/{part}"
-            mounts.append(Mount(source, mount.mount_path, read_only, volume=str(path)))
-        else:
-            mounts.append(Mount(str(path), mount.mount_path, read_only))
+            _prepare_part(mount, path, part, inside)
+            path, inside = f"{path}/{part}", inside or path
+        mounts.append(Mount(path, mount.mount_path, read_only, volume=inside))
     return mounts
 
 
@@ -161,17 +168,18 @@ def _sub_path(mount: VolumeMount, env: Mapping[str, str]) -> str:
     return part
 
 
-def _prepare_part(mount: VolumeMount, volume: str, part: str) -> None:
+def _prepare_part(mount: VolumeMount, volume: str, part: str, inside: str) -> None:
     """Make the part if it is missing, with the mode of the volume, as the kubelet does. Links are
-    followed if they stay in the volume. Raises ConfigProblem."""
+    followed if they stay in the volume, which is `inside` that folder. Raises ConfigProblem."""
     try:
-        inside = part_inside(volume, part)
-        with folder_of(volume) as top:
+        resolved = part_inside(volume, part)
+        outer = inside or volume
+        with folder_of(outer) as base, beneath(base, part_inside(outer, volume)) as top:
             try:
-                os.close(open_beneath(top, inside))
+                os.close(open_beneath(top, resolved))
             except FileNotFoundError:
                 mode = stat.S_IMODE(os.fstat(top).st_mode)
-                os.close(open_beneath(top, inside, make=mode))
+                os.close(open_beneath(top, resolved, make=mode))
     except OSError as error:
         raise ConfigProblem(f'subPath "{part}" of volume "{mount.name}": {_text(error)}') from error
 
@@ -194,9 +202,9 @@ def _provide(
     settings: Settings,
     node: NodeContext,
     notes: list[str],
-) -> Path:
+) -> _Provided:
     if volume.host_path is not None:
-        return _host_path(volume.host_path, node)
+        return _host_path(volume.host_path, pod.metadata.namespace, node)
     path = folder / "volumes" / volume.name
     if volume.empty_dir is not None:
         if volume.empty_dir.medium == "Memory":
@@ -207,14 +215,14 @@ def _provide(
                     notes.append(f"{what} lies on disk: {problem}")
         with _own_folder(folder, volume, 0o755) as fd:
             give_folder(fd, 0o777, _fs_group(pod))
-        return path
+        return _Provided(str(path))
     if _holds_secrets(volume):
         with _own_folder(folder, volume, 0o755) as fd:
             # Of one that is in use, others may see what it was before.
             if not os.listdir(fd):
                 _mount_memory(fd, _SECRET_BYTES)
     _write_contents(pod, volume, folder, settings, node, make=0o755)
-    return path
+    return _Provided(str(path))
 
 
 def _holds_secrets(volume: Volume) -> bool:
@@ -400,17 +408,17 @@ _CHECKS = {
 }
 
 
-def _host_path(volume: HostPathVolume, node: NodeContext) -> Path:
+def _host_path(volume: HostPathVolume, namespace: str, node: NodeContext) -> _Provided:
     path = Path(volume.path)
     kind = volume.type
-    _require_allowed(path, node.host_paths)
+    inside = _allowed_folder(path, node.host_paths(namespace))
     if not node.makes_host_paths:
         if not path.exists():
             raise ConfigProblem(f"{path} does not exist, and --host-fs ro has nothing created")
     elif kind in ("", "DirectoryOrCreate") and not path.exists():
-        os.close(open_trusted(volume.path, make=0o755))
+        os.close(_open_host_folder(volume.path, inside, make=0o755))
     elif kind == "FileOrCreate" and not path.exists():
-        parent = open_trusted(str(path.parent))
+        parent = _open_host_folder(str(path.parent), inside)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             os.close(open_regular(path.name, flags, 0o644, dir_fd=parent))
@@ -419,16 +427,27 @@ def _host_path(volume: HostPathVolume, node: NodeContext) -> Path:
     check, noun = _CHECKS.get(kind.removesuffix("OrCreate"), (None, ""))
     if check is not None and not (path.exists() and check(path.stat().st_mode)):
         raise ConfigProblem(f"hostPath type check failed: {path} is not a {noun}")
-    return path
+    return _Provided(os.path.realpath(path) if inside else str(path), inside)
 
 
-def _require_allowed(path: Path, folders: tuple[str, ...] | None) -> None:
-    """The path was found allowed when the Pod was created; where links lead is known only here."""
+def _open_host_folder(path: str, inside: str, make: int | None = None) -> int:
+    if not inside:
+        return open_trusted(path, make=make)
+    with folder_of(inside) as top:
+        return open_beneath(top, part_inside(inside, path), make=make)
+
+
+def _allowed_folder(path: Path, folders: tuple[str, ...] | None) -> str:
+    """The one that the path leads into, without links; "" if all are allowed. The path itself was
+    found allowed when the Pod was created; where links lead is known only here. They may lead
+    elsewhere a moment later, so what is mounted is looked for inside this folder again."""
     if folders is None:
-        return
+        return ""
     real = os.path.realpath(path)
-    if not is_within(real, [os.path.realpath(folder) for folder in folders]):
-        raise ConfigProblem(f"hostPath {path} leads to {real}: --allow-host-path does not allow it")
+    for folder in map(os.path.realpath, folders):
+        if is_within(real, [folder]):
+            return folder
+    raise ConfigProblem(f"hostPath {path} leads to {real}, which is not allowed")
 
 
 def _text(error: OSError) -> str:

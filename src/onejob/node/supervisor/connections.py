@@ -144,6 +144,15 @@ class Connections:
             connection.blocked = blocked
             self._loop.also_when_writable(connection.sock.fileno(), blocked)
 
+    def hang_up_predecessors(self, connection: Connection) -> None:
+        """There is one server at a time: whoever else follows the news is dead, and what it asked
+        for and was not read yet is not to be done."""
+        for other in list(self._connections.values()):
+            if other.subscribed and other is not connection:
+                # What it owned has a new owner, or none is wanted.
+                other.owner = False
+                self.hang_up(other)
+
     def hang_up(self, connection: Connection) -> None:
         fd = connection.sock.fileno()
         if self._connections.pop(fd, None) is None:

@@ -27,7 +27,8 @@ from onejob.node.supervisor.versions import JOURNAL, require_known_journal
 #: Of the file, in the supervisor's folder.
 NAME = "claims"
 
-_json = json.JSONEncoder().encode
+#: What a `JSONEncoder` does with a text, without asking whether it is one.
+_text = json.encoder.encode_basestring_ascii
 
 
 class Claim(NamedTuple):
@@ -103,7 +104,8 @@ class Journal:
         require_known_journal(path)
         self.identity = identity
         self.attempts: dict[str, dict[str, dict[int, Attempt]]] = {}
-        #: The records are of another boot, another namespace or another folder.
+        #: The records are of another boot, another namespace or another folder, or damaged, so some
+        #: may be missing; and nobody has said yet that what follows from this is settled.
         self.rebooted = False
         #: Why the last attempt to write failed; None if it did not.
         self.trouble: OSError | None = None
@@ -121,11 +123,12 @@ class Journal:
         self._unrecorded_ends: set[int] = set()
         #: Attempts that are being started by a child: its record goes to the present file.
         self._starting: set[int] = set()
-        found = self._replay()
+        self._replay()
         #: Records were lost to something other than an interrupted write.
         self.damaged = self._file.damaged
-        if not self._rewrite(sync=found) and self._found_identity != identity:
-            self._append(_header_record(identity))
+        # Synced, also the first one: a power failure may take claims, but not what they belong to.
+        if not self._rewrite() and self._found_identity != identity:
+            self._append(_header_record(identity, unsettled=self.rebooted))
 
     @property
     def descriptor(self) -> int:
@@ -223,16 +226,22 @@ class Journal:
             record = _end_record(attempt.number, _cut(outcome))
         self._append(record)
 
+    def settle(self) -> None:
+        """What follows from a reboot is known elsewhere: from now on nothing is missing."""
+        if self.rebooted:
+            self.rebooted = False
+            self._append(_header_record(self.identity, unsettled=False))
+
     def forget(self, uid: str) -> None:
         """Said to disk only if there is room to spare: whoever asked will ask again."""
         if uid not in self.attempts:
             return
         self._drop(uid)
-        record = frame(f'{{"k":"forget","uid":{_json(uid)}}}'.encode())
+        record = frame(f'{{"k":"forget","uid":{_text(uid)}}}'.encode())
         if self._has_spare(len(record)):
             self._append(record)
         if self._records > _COMPACT_AFTER + 4 * len(self.attempts):
-            self._rewrite(sync=True)
+            self._rewrite()
 
     # --- in memory
 
@@ -275,7 +284,7 @@ class Journal:
     def _write(self, record: bytes, reserve: int) -> int:
         """Write what is unwritten, and a record after that, and have room for so much more;
         returns where it ends. Raises OSError, and then nothing of it was written."""
-        if not self._file.usable and not self._rewrite(sync=True):
+        if not self._file.usable and not self._rewrite():
             assert self.trouble is not None, "a rewrite that failed has said why"
             raise self.trouble
         data = b"".join(self._unwritten) + record
@@ -296,21 +305,20 @@ class Journal:
             return False
         return True
 
-    def _replay(self) -> bool:
-        """Read what there is; whether there was anything."""
+    def _replay(self) -> None:
+        """Read what there is."""
         try:
             with open(self._path, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
-            return False
+            return
         if data.startswith(b"["):
             self._replay_lines(data)
         else:
             for record in self._file.load(data):
                 self._replay_record(record)
-        if self._found_identity is not None:
-            self.rebooted = self._found_identity != self.identity
-        return bool(data.strip(b"\0"))
+        moved = self._found_identity is not None and self._found_identity != self.identity
+        self.rebooted = self.rebooted or moved or self._file.damaged
 
     def _replay_record(self, record: Record) -> None:
         fields = json.loads(record.payload)
@@ -318,6 +326,7 @@ class Journal:
         if kind == "header":
             boot, namespace, folder = fields["boot"], fields["namespace"], fields["folder"]
             self._found_identity = Identity(boot, namespace, folder)
+            self.rebooted = fields.get("unsettled", False)
         elif kind == "forget":
             self._drop(fields["uid"])
         elif kind == "claim":
@@ -351,11 +360,11 @@ class Journal:
         if text:
             _apply_start(attempt, json.loads(text))
 
-    def _rewrite(self, *, sync: bool) -> bool:
+    def _rewrite(self) -> bool:
         """Replace the file by one that says the same in fewer records."""
         if self._starting:
             return False
-        records = [_header_record(self.identity)]
+        records = [_header_record(self.identity, unsettled=self.rebooted)]
         for attempt in self.each():
             records.append(_claim_record(attempt, 0))
             if attempt.pid:
@@ -363,7 +372,7 @@ class Journal:
             if attempt.outcome is not None:
                 records.append(_end_record(attempt.number, attempt.outcome))
         try:
-            self._file.replace(b"".join(records), self._open * _ROOM_PER_ATTEMPT, sync=sync)
+            self._file.replace(b"".join(records), self._open * _ROOM_PER_ATTEMPT)
         except OSError as error:
             self.trouble = error
             # Or every Pod that is forgotten would have it tried again.
@@ -435,14 +444,17 @@ def _cut(outcome: Outcome) -> Outcome:
 # Put together by hand: three records per container are a good part of what a short one costs.
 
 
-def _header_record(identity: Identity) -> bytes:
-    return frame(_json({"k": "header", "version": JOURNAL, **identity._asdict()}).encode())
+def _header_record(identity: Identity, *, unsettled: bool) -> bytes:
+    fields = {"k": "header", "version": JOURNAL, **identity._asdict()}
+    if unsettled:
+        fields["unsettled"] = True
+    return frame(json.dumps(fields).encode())
 
 
 def _claim_record(attempt: Attempt, slot_bytes: int) -> bytes:
     uid, container, number = attempt.claim
-    named = f'"uid":{_json(uid)},"container":{_json(container)},"attempt":{number}'
-    how = f'"mark":{attempt.mark},"folder":{_json(attempt.folder)}'
+    named = f'"uid":{_text(uid)},"container":{_text(container)},"attempt":{number}'
+    how = f'"mark":{attempt.mark},"folder":{_text(attempt.folder)}'
     return frame(f'{{"k":"claim","n":{attempt.number},{named},{how}}}'.encode(), slot_bytes)
 
 
@@ -457,7 +469,7 @@ def _start_payload(attempt: Attempt) -> bytes:
 
 def _end_record(number: int, outcome: Outcome) -> bytes:
     kind, at, code, signal, reason, message, alone = outcome
-    how = f'"kind":{_json(kind)},"at":{at!r},"code":{code},"signal":{signal}'
-    why = f'"reason":{_json(reason)},"message":{_json(message)}'
+    how = f'"kind":{_text(kind)},"at":{at!r},"code":{code},"signal":{signal}'
+    why = f'"reason":{_text(reason)},"message":{_text(message)}'
     rest = f'"alone":{"true" if alone else "false"}'
     return frame(f'{{"k":"end","n":{number},{how},{why},{rest}}}'.encode())

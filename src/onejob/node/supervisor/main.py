@@ -88,6 +88,8 @@ class Supervisor:
         self._news = News(self._send_events, self._loop.after, _now)
         #: Host names of containers that ended while there were processes nobody could place.
         self._left_behind: set[str] = set()
+        #: Readable when a child may have ended.
+        self._wake = -1
         self._ending = False
         self.done = False
         self._idle_timer = False
@@ -110,7 +112,8 @@ class Supervisor:
         if self._journal.damaged:
             report("the journal was damaged: some claims or ends are lost")
         self._settle_past()
-        self._loop.watch(wake, lambda _: self._reap(wake))
+        self._wake = wake
+        self._loop.watch(wake, lambda _: self._reap())
         self._watch_for_idleness()
 
     def turn(self) -> None:
@@ -150,8 +153,7 @@ class Supervisor:
             case "hello":
                 self._answer_hello(connection, message)
             case "spawn":
-                for request in message["items"]:
-                    self._spawn_or_refuse(request)
+                self._spawn_all(message["items"])
                 self._write_down()
             case "stop":
                 for uid, container, attempt, grace in message["items"]:
@@ -159,6 +161,9 @@ class Supervisor:
             case "forget":
                 for uid in message["uids"]:
                     self._forget(uid)
+            case "settled":
+                self._journal.settle()
+                self._write_down()
             case "run":
                 self._run_command(connection, message)
             case "try":
@@ -176,6 +181,7 @@ class Supervisor:
                 raise AssertionError(f"asked to do {unknown!r}")
 
     def _answer_hello(self, connection: Connection, message: dict[str, Any]) -> None:
+        self._connections.hang_up_predecessors(connection)
         self._write_down()
         attempts = list(self._journal.each())
         try:
@@ -187,8 +193,8 @@ class Supervisor:
                     for attempt in attempts
                 ],
                 "folders": {attempt.claim.uid: attempt.folder for attempt in attempts},
-                # A damaged journal, too, may lack what it should know.
-                "rebooted": self._journal.rebooted or self._journal.damaged,
+                "rebooted": self._journal.rebooted,
+                "settles": True,
                 "isolates": spawn.can_isolate(),
                 "pid_namespace_problem": (
                     pid_namespaces.problem() if message.get("pid_namespaces") else ""
@@ -271,6 +277,30 @@ class Supervisor:
 
     # --- how a container begins
 
+    def _spawn_all(self, requests: list[spawn.Request]) -> None:
+        """Between two starts, what has ended by then is reported, once it is enough."""
+        left = len(requests)
+        for request in requests:
+            self._spawn_or_refuse(request)
+            left -= 1
+            if self._news.may_be_enough(left + len(self._running)) and self._was_woken():
+                self._report_some(left)
+
+    def _report_some(self, about_to_start: int) -> None:
+        try:
+            self._reap()
+            self._news.tell_some(about_to_start + len(self._running))
+        except Exception:
+            # Those that are about to start must not pay for a mistake of ours.
+            report_exception()
+
+    def _was_woken(self) -> bool:
+        """Whether children may have ended since this was asked last."""
+        try:
+            return bool(os.read(self._wake, 4096))
+        except BlockingIOError:
+            return False
+
     def _spawn_or_refuse(self, request: spawn.Request) -> None:
         """A mistake of ours must not leave this attempt, or the next one, without an answer."""
         try:
@@ -320,39 +350,47 @@ class Supervisor:
 
     def _start(self, request: spawn.Request, attempt: Attempt, forks: bool) -> Child:
         """The process is the last thing made: whatever fails, nothing runs that nobody knows."""
-        with contextlib.ExitStack() as if_it_fails, contextlib.ExitStack() as afterwards:
-            stdin = Input(self._null, wanted="stdin" in request, terminal="tty" in request)
-            if_it_fails.callback(stdin.close)
-            afterwards.callback(stdin.let_go)
+        stdin = Input(self._null, wanted="stdin" in request, terminal="tty" in request)
+        # Closed if it fails; and in any case, since the process has copies of those.
+        ours: list[int] = []
+        theirs: list[int] = []
+        # Not with `ExitStack`s, which take thirty calls of functions for each start.
+        try:
             read, write = stdin.output()
-            if_it_fails.callback(os.close, read)
-            afterwards.callback(os.close, write)
+            ours.append(read)
+            theirs.append(write)
             self._leave_spare_descriptors(write)
             capture = Capture(read, LogFile(request["log"]))
             child = Child(0, attempt, capture, stdin)
             self._loop.watch(read, lambda _: self._drain(capture))
-            if_it_fails.callback(self._loop.unwatch, read)
-            if forks:
-                child.report, report_write = os.pipe2(os.O_CLOEXEC)
-                if_it_fails.callback(os.close, child.report)
-                afterwards.callback(os.close, report_write)
-                self._loop.watch(child.report, lambda _: self._settle_beginning(child))
-                if_it_fails.callback(self._loop.unwatch, child.report)
-                streams = spawn.Streams(stdin.theirs, write, write, report_write)
-                child.pids = request.get("pids", "")
-                if child.pids == "container":
-                    child.status, status_write = os.pipe2(os.O_CLOEXEC)
-                    if_it_fails.callback(os.close, child.status)
-                    afterwards.callback(os.close, status_write)
-                    child.pid = spawn.fork_init(request, streams, self._journal, status_write)
-                else:
-                    beside = self._pod_namespaces.of(attempt.claim.uid) if child.pids else 0
-                    child.pid = spawn.fork(request, streams, self._journal, pids_of=beside)
-            else:
+            if not forks:
                 streams = spawn.Streams(stdin.theirs, write, write, -1)
                 child.pid = spawn.spawn_plain(request, streams)
-            if_it_fails.pop_all()
-        return child
+                return child
+            child.report, report_write = os.pipe2(os.O_CLOEXEC)
+            ours.append(child.report)
+            theirs.append(report_write)
+            self._loop.watch(child.report, lambda _: self._settle_beginning(child))
+            streams = spawn.Streams(stdin.theirs, write, write, report_write)
+            child.pids = request.get("pids", "")
+            if child.pids == "container":
+                child.status, status_write = os.pipe2(os.O_CLOEXEC)
+                ours.append(child.status)
+                theirs.append(status_write)
+                child.pid = spawn.fork_init(request, streams, self._journal, status_write)
+            else:
+                beside = self._pod_namespaces.of(attempt.claim.uid) if child.pids else 0
+                child.pid = spawn.fork(request, streams, self._journal, pids_of=beside)
+            return child
+        except BaseException:
+            for fd in ours:
+                self._loop.unwatch(fd)
+                os.close(fd)
+            stdin.close()
+            raise
+        finally:
+            close_all(*theirs)
+            stdin.let_go()
 
     def _leave_spare_descriptors(self, newest: int) -> None:
         """Those that run may yet open their logs, and to end them takes descriptors, too: the
@@ -402,9 +440,8 @@ class Supervisor:
 
     # --- how it ends
 
-    def _reap(self, wake: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(wake, 4096)
+    def _reap(self) -> None:
+        self._was_woken()
         ended: list[tuple[Child | Command, int]] = []
         while True:
             try:

@@ -4,8 +4,8 @@ A record is framed by a mark, its lengths and a checksum. Space is allocated ahe
 must not fail can be written into space that is there already. A write is completed or undone. A
 record may carry a slot: room that is filled in later, in place, by whoever knows its offset.
 
-Nothing is synced but a file that replaces another: what is written survives the death of every
-process, and after the death of the machine nothing that is recorded here runs any more.
+Nothing is synced but a file as it begins: what is written survives the death of every process, and
+after the death of the machine nothing that is recorded here runs any more.
 """
 
 import contextlib
@@ -117,7 +117,7 @@ class RecordFile:
         """What is in that slot by now. Raises OSError."""
         return _slot(os.pread(self.fd, size, offset))
 
-    def replace(self, records: bytes, reserve: int, *, sync: bool) -> None:
+    def replace(self, records: bytes, reserve: int) -> None:
         """Put these records in the place of all that there are. Raises OSError, and then
         everything is as before."""
         fresh = self._path + ".new"
@@ -127,8 +127,7 @@ class RecordFile:
             other.fd = os.open(fresh, flags, 0o600)
             other.reserve(len(records) + reserve)
             other.append(records)
-            if sync:
-                os.fsync(other.fd)
+            os.fsync(other.fd)
             os.rename(fresh, self._path)
         except OSError:
             other.close()
@@ -138,10 +137,9 @@ class RecordFile:
         self.close()
         self.fd, self._end, self._allocated = other.fd, other._end, other._allocated
         self._spoilt = self.damaged = False
-        if sync:
-            # The new file is in place by now; either of the two serves after a crash.
-            with contextlib.suppress(OSError):
-                _sync_folder(self._path)
+        # The new file is in place by now; either of the two serves after a crash.
+        with contextlib.suppress(OSError):
+            _sync_folder(self._path)
 
     def close(self) -> None:
         if self.fd >= 0:

@@ -79,7 +79,8 @@ def spawn_plain(request: Request, streams: Streams) -> int:
 def mark(request: Request) -> int:
     """What the environment of a process tells of who it is; HOSTNAME alone makes it unique
     enough to find a process whose pid nobody had the time to write down."""
-    block = "".join(f"{name}={value}\0" for name, value in request["env"].items())
+    variables = request["env"].items()
+    block = "\0".join(map("=".join, variables)) + "\0" if variables else ""
     return binascii.crc32(os.fsencode(block))
 
 
@@ -309,13 +310,16 @@ def _find_and_start(start: _Start, request: Request) -> int:
     """Look the program up as a shell would, in the environment it will have."""
     argv, env = request["argv"], request["env"]
     name = request.get("program") or argv[0]
-    if "/" in name:
-        candidates = [name]
-    else:
+    searched = "/" not in name
+    if searched:
         path = env.get("PATH") or _DEFAULT_PATH
         candidates = [os.path.join(folder or ".", name) for folder in path.split(":")]
+    else:
+        candidates = [name]
     denied = False
     for candidate in candidates:
+        if searched and _is_missing(candidate):
+            continue
         try:
             return start(candidate, argv, env)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -325,7 +329,7 @@ def _find_and_start(start: _Start, request: Request) -> int:
                 ) from error
         except PermissionError:
             # A folder of the PATH that may not be entered is passed over, as a shell does.
-            denied = denied or "/" in name or os.path.isfile(candidate)
+            denied = denied or not searched or os.path.isfile(candidate)
         except ValueError as error:
             # A NUL in an argument, a name with "=" in the environment.
             raise SetupFailed("StartError", f'exec: "{name}": {error}') from error
@@ -335,8 +339,20 @@ def _find_and_start(start: _Start, request: Request) -> int:
             raise SetupFailed("StartError", f'exec: "{name}": {text_of(error)}') from error
     if denied:
         raise SetupFailed("StartError", f'exec: "{name}": permission denied')
-    where = "no such file or directory" if "/" in name else "executable file not found in $PATH"
+    where = "executable file not found in $PATH" if searched else "no such file or directory"
     raise SetupFailed("StartError", f'exec: "{name}": {where}')
+
+
+def _is_missing(path: str) -> bool:
+    """To have a new process find it out would take a hundred times as long."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        # Whoever tries to start it says what is wrong.
+        return False
+    return False
 
 
 def _join_groups(files: Sequence[str]) -> None:
