@@ -71,6 +71,27 @@ def test_a_frequent_schedule_is_not_walked_from_its_beginning() -> None:
     assert past[0]["at"] == NOW.replace(second=0)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "days", "more"),
+    [("* * * * *", 0.4, True), ("30 * * * *", 27.9, False), ("0 0 1 * *", 880, False)],
+)
+def test_next_times_are_those_of_four_weeks_or_thirty(
+    schedule: str, days: float, more: bool
+) -> None:
+    """A calendar would say that there are none on days which nobody looked at."""
+    times = found(a_cronjob(schedule))
+    assert times["coming"][-1] - NOW > timedelta(days=days)
+    assert len(times["coming"]) <= 24 * 28
+    assert times["moreComing"] is more
+
+
+def test_that_there_are_earlier_times_is_said() -> None:
+    cronjob = a_cronjob("* * * * *")
+    cronjob["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    assert found(cronjob)["morePast"]
+    assert not found(a_cronjob("0 11 * * *"))["morePast"]
+
+
 @pytest.mark.parametrize("spec", [{"schedule": "nonsense"}, {"timeZone": "Mars/Base"}])
 def test_a_schedule_that_cannot_be_read_has_no_times(spec: dict[str, Any]) -> None:
     cronjob = a_cronjob("0 * * * *")

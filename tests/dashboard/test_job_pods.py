@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from onejob.dashboard.job_pods import PodView as View
-from onejob.dashboard.job_pods import active_indexes, failures_of, newest, read_pod_view, row_of
+from onejob.dashboard.job_pods import failures_of, newest, pod_indexes, read_pod_view, row_of
 
 
 def a_pod(name: str, phase: str, *, index: int | None = None, **end: Any) -> View:
@@ -62,11 +62,12 @@ def test_a_pod_that_was_deleted_has_a_cause_without_exit_code() -> None:
     assert (failure.exit_code, failure.reason) == (None, "Evicted")
 
 
-def test_indexes_of_pods_that_have_not_ended() -> None:
+def test_indexes_by_what_their_pods_do() -> None:
     pods = [a_pod(f"r{n}", "Running", index=n) for n in (0, 1, 2, 7)]
     pods += [a_pod("w", "Pending", index=9), a_pod("s", "Succeeded", index=3)]
-    found = active_indexes(pods)
-    assert (found.running, found.pending) == ("0-2,7", "9")
+    pods += [a_pod(f"f{n}", "Failed", index=n, exitCode=1) for n in (4, 5, 7, 9)]
+    found = pod_indexes(pods)
+    assert (found.running, found.pending, found.failed) == ("0-2,7", "9", "4,5")
 
 
 def test_those_that_ended_last() -> None:

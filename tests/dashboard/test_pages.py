@@ -1,65 +1,17 @@
 """The dashboard's pages over HTTPS: signing in, permissions, summaries, logs."""
 
-import http.client
-import json
-import ssl
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 
 from onejob.testing import OnejobNamespace, OnejobServer
+from tests.dashboard.support import Browser
 from tests.ui.demo import a_cronjob, a_job
-
-
-class Browser:
-    """Sends what a browser would: cookies it was given, and headers that a page sets."""
-
-    def __init__(self, url: str) -> None:
-        self.cookie = ""
-        self.key = ""
-        self.last_headers: Mapping[str, str] = {}
-        parts = urlsplit(url)
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        self._connection = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=20, context=context
-        )
-
-    def ask(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[int, Any]:
-        sent = dict(headers or {})
-        if self.cookie:
-            sent["Cookie"] = self.cookie
-        if self.key:
-            sent.setdefault("X-Onejob-Session", self.key)
-        data = None if body is None else json.dumps(body)
-        self._connection.request(method, path, data, sent)
-        answer = self._connection.getresponse()
-        self.last_headers = dict(answer.headers.items())
-        text = answer.read()
-        if self.last_headers.get("content-type", "").startswith("application/json"):
-            return answer.status, json.loads(text)
-        return answer.status, text
-
-    def sign_in(self, code: str) -> int:
-        status, answer = self.ask(
-            "POST", "/ui/api/session", {"code": code}, {"X-Onejob-Session": "sign-in"}
-        )
-        if status == 201:
-            self.key = answer["key"]
-            self.cookie = self.last_headers["set-cookie"].partition(";")[0]
-        return status
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +128,11 @@ def test_a_user_without_permission_gets_no_summary(
     for query in ("", "/rerun"):
         status, answer = signed_in.ask("GET", path + query, headers={"Impersonate-User": "bob"})
         assert (status, answer["reason"]) == (403, "Forbidden")
+    for page in ("queue", "mirrors"):
+        assert signed_in.ask("GET", f"/ui/api/{page}?namespace={namespace.name}")[0] == 200
+        assert (
+            signed_in.ask("GET", f"/ui/api/{page}", headers={"Impersonate-User": "bob"})[0] == 403
+        )
     logs = f"/ui/api/logs/{namespace.name}?log=p/main"
     assert signed_in.ask("GET", logs, headers={"Impersonate-User": "bob"})[0] == 403
 
@@ -242,6 +199,36 @@ def test_what_a_rerun_creates(signed_in: Browser, namespace: OnejobNamespace) ->
     assert rest["documents"][0]["spec"]["completions"] == 1
 
 
+def test_a_rerun_shows_no_config_map_that_one_may_not_read(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    """A Job names that of its parameters; the server could read any."""
+    rows = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "rows"}}
+    namespace.create({**rows, "data": {"rows-0": "export password=1234"}})
+    job = a_job("with-rows", "true", suspend=True)
+    job["metadata"]["annotations"] = {"onejob.dev/params": "rows"}
+    namespace.create(job)
+    _allow(namespace, "carol", {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]})
+    path = f"/ui/api/jobs/{namespace.name}/with-rows/rerun"
+    carol = {"Impersonate-User": "carol"}
+    status, answer = signed_in.ask("GET", path, headers=carol)
+    assert (status, "configmaps" in answer["message"]) == (403, True)
+    _allow(namespace, "carol", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})
+    status, answer = signed_in.ask("GET", path, headers=carol)
+    # This Job was not made for rows.
+    assert (status, "without rows of parameters" in answer["message"]) == (400, True)
+
+
+def _allow(namespace: OnejobNamespace, user: str, rule: dict[str, Any]) -> None:
+    name = f"{user}-{rule['resources'][0]}"
+    group = "rbac.authorization.k8s.io"
+    made = {"apiVersion": f"{group}/v1", "metadata": {"name": name}}
+    namespace.create({**made, "kind": "Role", "rules": [rule]})
+    role = {"apiGroup": group, "kind": "Role", "name": name}
+    subject = {"apiGroup": group, "kind": "User", "name": user}
+    namespace.create({**made, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]})
+
+
 def test_logs_of_several_pods_come_in_one_answer(
     signed_in: Browser, namespace: OnejobNamespace
 ) -> None:
@@ -283,12 +270,19 @@ def test_a_wrong_question_for_logs_is_refused(
         ("GET", "/ui/api/nothing", 404),
         ("GET", "/ui/api/jobs/default/nothing", 404),
         ("POST", "/ui/api/jobs/default/x", 405),
+        ("GET", "/ui/api/jobs/default/x/indexes/0", 404),
+        ("GET", "/ui/api/jobs/default/x/indexes/-1", 400),
         ("POST", "/ui/", 405),
         ("GET", "/ui/../users.json", 404),
     ],
 )
 def test_wrong_requests(signed_in: Browser, method: str, path: str, status: int) -> None:
+    """Their answers are as safe in a browser as the others."""
     assert signed_in.ask(method, path)[0] == status
+    headers = signed_in.last_headers
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
 
 
 def test_the_command_prints_an_address_that_signs_in(

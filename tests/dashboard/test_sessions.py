@@ -41,7 +41,7 @@ def sessions(clock: _Clock) -> Sessions:
 
 
 def test_a_code_opens_one_session(sessions: Sessions) -> None:
-    code = sessions.new_code(ALICE)
+    code = sessions.new_code("alice", ALICE)
     opened = sessions.open(code)
     assert opened is not None
     assert sessions.find(opened.cookie, opened.key) == ALICE
@@ -49,13 +49,13 @@ def test_a_code_opens_one_session(sessions: Sessions) -> None:
 
 
 def test_a_code_is_good_for_a_minute(sessions: Sessions, clock: _Clock) -> None:
-    code = sessions.new_code(ALICE)
+    code = sessions.new_code("alice", ALICE)
     clock.seconds = CODE_SECONDS + 1
     assert sessions.open(code) is None
 
 
 def test_neither_secret_is_enough_alone(sessions: Sessions) -> None:
-    opened = sessions.open(sessions.new_code(ALICE))
+    opened = sessions.open(sessions.new_code("alice", ALICE))
     assert opened is not None
     assert sessions.find(opened.cookie, "") is None
     assert sessions.find("", opened.key) is None
@@ -63,7 +63,7 @@ def test_neither_secret_is_enough_alone(sessions: Sessions) -> None:
 
 
 def test_a_session_ends_when_it_is_not_used(sessions: Sessions, clock: _Clock) -> None:
-    opened = sessions.open(sessions.new_code(ALICE))
+    opened = sessions.open(sessions.new_code("alice", ALICE))
     assert opened is not None
     clock.seconds = IDLE_SECONDS - 1
     assert sessions.find(opened.cookie, opened.key) == ALICE
@@ -74,7 +74,7 @@ def test_a_session_ends_when_it_is_not_used(sessions: Sessions, clock: _Clock) -
 def test_a_session_ends_after_half_a_day_however_much_it_is_used(
     sessions: Sessions, clock: _Clock
 ) -> None:
-    opened = sessions.open(sessions.new_code(ALICE))
+    opened = sessions.open(sessions.new_code("alice", ALICE))
     assert opened is not None
     while clock.seconds + IDLE_SECONDS / 2 < LONGEST_SECONDS:
         clock.seconds += IDLE_SECONDS / 2
@@ -84,16 +84,32 @@ def test_a_session_ends_after_half_a_day_however_much_it_is_used(
 
 
 def test_signing_out_ends_a_session(sessions: Sessions) -> None:
-    opened = sessions.open(sessions.new_code(ALICE))
+    opened = sessions.open(sessions.new_code("alice", ALICE))
     assert opened is not None
     sessions.close(opened.cookie, opened.key)
     assert sessions.find(opened.cookie, opened.key) is None
 
 
 def test_the_oldest_codes_make_room(sessions: Sessions) -> None:
-    codes = [sessions.new_code(ALICE) for _ in range(101)]
+    codes = [sessions.new_code("alice", ALICE) for _ in range(101)]
     assert sessions.open(codes[0]) is None
     assert sessions.open(codes[-1]) is not None
+
+
+def test_nobody_takes_the_room_of_everybody_else(sessions: Sessions) -> None:
+    opened = sessions.open(sessions.new_code("alice", ALICE))
+    assert opened is not None
+    code = sessions.new_code("alice", ALICE)
+    others = Credentials("of-others")
+    first, *more = [sessions.open(sessions.new_code("eve", others)) for _ in range(1100)]
+    for _ in range(150):
+        sessions.new_code("eve", others)
+    assert sessions.find(opened.cookie, opened.key) == ALICE
+    assert sessions.open(code) is not None
+    assert first is not None
+    assert sessions.find(first.cookie, first.key) is None
+    assert more[-1] is not None
+    assert sessions.find(more[-1].cookie, more[-1].key) == others
 
 
 def test_servers_on_one_host_do_not_share_a_cookie() -> None:

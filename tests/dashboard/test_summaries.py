@@ -41,7 +41,7 @@ def test_all_who_ask_share_one_summary(tmp_path: Path) -> None:
             found = await asyncio.gather(*(summaries.job(KEY) for _ in range(20)))
             assert summaries.made == 1
             assert all(summary is found[0] for summary in found)
-            assert found[0]["activeIndexes"].running == "0-3"
+            assert found[0]["podIndexes"].running == "0-3"
             await asyncio.sleep(30)
             await summaries.job(KEY)
             assert summaries.made == 2
@@ -82,5 +82,9 @@ def test_of_a_large_job_only_a_part_is_read(tmp_path: Path) -> None:
                 assert summary["endedPodsLookedAt"] == min(most, 60)
                 assert summary["allPodsLookedAt"] is all_of_them
                 assert len(summary["pods"]) == min(most, 60)
+                (row,) = (await summaries.index(KEY, 59))["pods"]
+                assert (row.index, row.phase) == (59, "Succeeded")
+                assert (await summaries.index(KEY, 5))["pods"][0].index == 5
+                assert (await summaries.index(KEY, 60))["pods"] == []
 
     run_virtual(main())

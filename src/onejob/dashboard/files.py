@@ -70,6 +70,10 @@ class Files:
                 )
         return found
 
+    @property
+    def built(self) -> bool:
+        return INDEX in self._files
+
     def answer(self, name: str, accept_encoding: bytes) -> Answer | None:
         """None if there is no such file; the page itself is always there."""
         name = name or INDEX

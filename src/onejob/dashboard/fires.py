@@ -1,7 +1,7 @@
 """When a CronJob fired and will fire, and what came of it, for the page. Pure."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -10,13 +10,17 @@ import msgspec
 from onejob.objects.cronjob import read_cronjob
 from onejob.objects.job import read_job
 from onejob.planning.cronjob.history import fires, read_event, slots_from_now
-from onejob.planning.cronjob.schedule import Calendar
+from onejob.planning.cronjob.schedule import Calendar, Schedule
 from onejob.planning.cronjob.slots import schedule_of
 
 Document: TypeAlias = dict[str, Any]
 
 _SHOWN_PAST: Final = 60
+#: So many next times at least; for a calendar also those of the next weeks, as far as these are
+#: not too many.
 _SHOWN_NEXT: Final = 30
+_WEEKS_AHEAD: Final = timedelta(weeks=4)
+_MOST_NEXT: Final = 24 * 28
 
 
 def fires_of(
@@ -27,20 +31,34 @@ def fires_of(
     *,
     local_zone: str,
 ) -> Document:
-    """`jobs` are those of its namespace, `events` those about it."""
+    """`jobs` are those of its namespace, `events` those about it. What is answered says so if there
+    are more times than it has: before, or within the next weeks."""
     cronjob = read_cronjob(msgspec.json.encode(document))
     schedule = schedule_of(cronjob, local_zone)
     zone = schedule.zone if isinstance(schedule, Calendar) else ""
     if schedule is None:
-        return {"zone": zone, "past": [], "coming": []}
+        return {"zone": zone, "past": [], "coming": [], "morePast": False, "moreComing": False}
     read_jobs = [read_job(msgspec.json.encode(job)) for job in jobs]
     seen = [event for found in events if (event := read_event(found)) is not None]
-    coming = [] if cronjob.spec.suspend else islice(slots_from_now(schedule, now), _SHOWN_NEXT)
+    coming = [] if cronjob.spec.suspend else _coming(schedule, now)
+    past = fires(cronjob, read_jobs, seen, schedule, now, _SHOWN_PAST + 1)
     return {
         "zone": zone,
         "past": [
             {"at": fire.slot, "job": fire.job, "state": fire.state, "why": fire.why}
-            for fire in fires(cronjob, read_jobs, seen, schedule, now, _SHOWN_PAST)
+            for fire in past[:_SHOWN_PAST]
         ],
-        "coming": list(coming),
+        "morePast": len(past) > _SHOWN_PAST,
+        "coming": coming[:_MOST_NEXT],
+        "moreComing": len(coming) > _MOST_NEXT,
     }
+
+
+def _coming(schedule: Schedule, now: datetime) -> list[datetime]:
+    """One more than are shown, if there are."""
+    found: list[datetime] = []
+    for slot in islice(slots_from_now(schedule, now), _MOST_NEXT + 1):
+        if len(found) >= _SHOWN_NEXT and slot > now + _WEEKS_AHEAD:
+            break
+        found.append(slot)
+    return found

@@ -104,9 +104,11 @@ class Failure(msgspec.Struct, frozen=True, rename="camel"):
     last_at: datetime | None
 
 
-class ActiveIndexes(msgspec.Struct, frozen=True):
+class PodIndexes(msgspec.Struct, frozen=True):
     running: str
     pending: str
+    #: The newest Pod that is known has failed; that the index has is for the Job to say.
+    failed: str
 
 
 read_pod_view = msgspec.json.Decoder(PodView).decode
@@ -160,14 +162,21 @@ def failures_of(pods: Iterable[PodView]) -> list[Failure]:
     return sorted(found, key=lambda failure: -failure.count)
 
 
-def active_indexes(pods: Iterable[PodView]) -> ActiveIndexes:
-    running: list[tuple[int, int]] = []
-    pending: list[tuple[int, int]] = []
+def pod_indexes(pods: Iterable[PodView]) -> PodIndexes:
+    """By the Pods that are given; one that has not ended counts more than one that has."""
+    found: dict[str, set[int]] = {"Running": set(), "Pending": set(), "Failed": set()}
     for pod in pods:
-        index = pod.index
-        if index is not None and pod.active:
-            (running if pod.status.phase == "Running" else pending).append((index, index))
-    return ActiveIndexes(str(IndexSet(running)), str(IndexSet(pending)))
+        if pod.index is not None and pod.status.phase != "Succeeded":
+            phase = pod.status.phase if pod.status.phase in found else "Pending"
+            found[phase].add(pod.index)
+    running = found["Running"]
+    pending = found["Pending"] - running
+    failed = found["Failed"] - running - pending
+    return PodIndexes(_ranges(running), _ranges(pending), _ranges(failed))
+
+
+def _ranges(indexes: Iterable[int]) -> str:
+    return str(IndexSet([(index, index) for index in sorted(indexes)]))
 
 
 def newest(pods: Sequence[PodView], phase: str, most: int) -> list[PodView]:

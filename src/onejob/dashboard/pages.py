@@ -11,13 +11,14 @@ import msgspec
 from onejob import __version__
 from onejob.api.access.authentication import ANONYMOUS, Credentials
 from onejob.api.access.authorization import Attributes, Authorizer, require
-from onejob.api.http.answers import Answer, json_answer
+from onejob.api.http.answers import Answer, error_answer, json_answer, text_answer
 from onejob.api.http.incoming import Request
 from onejob.api.http.routing import PageNotFound
-from onejob.api.input.query import flag
+from onejob.api.input.query import first, flag
 from onejob.api.sessions.pod_streams import LogSource, log_options
 from onejob.dashboard.files import SAFETY_HEADERS, Files
 from onejob.dashboard.log_stream import merged_logs
+from onejob.dashboard.queues import SECRETS, Queues
 from onejob.dashboard.sessions import (
     CODE_SECONDS,
     LONGEST_SECONDS,
@@ -30,7 +31,8 @@ from onejob.dashboard.sessions import (
 from onejob.dashboard.summaries import Summaries
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.planning.bad_input import BadInput
-from onejob.wire.errors import BadRequest, MethodNotAllowed, NotFound, Unauthorized
+from onejob.planning.job.indexes import read_index
+from onejob.wire.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, Unauthorized
 from onejob.wire.kinds import BY_RESOURCE
 from onejob.wire.requests import User
 
@@ -54,9 +56,11 @@ class DashboardPages:
         sessions: Sessions,
         authorizer: Authorizer,
         summaries: Summaries,
+        queues: Queues,
         files: Files,
         logs: LogSource | None,
     ) -> None:
+        self._queues = queues
         self._sessions = sessions
         self._authorizer = authorizer
         self._summaries = summaries
@@ -75,10 +79,15 @@ class DashboardPages:
     async def answer(
         self, request: Request, path: tuple[str, ...], credentials: Credentials
     ) -> Answer:
-        if path[:1] != ("api",):
-            return self._file(request, path)
-        answer = await self._api(request, path[1:], credentials)
-        headers = (*answer.headers, *SAFETY_HEADERS, _NO_STORE)
+        try:
+            if path[:1] != ("api",):
+                return self._file(request, path)
+            answer = await self._api(request, path[1:], credentials)
+        except PageNotFound:
+            answer = text_answer("404 page not found\n", 404)
+        except ApiError as error:
+            answer = error_answer(error)
+        headers = tuple(dict((*answer.headers, *SAFETY_HEADERS, _NO_STORE)).items())
         return Answer(answer.code, answer.body, answer.content_type, headers, answer.endless)
 
     def _file(self, request: Request, path: tuple[str, ...]) -> Answer:
@@ -107,12 +116,18 @@ class DashboardPages:
                 return await self._job(request, Key(JOBS, namespace, name))
             case ("pods", namespace, name):
                 return await self._pod(request, Key(PODS, namespace, name))
+            case ("jobs", namespace, name, "indexes", index):
+                return await self._index(request, Key(JOBS, namespace, name), index)
             case ("jobs", namespace, name, "rerun"):
                 return await self._rerun(request, Key(JOBS, namespace, name))
             case ("cronjobs", namespace, name):
                 return await self._cronjob(request, Key(CRONJOBS, namespace, name))
             case ("cronjobs", namespace, name, "manual-job"):
                 return await self._manual_job(request, Key(CRONJOBS, namespace, name))
+            case ("queue",):
+                return await self._queue(request)
+            case ("mirrors",):
+                return await self._mirrors(request)
             case ("logs", namespace):
                 return self._logs_of(request, namespace)
             case _:
@@ -126,7 +141,7 @@ class DashboardPages:
             raise BadRequest("a session cannot open further ones: run `onejob ui`")
         if any(name.startswith(b"impersonate-") for name in request.headers):
             raise BadRequest("a session is for whoever opens it: leave out the impersonation")
-        code = self._sessions.new_code(credentials)
+        code = self._sessions.new_code(request.user.name, credentials)
         return json_answer({"code": code, "expiresInSeconds": int(CODE_SECONDS)}, 201)
 
     async def _sign_in(self, request: Request) -> Answer:
@@ -167,6 +182,15 @@ class DashboardPages:
         self._require(request.user, "list", Key(PODS, key.namespace, ""))
         return json_answer(await self._summaries.job(key))
 
+    async def _index(self, request: Request, key: Key, text: str) -> Answer:
+        _require_method(request, "GET")
+        self._require(request.user, "get", key)
+        self._require(request.user, "list", Key(PODS, key.namespace, ""))
+        index = read_index(text)
+        if index is None:
+            raise BadRequest(f"{text}: expected an index such as 0 or 17")
+        return json_answer(await self._summaries.index(key, index))
+
     async def _pod(self, request: Request, key: Key) -> Answer:
         _require_method(request, "GET")
         self._require(request.user, "get", key)
@@ -184,8 +208,13 @@ class DashboardPages:
         _require_method(request, "GET")
         self._require(request.user, "get", key)
         failed_only = flag(request.query, "failedOnly")
+
+        def require_get(other: Key) -> None:
+            self._require(request.user, "get", other)
+
         try:
-            return json_answer({"documents": await self._summaries.rerun(key, failed_only)})
+            documents = await self._summaries.rerun(key, failed_only, require_get)
+            return json_answer({"documents": documents})
         except BadInput as error:
             raise BadRequest("; ".join(error.lines)) from None
 
@@ -193,6 +222,20 @@ class DashboardPages:
         _require_method(request, "GET")
         self._require(request.user, "get", key)
         return json_answer({"document": await self._summaries.manual_job(key)})
+
+    async def _queue(self, request: Request) -> Answer:
+        _require_method(request, "GET")
+        namespace = first(request.query, "namespace")
+        self._require(request.user, "list", Key(JOBS, namespace, ""))
+        return json_answer(await self._queues.queue(namespace))
+
+    async def _mirrors(self, request: Request) -> Answer:
+        """Targets are Secrets, and what is shown of one is read from it."""
+        _require_method(request, "GET")
+        namespace = first(request.query, "namespace")
+        for resource in (JOBS, SECRETS):
+            self._require(request.user, "list", Key(resource, namespace, ""))
+        return json_answer(await self._queues.mirrors(namespace))
 
     # --- logs -----------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ with the token or user behind it. Sessions are kept in memory only.
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from onejob.api.access.authentication import Credentials
 from onejob.clock import Clock
@@ -23,9 +23,11 @@ SESSION_HEADER: Final = b"x-onejob-session"
 CODE_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 3600.0
 LONGEST_SECONDS: Final = 12 * 3600.0
-#: The oldest make room.
+#: The oldest make room: first those of the same user, so that nobody can sign out everybody else.
 _MOST_CODES: Final = 100
+_MOST_CODES_EACH: Final = 10
 _MOST_SESSIONS: Final = 1000
+_MOST_SESSIONS_EACH: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +38,37 @@ class Opened:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Code:
+    user: str
+    credentials: Credentials
+    expires_at: float
+
+
 @dataclass(slots=True)
 class _Session:
+    user: str
     credentials: Credentials
     opened_at: float
     used_at: float
+
+
+_Held = TypeVar("_Held", _Code, _Session)
 
 
 class Sessions:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         #: By the hash of the code, so that looking one up takes the same time for all.
-        self._codes: dict[bytes, tuple[float, Credentials]] = {}
+        self._codes: dict[bytes, _Code] = {}
         self._sessions: dict[bytes, _Session] = {}
 
-    def new_code(self, credentials: Credentials) -> str:
+    def new_code(self, user: str, credentials: Credentials, seconds: float = CODE_SECONDS) -> str:
         code = secrets.token_urlsafe(32)
         self._drop_expired()
-        while len(self._codes) >= _MOST_CODES:
-            del self._codes[next(iter(self._codes))]
-        self._codes[_hash(code)] = (self._clock.monotonic(), credentials)
+        _make_room(self._codes, user, _MOST_CODES_EACH, _MOST_CODES)
+        expires_at = self._clock.monotonic() + seconds
+        self._codes[_hash(code)] = _Code(user, credentials, expires_at)
         return code
 
     def open(self, code: str) -> Opened | None:
@@ -64,11 +77,12 @@ class Sessions:
         found = self._codes.pop(_hash(code), None)
         if found is None:
             return None
-        while len(self._sessions) >= _MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        _make_room(self._sessions, found.user, _MOST_SESSIONS_EACH, _MOST_SESSIONS)
         opened = Opened(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
         now = self._clock.monotonic()
-        self._sessions[_hash(opened.cookie, opened.key)] = _Session(found[1], now, now)
+        self._sessions[_hash(opened.cookie, opened.key)] = _Session(
+            found.user, found.credentials, now, now
+        )
         return opened
 
     def find(self, cookie: str, key: str) -> Credentials | None:
@@ -84,9 +98,9 @@ class Sessions:
 
     def _drop_expired(self) -> None:
         now = self._clock.monotonic()
-        for code, (made_at, _) in list(self._codes.items()):
-            if now - made_at > CODE_SECONDS:
-                del self._codes[code]
+        for hashed, code in list(self._codes.items()):
+            if now > code.expires_at:
+                del self._codes[hashed]
         for secret, session in list(self._sessions.items()):
             if _expired(session, now):
                 del self._sessions[secret]
@@ -111,6 +125,15 @@ def set_cookie(name: str, value: str, seconds: int) -> bytes:
     return (
         f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Strict"
     ).encode()
+
+
+def _make_room(held: MutableMapping[bytes, _Held], user: str, most_each: int, most: int) -> None:
+    """For one more of that user; `held` has the oldest first."""
+    own = [hashed for hashed, one in held.items() if one.user == user]
+    for hashed in own[: max(0, len(own) - most_each + 1)]:
+        del held[hashed]
+    while len(held) >= most:
+        del held[next(iter(held))]
 
 
 def _expired(session: _Session, now: float) -> bool:

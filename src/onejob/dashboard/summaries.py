@@ -8,7 +8,7 @@ much as one, and a busy Job little.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -19,11 +19,12 @@ from onejob.api.turns import DOCUMENT_COST, Turns
 from onejob.client.base import Client, Selection
 from onejob.clock import Clock
 from onejob.dashboard.fires import fires_of
+from onejob.dashboard.job_lists import job_documents
 from onejob.dashboard.job_pods import (
     PodView,
-    active_indexes,
     failures_of,
     newest,
+    pod_indexes,
     read_pod_view,
     row_of,
 )
@@ -34,11 +35,11 @@ from onejob.explaining.pod_waits import read_node
 from onejob.explaining.pods import explain_pod
 from onejob.informers.cache import Cache
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import EVENTS, JOBS, NODES, PODS, Key, Meta, View
+from onejob.objects.meta import EVENTS, NODES, PODS, Key, Meta, View
 from onejob.objects.pod import Pod
 from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
-from onejob.planning.job.pod_template import generate_name
+from onejob.planning.job.pod_template import generate_name, generate_name_with_index
 from onejob.planning.job.rerun import rerun
 from onejob.planning.pod.placement import NodeView
 from onejob.store.base import Store
@@ -144,8 +145,12 @@ class Summaries:
         """Raises NotFound."""
         cronjob: Document = msgspec.json.decode(await self._client.get(key))
         uid, now = cronjob["metadata"]["uid"], self._clock.now()
-        listing = await self._client.list(Selection(JOBS, key.namespace))
-        jobs: list[Document] = [msgspec.json.decode(document) for document in listing.documents]
+        # Its Jobs have the one, those that were made for its slots later the other.
+        marks = (uid.encode(), key.name.encode())
+        found = await job_documents(
+            self._client, key.namespace, lambda one: any(mark in one for mark in marks)
+        )
+        jobs: list[Document] = [msgspec.json.decode(document) for document in found]
         own = [
             job
             for job in jobs
@@ -162,19 +167,29 @@ class Summaries:
 
     # --- what the page is to create -------------------------------------------------------
 
-    async def rerun(self, key: Key, failed_only: bool) -> list[Document]:
-        """Raises NotFound and BadInput."""
+    async def rerun(
+        self, key: Key, failed_only: bool, require_get: Callable[[Key], None]
+    ) -> list[Document]:
+        """`require_get` raises if whoever asks may not read an object that the Job names. Raises
+        NotFound and BadInput."""
         job: Document = msgspec.json.decode(await self._client.get(key))
-        listing = await self._client.list(Selection(JOBS, key.namespace))
-        taken = {_read_name(document).metadata.name for document in listing.documents}
-        return rerun(job, await self._parameters(key, job), taken=taken, failed_only=failed_only)
+        jobs = await job_documents(self._client, key.namespace, lambda document: True)
+        taken = {_read_name(document).metadata.name for document in jobs}
+        parameters = await self._parameters(key, job, require_get)
+        # A megabyte of parameters takes seconds, and others wait for the loop.
+        return await asyncio.to_thread(rerun, job, parameters, taken=taken, failed_only=failed_only)
 
-    async def _parameters(self, key: Key, job: Document) -> Document | None:
+    async def _parameters(
+        self, key: Key, job: Document, require_get: Callable[[Key], None]
+    ) -> Document | None:
         name = job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION)
         if name is None:
             return None
+        named = Key(_CONFIG_MAPS, key.namespace, name)
+        # Whoever may change the Job says which one this is.
+        require_get(named)
         try:
-            document = await self._client.get(Key(_CONFIG_MAPS, key.namespace, name))
+            document = await self._client.get(named)
         except NotFound:
             return None
         config_map: Document = msgspec.json.decode(document)
@@ -212,7 +227,7 @@ class Summaries:
             "endedPodsLookedAt": len(ended),
             "allPodsLookedAt": all_seen,
             "failures": failures_of(ended_views),
-            "activeIndexes": active_indexes(active),
+            "podIndexes": pod_indexes([*active, *ended_views]),
             "parallelism": read_job(document).spec.parallelism,
         }
 
@@ -235,17 +250,33 @@ class Summaries:
             await turns.spend(len(found[key.name]) + DOCUMENT_COST)
         return found
 
+    async def index(self, key: Key, index: int) -> Document:
+        """The Pods of one index, the newest first, however many others the Job has. Raises
+        NotFound."""
+        job = read_job(await self._client.get(key))
+        prefix = generate_name_with_index(key.name, index)
+        found, _ = await self._with_prefix(key.namespace, job.metadata.uid, prefix)
+        pods = [row_of(pod) for pod in found if pod.index == index]
+        return {"pods": sorted(pods, key=lambda row: str(row.created_at), reverse=True)}
+
     async def _ended(self, job: Key, uid: str) -> tuple[dict[str, PodView], bool]:
-        """Pods that have ended by name, and whether these are all. Names of Pods begin with that
-        of their Job, so only a part of the namespace is looked at."""
+        """Pods that have ended by name, and whether these are all."""
         # Names of indexed Pods are cut shorter the longer their index is.
         prefix = generate_name(job.name)[:_SHORTEST_CUT]
-        found: dict[str, PodView] = {}
+        found, all_seen = await self._with_prefix(job.namespace, uid, prefix)
+        return {pod.metadata.name: pod for pod in found if not pod.active}, all_seen
+
+    async def _with_prefix(
+        self, namespace: str, uid: str, prefix: str
+    ) -> tuple[list[PodView], bool]:
+        """Pods of the Job with that UID, and whether these are all. Names of Pods begin with that
+        of their Job, so only a part of the namespace is looked at."""
+        found: list[PodView] = []
         turns, looked_at = Turns(), 0
-        after: Key | None = Key(PODS, job.namespace, prefix)
+        after: Key | None = Key(PODS, namespace, prefix)
         while after is not None and looked_at < self._most_looked_at:
             limit = min(_PAGE, self._most_looked_at - looked_at)
-            page = self._store.list(PODS, job.namespace, limit=limit, after=after)
+            page = self._store.list(PODS, namespace, limit=limit, after=after)
             for stored in page.items:
                 if not stored.key.name.startswith(prefix):
                     return found, True
@@ -253,8 +284,8 @@ class Summaries:
                 await turns.spend(len(stored.value) + DOCUMENT_COST)
                 pod = read_pod_view(stored.value)
                 owner = pod.metadata.controller_ref
-                if owner is not None and owner.uid == uid and not pod.active:
-                    found[pod.metadata.name] = pod
+                if owner is not None and owner.uid == uid:
+                    found.append(pod)
             after = page.next_after
         return found, after is None
 

@@ -1,6 +1,6 @@
 """What `why` answers about an object, and words that its explanations share. Pure."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -25,10 +25,13 @@ class Explanation(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
 
 
-def time_text(moment: datetime, now: datetime) -> str:
-    """`at 12:00:10 (in 6.0s)`; with the date if that is another one."""
-    form = "%H:%M:%S" if moment.date() == now.date() else "%Y-%m-%d %H:%M:%S"
-    return f"at {moment.strftime(form)} (in {short_seconds((moment - now).total_seconds())})"
+def time_text(moment: datetime, now: datetime, word: str = "at") -> str:
+    """`at 12:00:10 UTC (in 6.0s)`; with the date if that is another one. Whoever reads it may be in
+    another zone than the server that wrote it."""
+    at, today = moment.astimezone(UTC), now.astimezone(UTC).date()
+    form = "%H:%M:%S" if at.date() == today else "%Y-%m-%d %H:%M:%S"
+    left = short_seconds((moment - now).total_seconds())
+    return f"{word} {at.strftime(form)} UTC (in {left})"
 
 
 def ago_text(moment: datetime, now: datetime) -> str:

@@ -116,7 +116,7 @@ def _state(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> str:
         return "is suspended."
     if plan.fate is not None:
         return "has been decided and waits for its Pods to end."
-    if "backoff" in kinds:
+    if "backoff" in kinds or ("index-backoff" in kinds and not job.status.active):
         return "waits before it retries."
     if job.spec.parallelism == 0:
         return "is told to run no Pods."
@@ -254,7 +254,7 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
             for name, end in ends
         )
         verb = "was stopped" if pod.status.reason == STOPPED_REASON else "failed"
-        how = what or pod.status.reason or "deleted"
+        how = what or _reason(pod) or "deleted"
         text = f"pod {pod.metadata.name} {verb} {ago} ago: {how}"
         ruling = judge_failed_pod(job.spec.pod_failure_policy, pod)
         if ruling.action is not None:
@@ -263,6 +263,14 @@ def _failed_pods(job: Job, failed: Sequence[Pod], now: datetime) -> list[str]:
             text += "; no podFailurePolicy rule matched, so it counts"
         lines.append(text)
     return lines
+
+
+def _reason(pod: Pod) -> str:
+    """Of a Pod that failed as a whole, in the words of the condition that says so."""
+    reason = pod.status.reason
+    said = (condition.message for condition in pod.status.conditions if condition.reason == reason)
+    message = " ".join(next(filter(None, said), "").split())
+    return f"{reason}: {message}" if reason and message else reason
 
 
 def _failed_pod_to_show(failed: Sequence[Pod]) -> tuple[str, str] | None:
@@ -295,10 +303,10 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
         outcome = "Complete" if plan.fate.succeeds else "Failed"
         return [f"it becomes {outcome} when the last of its Pods has ended"]
     lines = []
-    if "backoff" in kinds:
-        until = kinds["backoff"].until
-        assert until is not None, "a backoff has an end"
-        lines.append(f"a new Pod is started {time_text(until, now)}")
+    retry = kinds.get("backoff") or kinds.get("index-backoff")
+    if retry is not None:
+        assert retry.until is not None, "a backoff has an end"
+        lines.append(f"a new Pod is started {time_text(retry.until, now)}")
         left = (job.spec.backoff_limit or 0) - job.status.failed
         if job.spec.backoff_limit_per_index is None:
             lines.append(f"{left + 1} more failure(s) would make the Job fail")
@@ -341,4 +349,7 @@ def _backoff_record(pods: Sequence[Pod]) -> BackoffRecord:
 
 
 def _note_text(note: Note, now: datetime) -> str:
-    return note.text if note.until is None else f"{note.text}, {time_text(note.until, now)}"
+    if note.until is None:
+        return note.text
+    word = "at" if note.kind == "deadline" else "until"
+    return f"{note.text}, {time_text(note.until, now, word)}"

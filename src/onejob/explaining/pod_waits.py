@@ -30,7 +30,6 @@ _RETRIED_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "Create
 _CERTAIN_MOUNTS: Final = re.compile(
     r"not found|non-existent|does not provide|does not project|must be a relative path"
 )
-_NO_STAND_IN: Final = re.compile(r'no stand-in for image "([^"]+)"')
 #: A controller makes it a moment after the namespace: it does come.
 _COMES_BY_ITSELF: Final = "kube-root-ca.crt"
 _ROOM: Final = "it waits for room"
@@ -253,11 +252,25 @@ def _certain(reason: str, message: str, next_step: str) -> PodWait:
 
 # --- containers that could not be started ---------------------------------------------------
 
+_INTERPRETERS: Final = {
+    "bash": "bash",
+    "js": "node",
+    "pl": "perl",
+    "py": "python3",
+    "r": "Rscript",
+    "rb": "ruby",
+    "sh": "sh",
+}
+_MANIFESTS: Final = (".json", ".yaml", ".yml")
+
+
+def interpreter_of(path: str) -> str:
+    """What runs a script of that name; "" if the name does not tell."""
+    return _INTERPRETERS.get(path.rpartition(".")[2].lower(), "") if "." in path else ""
+
 
 def start_hint(message: str, folder: str) -> str:
     """What helps against a StartError; `folder` is where commands of this run start."""
-    if (image := _NO_STAND_IN.search(message)) is not None:
-        return f"--image-map {image[1]}=COMMAND says what to run for it"
     program, _, problem = message.removeprefix('exec: "').partition('": ')
     match problem:
         case "no such file or directory":
@@ -265,9 +278,13 @@ def start_hint(message: str, folder: str) -> str:
         case "executable file not found in $PATH":
             return f"is {program} installed? A program of your own needs its path: ./{program}"
         case "permission denied":
-            return f"chmod +x {program}, or name its interpreter: sh {program}"
+            if program.endswith(_MANIFESTS):
+                return f"to run the Jobs in it: onejob run {program}, without --"
+            interpreter = interpreter_of(program) or "sh"
+            return f"chmod +x {program}, or name its interpreter: {interpreter} {program}"
         case "exec format error":
-            return f"its first line must name its interpreter: #!/bin/sh, or run sh {program}"
+            run = f"{interpreter_of(program) or 'sh'} {program}"
+            return f"its first line must name its interpreter, as #!/bin/sh does, or run {run}"
         case "its interpreter was not found":
             return f"the first line of {program} names a program that is not here"
         case _:

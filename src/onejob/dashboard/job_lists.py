@@ -1,0 +1,26 @@
+"""The Jobs of a namespace, or of all, read without keeping others waiting: there may be 10^5."""
+
+from collections.abc import Callable
+from typing import Final
+
+from onejob.api.turns import DOCUMENT_COST, Turns
+from onejob.client.base import Client, Selection
+from onejob.objects.meta import JOBS
+
+_PAGE: Final = 500
+
+
+async def job_documents(
+    client: Client, namespace: str, wanted: Callable[[bytes], bool]
+) -> list[bytes]:
+    """Those that are `wanted`, which is asked before they are decoded."""
+    found, turns, token = list[bytes](), Turns(), ""
+    while True:
+        page = await client.list(Selection(JOBS, namespace), limit=_PAGE, token=token)
+        for document in page.documents:
+            await turns.spend(len(document) + DOCUMENT_COST)
+            if wanted(document):
+                found.append(document)
+        token = page.continue_token
+        if not token:
+            return found

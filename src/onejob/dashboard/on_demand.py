@@ -1,0 +1,37 @@
+"""Waits for the first request of the dashboard. Until then there are no pages and no import of what
+they are made of: explanations, summaries and merged logs."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from onejob.api.access.authentication import Credentials
+from onejob.api.http.answers import Answer
+from onejob.api.http.dashboard import Dashboard
+from onejob.api.http.incoming import Request
+from onejob.dashboard.sessions import SESSION_HEADER
+
+
+class DashboardOnDemand:
+    """Implements `onejob.api.http.dashboard.Dashboard`."""
+
+    def __init__(
+        self, build: Callable[[], Dashboard], ready: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`ready` waits until the caches know all Pods."""
+        self._build = build
+        self._ready = ready
+        self._built: Dashboard | None = None
+
+    def session(self, headers: Mapping[bytes, bytes]) -> Credentials | None:
+        # Every request of every client comes by here.
+        return self._pages().session(headers) if SESSION_HEADER in headers else None
+
+    async def answer(
+        self, request: Request, path: tuple[str, ...], credentials: Credentials
+    ) -> Answer:
+        await self._ready()
+        return await self._pages().answer(request, path, credentials)
+
+    def _pages(self) -> Dashboard:
+        if self._built is None:
+            self._built = self._build()
+        return self._built
