@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,16 @@ class QuickCommandLine(CommandLine):
     ) -> subprocess.CompletedProcess[str]:
         if words[0] in ("run", "serve"):
             return super().run(*words, stdin=stdin, timeout=timeout, **environment)
-        output, errors = io.StringIO(), io.StringIO()
+        return self._run_here(words, io.StringIO(), environment)
+
+    def on_terminal(self, *words: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+        """What a terminal of that width is given to show."""
+        return self._run_here(words, _Screen(), {"COLUMNS": str(columns), "TERM": "xterm"})
+
+    def _run_here(
+        self, words: Sequence[str], output: io.StringIO, environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        errors = io.StringIO()
         before, place = dict(os.environ), Path.cwd()
         os.environ.clear()
         os.environ.update(self.environment, **environment)
@@ -77,6 +87,11 @@ class QuickCommandLine(CommandLine):
             os.environ.clear()
             os.environ.update(before)
         return subprocess.CompletedProcess(words, code, output.getvalue(), errors.getvalue())
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def job_yaml(name: str, script: str, *, spec: str = "", template: str = "") -> str:

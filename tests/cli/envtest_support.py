@@ -225,4 +225,5 @@ class Api(NamedTuple):
             with urllib.request.urlopen(request, context=self.context, timeout=30) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+            with error:
+                return error.code, json.load(error)

@@ -1,5 +1,6 @@
 """A server's state goes into a file while it runs, and comes back from it."""
 
+import base64
 import io
 import tarfile
 from pathlib import Path
@@ -46,6 +47,22 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(
         await plane.stop()
 
     run_virtual(live())
+
+
+def test_keys_of_encrypted_secrets_are_never_in_it(served: CommandLine, tmp_path: Path) -> None:
+    """Also if somebody keeps them where all else is: it would be of no use to encrypt."""
+    state = tmp_path / "state.tar"
+    folder = served.data_dir / "server" / "mine"
+    folder.mkdir(mode=0o700)
+    key = base64.b64encode(bytes(range(32))).decode()
+    (folder / "keys").write_text(f"# since May\nnone\n2026-05: {key}\n")
+    (folder / "notes").write_text("port: 8443\n")
+    assert served.run("backup", str(state)).returncode == 0
+    with tarfile.open(state) as tar:
+        found = tar.getnames()
+    assert "mine/notes" in found
+    assert "mine/keys" not in found
+    assert key.encode() not in state.read_bytes()
 
 
 def test_a_running_server_is_not_replaced(served: CommandLine, tmp_path: Path) -> None:

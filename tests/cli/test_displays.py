@@ -8,7 +8,7 @@ from rich.console import Console
 
 from onejob.cli.display.live import LiveDisplay, draw_jobs
 from onejob.cli.display.plain import LogLine, PlainDisplay, job_size_text
-from onejob.cli.display.tables import render_table
+from onejob.cli.display.tables import render_table, without_empty_columns
 from onejob.cli.display.terminal import Terminal
 from onejob.cli.run.progress import RunProgress
 from onejob.cli.run.summary import render_summary, result_document
@@ -100,6 +100,7 @@ def test_failures_beyond_twenty_are_left_to_the_summary() -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
+        ({"completions": 0}, "0 completions"),
         ({"completions": 1}, "1 completion"),
         ({"completions": 4, "parallelism": 2}, "4 completions, 2 at a time"),
         ({"completions": 3, "completionMode": "Indexed"}, "3 indexes, 1 at a time"),
@@ -244,10 +245,31 @@ def test_the_result_is_complete_for_scripts() -> None:
 
 
 def test_tables_are_cut_to_the_terminal_widest_column_first() -> None:
-    rows = [["a-very-long-name-of-a-pod", "Running", "10"]]
-    assert render_table(["NAME", "STATUS", "AGE"], rows, 1000)[1] == (
-        "a-very-long-name-of-a-pod   Running   10"
-    )
-    lines = render_table(["NAME", "STATUS", "AGE"], rows, 30)
-    assert lines[1] == "a-very-long-n…   Running   10"
+    headers = ["NAME", "STATUS", "AGE"]
+    rows = [["pi-x2k4p", "a-very-long-reason-of-a-pod", "10"]]
+    assert render_table(headers, rows, 1000)[1] == "pi-x2k4p   a-very-long-reason-of-a-pod   10"
+    lines = render_table(headers, rows, 30)
+    assert lines[1] == "pi-x2k4p   a-very-long-…   10"
     assert all(len(line) <= 30 for line in lines)
+
+
+def test_tables_cut_no_names() -> None:
+    """Somebody wants to copy them."""
+    headers = ["NAMESPACE", "NAME", "STATUS"]
+    rows = [["team-of-some-people", "a-very-long-name-of-a-pod", "Running"]]
+    (_, line) = render_table(headers, rows, 30, whole=2)
+    assert line == "team-of-some-people   a-very-long-name-of-a-pod   Running"
+    (_, line) = render_table(headers[1:], [row[1:] for row in rows], 20)
+    assert line == "a-very-long-name-of-a-pod   Running"
+    # What is drawn over and over must not wrap.
+    (_, line) = render_table(headers[1:], [row[1:] for row in rows], 20, whole=0)
+    assert line == "a-very-lo…   Running"
+
+
+def test_columns_that_say_nothing_can_be_left_out() -> None:
+    headers = ["NAME", "TIMEZONE", "ACTIVE", "LAST"]
+    rows = [["a", "<none>", "0", ""], ["b", "<none>", "1", "2m"]]
+    assert without_empty_columns(headers, rows) == (
+        ["NAME", "ACTIVE", "LAST"],
+        [["a", "0", ""], ["b", "1", "2m"]],
+    )

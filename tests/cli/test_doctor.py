@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 import pytest
 
-from onejob.client.base import Create
+from onejob.client.base import Create, Selection
 from onejob.node.supervisor.journal import Claim, Identity, Journal
 from onejob.objects.meta import JOBS
 from onejob.virtual_time import run_virtual
@@ -38,6 +38,22 @@ def change(server: Path, statement: str) -> None:
     connection = apsw.Connection(str(server / "onejob.db"))
     connection.execute(statement).fetchall()
     connection.close()
+
+
+def damage_a_page(database: Path) -> int:
+    """One of those that hold documents; its number."""
+    connection = apsw.Connection(str(database))
+    connection.execute("VACUUM")
+    size = int(str(connection.pragma("page_size")))
+    rows: Any = connection.execute(
+        "SELECT pageno FROM dbstat WHERE name = 'log' AND pagetype = 'leaf' ORDER BY pageno"
+    ).fetchall()
+    connection.close()
+    page: int = rows[len(rows) // 2][0]
+    data = bytearray(database.read_bytes())
+    data[(page - 1) * size : page * size] = bytes([0xA5]) * size
+    database.write_bytes(data)
+    return page
 
 
 def exported_jobs(path: Path) -> list[str]:
@@ -71,17 +87,7 @@ def test_a_document_that_cannot_be_read_is_named(onejob: CommandLine, server: Pa
 
 
 def test_damaged_pages_are_named_and_the_rest_is_saved(onejob: CommandLine, server: Path) -> None:
-    change(server, "VACUUM")
-    connection = apsw.Connection(str(server / "onejob.db"))
-    size = int(str(connection.pragma("page_size")))
-    rows: Any = connection.execute(
-        "SELECT pageno FROM dbstat WHERE name = 'log' AND pagetype = 'leaf' ORDER BY pageno"
-    ).fetchall()
-    connection.close()
-    page = rows[len(rows) // 2][0]
-    data = bytearray((server / "onejob.db").read_bytes())
-    data[(page - 1) * size : page * size] = bytes([0xA5]) * size
-    (server / "onejob.db").write_bytes(data)
+    page = damage_a_page(server / "onejob.db")
     done = onejob.run("doctor", "--export", "whole.json")
     assert done.returncode == 1
     assert f"page {page}" in done.stderr
@@ -94,7 +100,7 @@ def test_a_log_that_contradicts_itself_is_named(onejob: CommandLine, server: Pat
     change(
         server,
         "INSERT INTO log SELECT max(revision) + 1, 999999, 'jobs.batch', 'default', 'job-5', 0,"
-        " x'7b7d' FROM log",
+        " x'7b7d', NULL FROM log",
     )
     done = onejob.run("doctor")
     assert done.returncode == 1
@@ -126,3 +132,53 @@ def test_there_is_no_server_to_examine(onejob: CommandLine) -> None:
     refused = onejob.run("doctor")
     assert refused.returncode == 2
     assert "there is no server in" in refused.stderr
+
+
+def test_a_changed_byte_that_still_reads_is_noticed(onejob: CommandLine, server: Path) -> None:
+    change(
+        server,
+        "UPDATE log SET value = CAST(replace(value, 'true', 'trve') AS BLOB) WHERE name = 'job-3'",
+    )
+    done = onejob.run("doctor")
+    assert done.returncode == 1
+    assert "problem: jobs.batch/default/job-3: its document" in done.stderr
+
+
+def test_a_repair_keeps_what_is_whole_and_the_damaged_file(
+    onejob: CommandLine, server: Path
+) -> None:
+    change(server, "UPDATE log SET value = x'7b' WHERE name = 'job-3' AND value IS NOT NULL")
+    damaged = (server / "onejob.db").read_bytes()
+    done = onejob.run("doctor", "--repair")
+    assert done.returncode == 0, done.stderr
+    assert "lost: jobs.batch/default/job-3 (revision" in done.stdout
+    assert (server / "onejob.db.damaged-1").read_bytes() == damaged
+    assert onejob.run("doctor").returncode == 0
+    assert "nothing to repair" in onejob.run("doctor", "--repair").stdout
+
+    async def live() -> None:
+        plane = await a_plane(server)
+        listed = await plane.client.list(Selection(JOBS))
+        assert len(listed.documents) == JOB_COUNT - 1
+        await plane.stop()
+
+    run_virtual(live())
+
+
+def test_a_running_server_is_not_repaired(served: CommandLine) -> None:
+    refused = served.run("doctor", "--repair")
+    assert refused.returncode == 2
+    assert "is in use by another onejob" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_server_says_in_one_line_which_object_is_damaged(
+    onejob: CommandLine, server: Path
+) -> None:
+    path = server / "onejob.db"
+    damage_a_page(path)
+    done = onejob.run("serve", "--listen", "127.0.0.1:0")
+    assert done.returncode != 0
+    assert done.stderr.count("\n") == 1
+    assert "cannot be read; onejob doctor lists them" in done.stderr
+    assert "jobs.batch/default/job-" in done.stderr

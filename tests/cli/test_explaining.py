@@ -36,15 +36,37 @@ def test_backing_off_says_until_when_and_how_often_still() -> None:
     failed = pod_document("pi-a", "Failed", exit_code=3, message="no space left")
     answer = explain(failed, status={"failed": 1}, spec={"backoffLimit": 2}, at=4)
     assert answer.state == "job/pi waits before it retries."
-    assert "1 failure(s) in a row, at 12:00:10 (in 6.0s)" in answer.cause[0]
+    assert "1 failure(s) in a row, until 12:00:10 UTC (in 6.0s)" in answer.cause[0]
     assert answer.evidence[1] == (
         "pod pi-a failed 4.0s ago: container main ended with 3 (Error): no space left"
     )
     assert answer.next == (
-        "a new Pod is started at 12:00:10 (in 6.0s)",
+        "a new Pod is started at 12:00:10 UTC (in 6.0s)",
         "2 more failure(s) would make the Job fail",
     )
     assert answer.shown_failure == ("pi-a", "main")
+
+
+def test_an_index_that_backs_off_is_no_job_without_pods() -> None:
+    failed = pod_document("pi-0-a", "Failed", exit_code=3, index=0)
+    failed["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    indexed = {"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 3}
+    answer = explain(failed, spec=indexed, at=4)
+    assert answer.state == "job/pi waits before it retries."
+    assert "index 0 waits: it failed before, until 12:00:10 UTC (in 6.0s)" in answer.cause
+    assert answer.next == ("a new Pod is started at 12:00:10 UTC (in 6.0s)",)
+
+
+def test_a_pod_that_failed_as_a_whole_says_why() -> None:
+    failed = pod_document("pi-a", "Failed")
+    missing = {"reason": "PendingDeadlineExceeded", "message": 'configmap "nope"\nnot found'}
+    failed["status"]["reason"] = "PendingDeadlineExceeded"
+    failed["status"].setdefault("conditions", []).append(
+        {"type": "onejob.dev/PendingDeadlineExceeded", "status": "True", **missing}
+    )
+    failed["status"]["containerStatuses"] = []
+    answer = explain(failed, status={"failed": 1}, at=4)
+    assert answer.evidence[1].endswith('ago: PendingDeadlineExceeded: configmap "nope" not found')
 
 
 def test_a_suspended_job_names_who_suspended_it() -> None:
@@ -75,9 +97,9 @@ def test_a_deadline_is_told_before_it_strikes() -> None:
     answer = explain(
         pod_document(), spec={"activeDeadlineSeconds": 60}, status={"active": 1}, at=20
     )
-    assert "must end within 60 s of its start, at 12:01:00 (in 40s)" in answer.cause
+    assert "must end within 60 s of its start, at 12:01:00 UTC (in 40s)" in answer.cause
     assert answer.next[-1] == (
-        "unless it ends before, it fails at 12:01:00 (in 40s): activeDeadlineSeconds"
+        "unless it ends before, it fails at 12:01:00 UTC (in 40s): activeDeadlineSeconds"
     )
 
 

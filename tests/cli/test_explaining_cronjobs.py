@@ -40,7 +40,7 @@ def test_it_waits_for_the_next_time() -> None:
         "schedule '0 * * * *', read in UTC",
         "it has not started any Job yet",
     )
-    assert answer.next == ("the next Job is started at 13:00:00 (in 59m00s)",)
+    assert answer.next == ("the next Job is started at 13:00:00 UTC (in 59m00s)",)
 
 
 def test_a_suspended_one_says_what_passed_and_what_resuming_starts() -> None:
@@ -59,7 +59,7 @@ def test_a_suspended_one_says_what_passed_and_what_resuming_starts() -> None:
     assert second.endswith(
         "is started at once, for the time that was due 2026-01-01 14:00:00 UTC (30m00s ago)"
     )
-    assert third == "then the next Job is started at 15:00:00 (in 30m00s)"
+    assert third == "then the next Job is started at 15:00:00 UTC (in 30m00s)"
 
 
 def test_a_time_past_its_deadline_is_missed() -> None:
@@ -67,7 +67,7 @@ def test_a_time_past_its_deadline_is_missed() -> None:
     assert "1 time(s) of its schedule have passed since without a Job" in answer.evidence
     assert answer.next == (
         "nothing, until: onejob resume cronjob/nightly",
-        "then the next Job is started at 14:00:00 (in 30m00s)",
+        "then the next Job is started at 14:00:00 UTC (in 30m00s)",
     )
 
 
@@ -84,7 +84,7 @@ def test_a_running_job_forbids_the_next() -> None:
     assert answer.cause[0] == "the previous Job is still running"
     assert "job/nightly-1 is running" in answer.evidence
     assert answer.next == (
-        "the next Job is started at 15:00:00 (in 59m59s), "
+        "the next Job is started at 15:00:00 UTC (in 59m59s), "
         "unless one is still running then (concurrencyPolicy Forbid)",
     )
 

@@ -73,7 +73,7 @@ def test_a_deadline_of_the_pod_is_named() -> None:
     pod["spec"]["activeDeadlineSeconds"] = 60
     pod["status"]["startTime"] = stamp(NOON)
     assert explain_pod(pod, after(20)).next[-1] == (
-        "unless it ends before, it fails at 12:01:00 (in 40s): activeDeadlineSeconds"
+        "unless it ends before, it fails at 12:01:00 UTC (in 40s): activeDeadlineSeconds"
     )
 
 

@@ -28,7 +28,12 @@ def gone(served: CommandLine) -> CommandLine:
 
 
 def test_logs_outlive_pod_job_and_namespace(gone: CommandLine) -> None:
-    assert gone.run("logs", "-n", "team", "job/pair").returncode == 1
+    asked = gone.run("logs", "-n", "team", "job/pair")
+    assert (asked.returncode, asked.stderr) == (
+        1,
+        'error: jobs.batch "pair" not found '
+        "(what it wrote is kept: onejob logs --deleted job/pair)\n",
+    )
     kept = gone.run("logs", "--deleted", "-n", "team", "job/pair", "--no-prefix")
     assert sorted(kept.stdout.splitlines()) == ["index 0", "index 1", "second line", "second line"]
     listed = gone.run("logs", "--deleted").stdout.splitlines()

@@ -15,7 +15,7 @@ from tests.cli.command_line import CommandLine, QuickCommandLine, job_yaml
 
 
 @pytest.fixture(scope="module")
-def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, list[str]]:
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[QuickCommandLine, list[str]]:
     """A user who ran the same Job twice: it failed first. With the ids, oldest first."""
     onejob = QuickCommandLine(tmp_path_factory.mktemp("home"))
     (onejob.home / "bad.yaml").write_text(
@@ -31,8 +31,8 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, lis
 def test_runs_lists_what_is_kept(two_runs: tuple[CommandLine, list[str]]) -> None:
     onejob, ids = two_runs
     lines = onejob.run("runs").stdout.splitlines()
-    assert lines[0].split() == ["ID", "STARTED", "JOBS", "STATE", "EXIT", "CODE"]
-    assert [(line.split()[0], line.split()[3:]) for line in lines[1:]] == [
+    assert lines[0].split() == ["ID", "AGE", "JOBS", "STATE", "EXIT", "CODE"]
+    assert [(line.split()[0], line.split()[2:]) for line in lines[1:]] == [
         (ids[1], ["pi", "Complete", "0"]),
         (ids[0], ["pi", "Failed", "1"]),
     ]
@@ -40,6 +40,19 @@ def test_runs_lists_what_is_kept(two_runs: tuple[CommandLine, list[str]]) -> Non
     assert (oldest["id"], oldest["state"], oldest["exitCode"]) == (ids[0], "Failed", 1)
     assert newest["jobs"] == [{"namespace": "default", "name": "pi"}]
     assert newest["arguments"] == ["run", "-q", "--filename", "good.yaml"]
+
+
+def test_ids_and_names_are_whole_on_a_terminal(
+    two_runs: tuple[QuickCommandLine, list[str]],
+) -> None:
+    """Somebody wants to copy them: other columns are cut, and those that say nothing left out."""
+    onejob, ids = two_runs
+    shown = onejob.on_terminal("runs", columns=60).stdout
+    assert all(run in shown for run in ids)
+    pods = json.loads(onejob.run("get", "pods", "-o", "json").stdout)["items"]
+    lines = onejob.on_terminal("get", "pods", "-o", "wide").stdout.splitlines()
+    assert {line.split()[0] for line in lines[1:]} == {pod["metadata"]["name"] for pod in pods}
+    assert lines[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "RUN"]
 
 
 def test_a_run_is_chosen_by_its_id(two_runs: tuple[CommandLine, list[str]]) -> None:

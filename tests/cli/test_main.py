@@ -2,7 +2,7 @@
 
 import errno
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import click
 import pytest
@@ -116,7 +116,39 @@ def test_help_is_given_for_a_command(capsys: pytest.CaptureFixture[str]) -> None
     assert main.run_command(["help", "cron", "next"]) == 0
     assert capsys.readouterr().out.startswith("Usage: onejob cron next [OPTIONS] SCHEDULE")
     assert main.run_command(["help", "fly"]) == 2
-    assert capsys.readouterr().err == "error: there is no command 'fly' (see onejob help)\n"
+    assert capsys.readouterr().err == "error: there is no command 'fly' (see onejob --help)\n"
+    assert main.run_command(["help", "cron", "nxt", "more"]) == 2
+    assert capsys.readouterr().err == (
+        "error: there is no command 'cron nxt' (did you mean `onejob cron next`?)\n"
+    )
+
+
+def test_a_missing_value_leads_to_the_help_of_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run_command(["get", "pods", "--sort-by"]) == 2
+    assert capsys.readouterr().err == (
+        "error: Option '--sort-by' requires an argument (see onejob get --help)\n"
+    )
+
+
+def _every_command() -> Iterator[list[str]]:
+    context = click.Context(main.cli)
+    yield []
+    for name in main.COMMANDS:
+        yield [name]
+        command = main.cli.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from ([name, part] for part in command.commands)
+
+
+@pytest.mark.parametrize("words", list(_every_command()), ids=" ".join)
+def test_help_fits_a_terminal_of_eighty_columns(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main.run_command([*words, "--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
 def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,13 +166,11 @@ def test_names_of_short_resources() -> None:
         ('exec: "./x": no such file or directory', "start in /home/me: is ./x there?"),
         ('exec: "x": executable file not found in $PATH', "is x installed?"),
         ('exec: "./x": permission denied', "chmod +x ./x"),
+        ('exec: "./x.py": permission denied', "its interpreter: python3 ./x.py"),
+        ('exec: "./x.yaml": permission denied', "onejob run ./x.yaml, without --"),
         ('exec: "./x": exec format error', "#!/bin/sh"),
         ('exec: "./x": its interpreter was not found', "the first line of ./x"),
         ("something else", ""),
-        (
-            'no command, and the runtime has no stand-in for image "a/b:1": give',
-            "--image-map a/b:1=",
-        ),
     ],
 )
 def test_hints_for_programs_that_cannot_be_started(message: str, expected: str) -> None:

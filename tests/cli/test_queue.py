@@ -32,7 +32,9 @@ def test_a_job_waits_in_its_queue_and_every_command_says_so(served: CommandLine)
     assert second[:5] == ["1", "default", "second", "gpu", "0"]
     assert lines[-1].endswith("unknown   queue gpu: as many run as may")
     document = json.loads(served.run("queue", "-o", "json").stdout)
-    assert document["limits"] == [{"scope": "gpu", "running": 1, "allowed": 1, "waiting": 1}]
+    assert document["limits"] == [
+        {"scope": "gpu", "title": "queue gpu", "running": 1, "allowed": 1, "waiting": 1}
+    ]
     assert [job["waitsFor"] for job in document["jobs"]] == ["", "gpu"]
     assert "Suspended" in served.run("get", "job", "second").stdout
     assert "waits in the queue" in served.run("why", "job/second").stdout

@@ -53,11 +53,42 @@ def test_a_job_is_repeated_without_what_the_server_added() -> None:
     assert "status" not in fresh
 
 
+def test_what_is_run_again_is_not_suspended() -> None:
+    job = indexed(3)
+    job["spec"]["suspend"] = True
+    job["metadata"]["annotations"] = {"onejob.dev/queued": "2026-01-01T00:00:00Z", "kept": "yes"}
+    (fresh,) = rerun(job, None)
+    assert "suspend" not in fresh["spec"]
+    assert set(fresh["metadata"]["annotations"]) == {
+        "kept", "onejob.dev/rerun-of", "onejob.dev/rerun-of-uid",
+    }  # fmt: skip
+
+
 def test_only_indexes_that_did_not_succeed_are_repeated() -> None:
     (fresh,) = rerun(indexed(10, completedIndexes="0-2,5-8"), None, failed_only=True)
     assert fresh["spec"]["completions"] == 3
     assert fresh["metadata"]["annotations"]["onejob.dev/rerun-indexes"] == "3,4,9"
     assert [index_seen(fresh, own) for own in range(3)] == ["3 $x\n", "4 $x\n", "9 $x\n"]
+
+
+def test_nobody_names_thousands_of_millions_of_indexes() -> None:
+    with pytest.raises(BadInput, match="2,147,483,647 indexes"):
+        rerun(indexed(2**31 - 1), None, failed_only=True)
+
+
+def test_an_annotation_of_thousands_of_millions_of_indexes_is_read_as_far_as_it_can_count() -> None:
+    job = indexed(3, completedIndexes="0")
+    job["metadata"]["annotations"]["onejob.dev/rerun-indexes"] = "5-2147483646"
+    (fresh,) = rerun(job, None, failed_only=True)
+    assert fresh["metadata"]["annotations"]["onejob.dev/rerun-indexes"] == "6,7"
+
+
+def test_a_container_without_words_takes_no_parameters() -> None:
+    job = indexed(2)
+    container = {"name": "c", "command": [], "env": []}
+    job["spec"]["template"]["spec"]["containers"] = [container]
+    with pytest.raises(BadInput, match="parameters"):
+        rerun(job, {"metadata": {"name": "p"}, "data": {"rows-0": "export a=b"}})
 
 
 def test_a_repetition_is_repeated_itself() -> None:
@@ -110,6 +141,19 @@ def test_rows_that_did_not_succeed_are_repeated() -> None:
     assert "x-params" not in json.dumps(fresh)
 
 
+@pytest.mark.parametrize("data", [None, {}, {"a": "b"}, {"rows-0": "it's"}, {"rows-0": "x y=z"}])
+def test_a_config_map_that_holds_something_else_is_refused(data: dict[str, str] | None) -> None:
+    job, _ = sweep("a")
+    with pytest.raises(BadInput, match="without rows of parameters"):
+        rerun(job, {"metadata": {"name": "settings"}, "data": data})
+
+
+def test_rows_for_a_job_that_was_not_made_for_them_are_refused() -> None:
+    _, params = sweep("a")
+    with pytest.raises(BadInput, match="without rows of parameters"):
+        rerun(indexed(1), params)
+
+
 def test_parameters_and_variables_can_be_set() -> None:
     job, params = sweep("a", "b")
     config_map, _ = rerun(job, params, settings={"w": "2"})
@@ -152,8 +196,28 @@ def test_a_server_repeats_what_failed(served: CommandLine, tmp_path: Path) -> No
     assert served.run("wait", "job/flaky-rerun-1", "--timeout", "60s").returncode == 0
     logs = served.run("logs", "job/flaky-rerun-1").stdout
     assert sorted(word for word in logs.split() if word.isdigit()) == ["0", "2"]
+    assert _outcomes(served, "flaky") == [(0, 1, 1), (1, 0, 1), (2, 1, 1), (3, 0, 1)]
+    assert _outcomes(served, "flaky-rerun-1") == [(0, 0, 2), (1, 0, 1), (2, 0, 2), (3, 0, 1)]
+    assert _outcomes(served, "flaky-rerun-1", "--only") == [(0, 0, 1), (2, 0, 1)]
     again = served.run("rerun", "job/flaky-rerun-1", "--failed-only")
     assert again.stdout == "job.batch/flaky-rerun-1: nothing is left to do\n"
+
+
+def test_results_of_what_is_gone_are_left_out(served: CommandLine) -> None:
+    job = JOB.replace("name: flaky", "name: orphan, annotations: {onejob.dev/rerun-of-uid: gone, ")
+    job = job.replace("gone, }", 'gone, onejob.dev/rerun-indexes: "3-6"}}')
+    (served.home / "orphan.yaml").write_text(job)
+    assert served.run("create", "-f", "orphan.yaml").returncode == 0
+    assert served.run("wait", "job/orphan", "--timeout", "60s").returncode == 1
+    assert [index for index, _, _ in _outcomes(served, "orphan")] == [3, 4, 5, 6]
+    (line,) = served.run("results", "orphan").stderr.splitlines()
+    assert line.startswith("note: the Job with uid gone, which this one repeats in part, is gone")
+
+
+def _outcomes(onejob: CommandLine, job: str, *words: str) -> list[tuple[int, int, int]]:
+    """Index, exit code and attempts of each result."""
+    found = json.loads(onejob.run("results", job, "-o", "json", *words).stdout)
+    return [(one["index"], one["exitCode"], one["attempts"]) for one in found]
 
 
 @pytest.mark.parametrize("words", [("pod/x",), ("absent",), ("flaky", "--set", "x")])
@@ -182,9 +246,37 @@ def test_a_run_is_resumed(onejob: CommandLine) -> None:
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if "hello" in line]
     assert [line.rpartition("] ")[2] for line in lines] == ["hello 1"]
+    assert _outcomes(onejob, "flaky") == [(0, 0, 1), (1, 0, 2), (2, 0, 1), (3, 0, 1)]
     again = onejob.run("run", "--resume", "job/flaky")
     assert again.returncode == 0
     assert "nothing is left to do" in again.stdout
+
+
+def test_a_kept_run_is_run_again(onejob: CommandLine) -> None:
+    values = ("--param", "n=1,2", "--name", "square", "-o", "raw")
+    first = onejob.run("run", *values, "--", "sh", "-c", "echo $n; test $n != 2", "x", "{n}")
+    assert first.returncode == 1, first.stderr
+    (run,) = onejob.run("runs", "-o", "name").stdout.split()
+    again = onejob.run("rerun", run)
+    assert again.returncode == 1
+    assert sorted(line[-3:] for line in again.stdout.splitlines() if "] " in line) == ["] 1", "] 2"]
+    failed = onejob.run("rerun", run, "--failed-only", "--set", "n=3")
+    assert failed.returncode == 0, failed.stderr
+    assert [line[-3:] for line in failed.stdout.splitlines() if "] " in line] == ["] 3"]
+    same = onejob.run("run", "--again", "square", "--set", "n=4", "-o", "raw")
+    assert (same.returncode, same.stdout) == (0, "4\n")
+    unknown = onejob.run("rerun", "run/1999")
+    assert (unknown.returncode, unknown.stderr) == (
+        2,
+        "error: 1999: no run of the last 7 days has this id, or a Job of this name "
+        "(onejob runs shows what there is)\n",
+    )
+
+
+@pytest.mark.parametrize("words", [("--again", "x", "--resume", "x"), ("--set", "a=1", "job.yaml")])
+def test_bad_repetitions_are_one_line(onejob: CommandLine, words: tuple[str, ...]) -> None:
+    done = onejob.run("run", *words)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
 
 @pytest.mark.parametrize("words", [("nothing",), ("x", "job.yaml"), ("x", "--", "true")])

@@ -278,6 +278,7 @@ def test_revoked_users_are_out_at_once(served: CommandLine) -> None:
         (("system:admin",), "cannot be the name of a user"),
         (("x", "--group", "system:nodes"), "it is Kubernetes' own"),
         (("x", "--role", "wizard"), "there is no such ClusterRole"),
+        (("x", "--role", "edit", "-n", "nowhere"), "(onejob create namespace nowhere)"),
         (("x", "--cluster"), "--cluster says where a role counts"),
         (("x", "--expires", "0s"), "--expires must be more than nothing"),
     ],
@@ -290,7 +291,7 @@ def test_bad_users_are_refused(served: CommandLine, words: tuple[str, ...], prob
     assert "x" not in [
         user["name"] for user in json.loads(served.run("user", "list", "-o", "json").stdout)
     ]
-    (served.home / "bad.kubeconfig").unlink(missing_ok=True)
+    assert not (served.home / "bad.kubeconfig").exists()
 
 
 def test_tokens_end_and_are_not_kept(tmp_path: Path) -> None:

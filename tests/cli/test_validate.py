@@ -83,6 +83,7 @@ metadata: {name: c}
 spec:
   schedule: "@daily"
   jobTemplate:
+    metadata: {annotations: {onejob.dev/oom-memory-factor: "2"}}
     spec:
       backoffSeconds: 3
       template:
@@ -106,13 +107,33 @@ def test_what_a_cluster_lacks_is_named(tmp_path: Path) -> None:
     problems = portability_problems(manifest, here.__contains__)
     pod = "spec.jobTemplate.spec.template.spec"
     assert [(problem.field, problem.line) for problem in problems] == [
-        ("spec.jobTemplate.spec.backoffSeconds", 8),
-        (f"{pod}.volumes[0].hostPath", 12),
-        (f"{pod}.containers[0].image", 15),
-        (f"{pod}.containers[0].workingDir", 16),
-        (f"{pod}.containers[0].command[1]", 17),
-        (f"{pod}.containers[0].args[0]", 18),
+        ("spec.jobTemplate.metadata.annotations[onejob.dev/oom-memory-factor]", 7),
+        ("spec.jobTemplate.spec.backoffSeconds", 9),
+        (f"{pod}.volumes[0].hostPath", 13),
+        (f"{pod}.containers[0].image", 16),
+        (f"{pod}.containers[0].workingDir", 17),
+        (f"{pod}.containers[0].command[1]", 18),
+        (f"{pod}.containers[0].args[0]", 19),
     ]
+
+
+def test_annotations_that_a_cluster_only_keeps_are_named(onejob: CommandLine) -> None:
+    marks = (
+        "{name: good, labels: {onejob.dev/queue: gpu, app: x}, annotations: "
+        '{onejob.dev/backoff-seconds: "1", onejob.dev/params: x, kept: "yes"}}'
+    )
+    text = GOOD.replace("{name: good}", marks)
+    text = text.replace("  template:\n", "  template:\n    metadata: {annotations: {%s: '9'}}\n")
+    text = text.replace("%s", "onejob.dev/pending-deadline-seconds")
+    done = onejob.run("validate", "--for", "kubernetes", "-o", "json", "-", stdin=text)
+    assert [problem["field"] for problem in json.loads(done.stdout)["problems"]] == [
+        "metadata.annotations[onejob.dev/backoff-seconds]",
+        "metadata.labels[onejob.dev/queue]",
+        "spec.template.metadata.annotations[onejob.dev/pending-deadline-seconds]",
+    ]
+    managed = text.replace("suspend: true", "managedBy: onejob.dev/job-controller")
+    done = onejob.run("validate", "--for", "kubernetes", "-o", "json", "-", stdin=managed)
+    assert len(json.loads(done.stdout)["problems"]) == 2
 
 
 def test_a_plain_job_carries_over(onejob: CommandLine) -> None:

@@ -1,8 +1,9 @@
 """The state of a server in one file, and back.
 
 A backup is a tar archive: a manifest, a copy of the database as it was at one moment, and the small
-files beside it (keys, certificates, tokens). Logs and what runs are not in it: Pods that ran when
-it was made are reported as disrupted by a server that is started on it.
+files beside it (certificates and their keys, tokens). Logs and what runs are not in it: Pods that
+ran when it was made are reported as disrupted by a server that is started on it. Nor are the keys
+that Secrets are encrypted with, wherever their file is: who finds a backup shall not read them.
 """
 
 import fcntl
@@ -21,8 +22,8 @@ import msgspec
 from onejob import __version__
 from onejob.cli.errors import CommandError
 from onejob.store.base import CannotOpen, StoreLocked
-from onejob.store.copies import copy_database, require_whole
-from onejob.store.database import LockFile
+from onejob.store.checking.copies import copy_database, require_whole
+from onejob.store.lock_file import LockFile
 
 #: Goes up when an older onejob could not restore it any more.
 FORMAT = 1
@@ -31,6 +32,8 @@ _MANIFEST = "backup.json"
 #: What belongs to processes and Pods, and is of no use elsewhere.
 _LEFT_OUT = frozenset({"supervisor", "pods"})
 _MANIFEST_BYTES = 64 * 1024
+#: More is in no file of keys.
+_KEY_FILE_BYTES = 64 * 1024
 
 
 class Manifest(msgspec.Struct):
@@ -102,8 +105,17 @@ def _small_files(server: Path) -> Iterator[Path]:
             path = Path(folder) / name
             if name.startswith(DATABASE) or name.endswith(".lock"):
                 continue
-            if stat.S_ISREG(path.lstat().st_mode):
+            if stat.S_ISREG(path.lstat().st_mode) and not _is_key_file(path):
                 yield path
+
+
+def _is_key_file(path: Path) -> bool:
+    """Of --encryption-key-file, which may be anywhere."""
+    if path.lstat().st_size > _KEY_FILE_BYTES:
+        return False
+    from onejob.store.encryption import holds_key
+
+    return holds_key(path.read_bytes())
 
 
 def _add_text(tar: tarfile.TarFile, name: str, text: bytes) -> None:

@@ -8,7 +8,7 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, NoReturn
 
@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "runs": ("onejob.cli.commands.runs", "List the runs that are kept"),
     "wait": ("onejob.cli.commands.wait", "Wait for a Job to end, or for a condition"),
     "why": ("onejob.cli.commands.why", "Tell why something is in its state and what comes next"),
+    "top": ("onejob.cli.commands.top", "Show what node, Jobs and Pods use, live"),
     "queue": ("onejob.cli.commands.queue", "Show which Jobs wait for their turn, and why"),
     "validate": ("onejob.cli.commands.validate", "Check manifests; nothing is started or sent"),
     "create": ("onejob.cli.commands.create", "Create objects from files, or a Job from a command"),
@@ -49,6 +50,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Print what installs the controller in a cluster",
     ),
     "mirror": ("onejob.cli.commands.mirror", "Name clusters that Jobs may run on"),
+    "notify": ("onejob.cli.commands.notify", "Show and try who is notified of Jobs"),
     "user": ("onejob.cli.commands.user", "Let other people use this server, and end that"),
     "rotate": ("onejob.cli.commands.rotate", "Replace a key, token or certificate of the server"),
     "backup": ("onejob.cli.commands.backup", "Copy the state of a server into a file"),
@@ -66,14 +68,14 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 #: These paint, or pass on what containers write; what else they say of others they make visible
 #: themselves.
-_RAW_OUTPUT: Final = frozenset({"run", "logs", "bench", "serve"})
+_RAW_OUTPUT: Final = frozenset({"run", "logs", "bench", "serve", "top"})
 
 _EPILOG: Final = """\b
 Examples:
-  onejob run job.yaml                # run a Job to the end, no server needed
-  onejob run -- make -j8 test        # the same without YAML
-  onejob serve                       # a Kubernetes API for kubectl and other clients
-  onejob why job/pi                  # what is going on"""
+  onejob run job.yaml           # run a Job to the end, no server needed
+  onejob run -- make -j8 test   # the same without YAML
+  onejob serve                  # a Kubernetes API, for kubectl and others
+  onejob why job/pi             # what is going on"""
 
 
 class LazyGroup(click.Group):
@@ -98,18 +100,21 @@ class LazyGroup(click.Group):
 
             ctx.with_resource(only_visible_output())
         if name not in COMMANDS and not name.startswith("-"):
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, COMMANDS, 1)
-            raise CommandError(
-                f"there is no command {name!r}",
-                f"did you mean `onejob {close[0]}`?" if close else "see onejob --help",
-            )
+            raise no_such_command(name, name, COMMANDS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+
+
+def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError:
+    """`whole` is all that was typed, of which `name` is the last word."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, names, 1)
+    meant = f"did you mean `onejob {whole.removesuffix(name)}{close[0]}`?" if close else ""
+    return CommandError(f"there is no command {whole!r}", meant or "see onejob --help")
 
 
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -139,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # What imports make stays. Python would look through it for garbage a hundred times, which takes
     # a sixteenth of a short run; servers choose their own intervals later (`own_process.settle`).
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
+    _prepare_streams()
     exit_code = run_command(arguments)
     try:
         sys.stdout.flush()
@@ -146,6 +152,23 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError:
         exit_code = exit_code or EXIT_FAILED
     os._exit(exit_code)
+
+
+def _prepare_streams() -> None:
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Whoever closed it (`>&-`) wants nothing of it. Left closed, the first file that we
+            # open would take its place, and what a library or a child prints would end in that.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+        elif number and stream.encoding != "utf-8":
+            # What the terminal cannot show, a bar for instance, must not end a run.
+            stream.reconfigure(errors="backslashreplace")
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
@@ -172,7 +195,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return 0
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        command = context.command_path if context else "onejob"
+        command = context.command_path if context else _command_named(arguments)
         message = _one_line(error.format_message()).removesuffix(".")
         return _complain(CommandError(message, f"see {command} --help"))
     except (KeyboardInterrupt, click.Abort):
@@ -183,6 +206,12 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _unexpected(error)
     return result if isinstance(result, int) else 0
+
+
+def _command_named(arguments: Sequence[str] | None) -> str:
+    """For errors that click raises before it knows whose they are, such as a missing value."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return f"onejob {words[0]}" if words and words[0] in COMMANDS else "onejob"
 
 
 def _unexpected(error: Exception) -> int:
@@ -199,6 +228,11 @@ def _unexpected(error: Exception) -> int:
         except OSError:
             # A terminal that is gone answers as a broken disk does.
             return _unread()
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":
+        # Only words of a command line can hold what is none: all else is decoded when it is read.
+        return _complain(
+            CommandError(f"{error.object!r} is not text in UTF-8", "objects can hold nothing else")
+        )
     if os.environ.get("ONEJOB_DEBUG"):
         raise error
     return _complain(

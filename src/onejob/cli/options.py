@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from onejob.cli.errors import CommandError
+from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.node.options import (
     EnforcedLimits,
     LogRetention,
@@ -329,12 +329,19 @@ def client_options(function: F) -> F:
         **options: Any,
     ) -> Any:
         from onejob.cli.clients.sources import sources
+        from onejob.wire.errors import NotFound
 
         only_runs = options.pop("runs", False)
         run = options.pop("run_id", "")
         where = sources(data_dir, kubeconfig, namespace, only_runs=only_runs, run=run)
         try:
             return function(*arguments, where=where, **options)
+        except NotFound as missing:
+            from onejob.cli.clients.absent import hint
+
+            raise CommandError(
+                missing.message, hint(where, missing), exit_code=EXIT_FAILED
+            ) from None
         finally:
             where.close()
 

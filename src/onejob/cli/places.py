@@ -3,6 +3,7 @@
 <data dir>/kubeconfig     written by `serve`, read by the client commands
 <data dir>/server/        the state of `serve`
 <data dir>/runs/<id>/     the state of each `run`
+<data dir>/run-pki/       the authority behind the pages of `run --ui`
 """
 
 import os

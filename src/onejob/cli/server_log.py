@@ -46,6 +46,9 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        # The id of a request, as its answer has it in the header Audit-Id.
+        if request := getattr(record, "request", ""):
+            line["request"] = request
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line).decode()

@@ -44,7 +44,7 @@ def list_kept(where: Sources) -> int:
     if not rows:
         raise CommandError("no logs of deleted Pods are kept", exit_code=EXIT_FAILED)
     headers = ("NAMESPACE", "POD", "OF", "CONTAINERS", "DELETED")
-    for line in render_table(headers, rows, terminal_of().width):
+    for line in render_table(headers, rows, terminal_of().width, whole=2):
         print(line)
     return EXIT_OK
 
@@ -62,6 +62,11 @@ def find_kept(where: Sources, arg: ResourceArg) -> Sequence[Kept]:
             exit_code=EXIT_FAILED,
         )
     return found
+
+
+def has_kept(where: Sources, arg: ResourceArg) -> bool:
+    """Whether there are any; they are nobody's to read where the server is elsewhere."""
+    return where.kubeconfig is None and any(_belongs(kept.pod, arg) for kept in _all_kept(where))
 
 
 def print_kept(

@@ -4,7 +4,6 @@ Others are asked for only when a word is not known, so that most commands need n
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final
 
@@ -47,10 +46,12 @@ class KnownKinds:
         lower = word.lower()
         kind = _BUILT_IN_WORDS.get(lower) or self._discovered_words.get(lower)
         if kind is None:
+            from difflib import get_close_matches
+
             close = get_close_matches(lower, (*_BUILT_IN_WORDS, *self._discovered_words), 1)
-            known = (*_READABLE, *self._discovered)
+            known = (kind for kind in (*_READABLE, *self._discovered) if not kind.stored_only)
             listed = ", ".join(dict.fromkeys(kind.plural for kind in known))
-            hint = f"did you mean {close[0]}?" if close else f"there are {listed}"
+            hint = f"did you mean {close[0]}?" if close else f"there are {listed} and others"
             raise CommandError(f"onejob serves no {word!r}", hint)
         return kind
 

@@ -1,12 +1,16 @@
 """Resource arguments of commands, as kubectl has them: `jobs`, `job/pi`, `po pi-x2k4p`, `all`."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from onejob.cli.clients.known_kinds import BUILT_IN, KnownKinds
 from onejob.cli.errors import CommandError
 from onejob.wire.kinds import Kind
+
+#: What can stand before names even where these may stand alone; a Job may well be called `deploy`.
+_TYPES: Final = frozenset({"job", "jobs", "cronjob", "cronjobs", "cj", "pod", "pods", "po"})
 
 
 class ResourceArg(msgspec.Struct, frozen=True):
@@ -28,12 +32,12 @@ def parse_resource_args(
     words: Sequence[str], *, default: str = "", known: KnownKinds = BUILT_IN
 ) -> list[ResourceArg]:
     """`TYPE`, `TYPE NAME...`, `TYPE/NAME...` or `TYPE,TYPE`; `default` is the type of bare
-    names. Raises CommandError."""
+    names, unless several begin with a type that such commands are about. Raises CommandError."""
     if not words:
         raise CommandError("what? name a kind of object", "for instance: jobs, or job/NAME")
     if any("/" in word for word in words):
         return [_slashed(word, default, known) for word in words]
-    if default:
+    if default and (len(words) == 1 or words[0] not in _TYPES):
         return [ResourceArg(known.named(default), name) for name in words]
     kinds = _kinds(words[0], known)
     if len(words) == 1:

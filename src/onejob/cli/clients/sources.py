@@ -4,7 +4,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,7 +20,7 @@ from onejob.cli.places import data_dir as find_data_dir
 from onejob.cli.run.runs import Run, find_run, kept_runs
 from onejob.objects.meta import JOBS, PODS
 from onejob.wire.errors import NotFound
-from onejob.wire.kinds import Kind
+from onejob.wire.kinds import BY_RESOURCE, Kind
 
 if TYPE_CHECKING:
     from onejob.cli.clients.stored_api import StoredApi
@@ -114,7 +114,18 @@ class Sources(msgspec.Struct, frozen=True):
 
     def runs(self) -> Iterator["StoredApi"]:
         """Kept runs, newest first."""
-        for folder, run in islice(self._kept_runs(), _LISTED_RUNS):
+        return self._open_runs(islice(self._kept_runs(), _LISTED_RUNS))
+
+    def all_runs(self) -> Iterator["StoredApi"]:
+        """All that are kept, whichever was asked for."""
+        return self._open_runs(kept_runs(self.data_dir.runs))
+
+    def all_kept_runs(self) -> Iterator[Run]:
+        """The same, what is written down of them only."""
+        return (run for _, run in kept_runs(self.data_dir.runs))
+
+    def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi"]:
+        for folder, run in found:
             api = _opened_run(folder, run)
             if api is None:
                 continue
@@ -158,11 +169,37 @@ class Sources(msgspec.Struct, frozen=True):
             raise missing
         if down is not None:
             raise ServerDown(f"{down.message}, and no kept run has {arg}", down.next_step)
+        from onejob.cli.clients.absent import similar_job
+
+        close = similar_job(self, arg.name) if arg.kind.resource == JOBS else ""
         raise CommandError(
             f"no run of the last 7 days has {arg}, and there is no server",
-            "onejob get jobs shows what there is; onejob serve starts a server",
+            f"did you mean job/{close}?"
+            if close
+            else "onejob get jobs shows what there is; onejob serve starts a server",
             exit_code=EXIT_FAILED,
         )
+
+    def job_instead_of(self, pod: ResourceArg) -> ResourceArg | None:
+        """The Job of that name, if there is one and no such Pod."""
+        job = ResourceArg(BY_RESOURCE[JOBS], pod.name)
+        return job if self._has(job) and not self._has(pod) else None
+
+    def _has(self, arg: ResourceArg) -> bool:
+        try:
+            api = self.server()
+            if api is not None:
+                get(api, arg.kind, self.namespace_in(api), arg.name)
+                return True
+        except (NotFound, ServerDown):
+            pass
+        return self.kubeconfig is None and self._kept(arg) is not None
+
+    def require_server_for(self, arg: ResourceArg, instead: str) -> Api:
+        """`instead` is what helps if a kept run has it."""
+        if self.server() is None and self._kept(arg) is not None:
+            raise CommandError(f"there is no server: {arg} is in a kept run", instead)
+        return self.require_server()
 
     @property
     def _serve_command(self) -> str:

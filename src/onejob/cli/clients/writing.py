@@ -8,8 +8,9 @@ import msgspec
 
 from onejob.cli.clients.base import FIELD_MANAGER, Api, Ask, Reply, path_of
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.run.manifests import Manifest, where
-from onejob.wire.errors import ApiError
+from onejob.cli.run.manifests import Manifest, placed
+from onejob.objects.meta import NAMESPACES
+from onejob.wire.errors import ApiError, NotFound
 
 
 def manifest_namespace(manifest: Manifest, asked: str, default: str = "default") -> str:
@@ -18,9 +19,9 @@ def manifest_namespace(manifest: Manifest, asked: str, default: str = "default")
         return ""
     own = (manifest.document.get("metadata") or {}).get("namespace")
     if own and asked and own != asked:
+        text = f"it is for namespace {own}, not {asked}"
         raise CommandError(
-            f"{where(manifest.source, manifest.number)}: it is for namespace {own}, not {asked}",
-            f"leave out -n, or use -n {own}",
+            placed(text, manifest.source, manifest.number), f"leave out -n, or use -n {own}"
         )
     return own or asked or default
 
@@ -43,7 +44,7 @@ def apply(
     """Server-side apply. The object, and whether it was created."""
     if not manifest.name:
         raise CommandError(
-            f"{where(manifest.source, manifest.number)}: apply needs metadata.name",
+            placed("apply needs metadata.name", manifest.source, manifest.number),
             "use onejob create for generateName",
         )
     query = {**_parameters(dry_run=dry_run), "force": "true" if force else ""}
@@ -75,6 +76,8 @@ def _next_step(error: ApiError) -> str:
     causes = error.details.get("causes") or ()
     if any(cause.get("reason") == "FieldManagerConflict" for cause in causes):
         return "--force-conflicts takes these fields over"
+    if isinstance(error, NotFound) and error.details.get("kind") == NAMESPACES:
+        return f"create it: onejob create namespace {error.details.get('name')}"
     return ""
 
 
@@ -82,9 +85,11 @@ def _sent(api: Api, ask: Ask, manifest: Manifest) -> Reply:
     try:
         reply = api.send(ask)
     except ApiError as error:
-        place = where(manifest.source, manifest.number)
+        text = " ".join(error.message.split())
         raise CommandError(
-            f"{place}: {' '.join(error.message.split())}", _next_step(error), exit_code=EXIT_FAILED
+            placed(text, manifest.source, manifest.number),
+            _next_step(error),
+            exit_code=EXIT_FAILED,
         ) from None
     print_warnings(reply.warnings)
     return reply

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onejob.cli.completing import complete_file
+from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
@@ -12,26 +13,27 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob apply -f cron.yaml                # create it, or change it to this
-  onejob apply -f deploy/ -n batch         # all files of a folder
+  onejob apply -f cron.yaml          # create it, or change it to this
+  onejob apply -f deploy/ -n batch   # all files of a folder
   cat job.yaml | onejob apply -f -"""
 
 
 @click.command(epilog=_EPILOG, short_help="Create or change objects to match files")
+@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_file)
 @click.option(
     "-f",
     "--filename",
     multiple=True,
-    required=True,
     metavar="FILE",
     shell_complete=complete_file,
-    help="File, folder or -.",
+    help="The same as FILE, as kubectl has it: a file, folder or -.",
 )
 @click.option("--force-conflicts", is_flag=True, help="Take over fields that others set.")
 @click.option("--dry-run", type=click.Choice(["server"]), help="Check only; nothing is stored.")
 @output_option("json", "yaml", "name")
 @client_options
 def command(
+    files: tuple[str, ...],
     filename: tuple[str, ...],
     force_conflicts: bool,
     dry_run: str | None,
@@ -45,7 +47,9 @@ def command(
     from onejob.cli.run.manifests import read_manifests
     from onejob.wire.errors import NotFound
 
-    manifests = read_manifests(filename, where.kinds())
+    if not files and not filename:
+        raise CommandError("which files?", "for instance: onejob apply -f cron.yaml")
+    manifests = read_manifests((*files, *filename), where.kinds())
     api = where.require_server()
     for manifest in manifests:
         namespace = manifest_namespace(manifest, where.namespace, api.namespace)

@@ -9,8 +9,8 @@ from onejob.cli.options import data_dir_option
 _EPILOG = """\b
 Examples:
   onejob backup state.tar
-  onejob backup --replace /mnt/backups/onejob.tar     # for a CronJob or a timer
-\b
+  onejob backup --replace /mnt/backups/onejob.tar   # for a CronJob or a timer
+
 It has everything that is stored, keys and tokens included, so keep it as private as the server's
 folder. Logs of Pods are not in it. `onejob restore` makes a server of it again."""
 

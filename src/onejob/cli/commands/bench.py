@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob bench                             # everything at full size; takes minutes
-  onejob bench --quick                     # everything, too small to judge by
-  onejob bench giant processes             # two scenarios
-  onejob bench --results results.jsonl     # and keep the figures
-  onejob bench scaling --plot cost.svg     # and draw cost against size
-  onejob bench --against main giant        # in turns with another revision"""
+  onejob bench                           # all at full size; takes minutes
+  onejob bench --quick                   # everything, too small to judge by
+  onejob bench giant processes           # two scenarios
+  onejob bench --results results.jsonl   # and keep the figures
+  onejob bench scaling --plot cost.svg   # and draw cost against size
+  onejob bench --against main giant      # in turns with another revision"""
 
 
 @click.command(epilog=_EPILOG, short_help="Measure onejob next to its peers and limits")

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob controller                                # by $KUBECONFIG, in a Pod, or ~/.kube/config
+  onejob controller   # by $KUBECONFIG or ~/.kube/config
   onejob controller --context prod --namespace team-a --namespace team-b
   onejob controller --leader-elect --metrics-listen 0.0.0.0:8080
-\b
+
 A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs are left alone.
 `onejob manifests` prints what installs it in a cluster."""
 

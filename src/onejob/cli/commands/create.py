@@ -18,7 +18,7 @@ _EPILOG = """\b
 Examples:
   onejob create -f job.yaml
   onejob create job pi -- ./pi.py 1000
-  onejob create job now --from=cronjob/nightly         # run a CronJob's Job at once
+  onejob create job now --from=cronjob/nightly   # run a CronJob's Job at once
   onejob create cronjob tidy --schedule '0 3 * * *' -- ./tidy.sh
   onejob create namespace batch
   onejob create job x --dry-run=client -o yaml -- date"""
@@ -72,6 +72,7 @@ def command(
     if filename:
         manifests = read_manifests(filename, where.kinds())
     else:
+        _check(what, after_dashes, options)
         if options["origin"] or dry_run != "client":
             api = where.require_server()
         manifests = [_described(where, api, what, after_dashes, **options)]
@@ -96,6 +97,26 @@ def command(
     return 0
 
 
+def _check(
+    what: tuple[str, ...], command_line: tuple[str, ...] | None, options: dict[str, Any]
+) -> None:
+    """What is wrong with the words is said before what is wrong with the server."""
+    if len(what) != 2:
+        raise CommandError("give a kind and a name", "for instance: onejob create job pi -- date")
+    kind, _ = what
+    if kind in ("namespace", "ns"):
+        return
+    if kind not in ("job", "cronjob", "cj"):
+        raise CommandError(
+            f"onejob create knows no {kind}",
+            "it makes job, cronjob and namespace; for others use -f",
+        )
+    if not (options["origin"] or options["image"] or command_line):
+        raise CommandError("what shall it run?", "give a command after --, or --image")
+    if kind != "job" and not options["schedule"]:
+        raise CommandError("a CronJob needs --schedule", "for instance: --schedule '0 3 * * *'")
+
+
 def _described(
     where: "Sources",
     api: "Api | None",
@@ -109,8 +130,6 @@ def _described(
     from onejob.cli.run.job_from_command import HOST_IMAGE, CommandJob, job_document
     from onejob.cli.run.manifests import made_manifest
 
-    if len(what) != 2:
-        raise CommandError("give a kind and a name", "for instance: onejob create job pi -- date")
     kind, name = what
     if kind in ("namespace", "ns"):
         document: dict[str, Any] = {
@@ -118,12 +137,10 @@ def _described(
             "kind": "Namespace",
             "metadata": {"name": name},
         }
-    elif kind in ("job", "cronjob", "cj"):
+    else:
         if origin:
             assert api is not None
             document = _job_of_cronjob(where, api, name, origin)
-        elif not command_line and not image:
-            raise CommandError("what shall it run?", "give a command after --, or --image")
         else:
             folder = os.path.abspath(workdir) if workdir else _default_folder(where, api)
             job = CommandJob(
@@ -132,11 +149,6 @@ def _described(
             document = job_document(job, dict(os.environ))
         if kind != "job":
             document = _cronjob_of(document, schedule)
-    else:
-        raise CommandError(
-            f"onejob create knows no {kind}",
-            "it makes job, cronjob and namespace; for others use -f",
-        )
     return made_manifest(document)
 
 
@@ -158,8 +170,6 @@ def _default_folder(where: "Sources", api: "Api | None") -> str:
 
 
 def _cronjob_of(job: dict[str, Any], schedule: str) -> dict[str, Any]:
-    if not schedule:
-        raise CommandError("a CronJob needs --schedule", "for instance: --schedule '0 3 * * *'")
     return {
         "apiVersion": "batch/v1",
         "kind": "CronJob",

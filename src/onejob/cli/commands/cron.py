@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob cron next '*/15 9-17 * * MON-FRI'                 # the next ten times
-  onejob cron next '30 2 * * *' --tz Europe/Berlin -n 3    # in a zone, summer time included
+  onejob cron next '*/15 9-17 * * MON-FRI'   # the next ten times
+  onejob cron next '30 2 * * *' --tz Europe/Berlin -n 3   # in a zone
   onejob cron next '@every 90m' --after 2030-01-01T00:00:00Z
-  onejob cron run cronjob/nightly                          # its Job, now
-  onejob cron history cronjob/nightly                      # what became of its last times
-  onejob cron backfill cronjob/nightly --from 2030-01-01 --to 2030-01-08 --dry-run"""
+  onejob cron run cronjob/nightly            # its Job, now
+  onejob cron history cronjob/nightly        # what became of its last times
+  onejob cron backfill nightly --from 2030-01-01 --to 2030-01-08 --dry-run"""
 
 _NEXT_EPILOG = """\b
 Examples:
@@ -37,15 +37,15 @@ _HISTORY_EPILOG = """\b
 Examples:
   onejob cron history cronjob/nightly
   onejob cron history nightly -n batch --last 50 -o json
-\b
+
 It is told by the Jobs and Events that are left: Jobs are deleted by the CronJob's history limits,
 Events after an hour."""
 
 _BACKFILL_EPILOG = """\b
 Examples:
-  onejob cron backfill cronjob/nightly --from 2030-01-01 --to 2030-01-08 --dry-run
-  onejob cron backfill nightly --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --queue slow
-\b
+  onejob cron backfill nightly --from 2030-01-01 --to 2030-01-08 --dry-run
+  onejob cron backfill nightly --from 2030-01-01 --to 2030-01-02 --queue slow
+
 The Jobs are named NAME-backfill-MINUTE, so a second call adds only what is missing. They have the
 label onejob.dev/backfill=NAME and are not the CronJob's: its history limits do not delete them."""
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob delete job/pi                     # the Job and its Pods
-  onejob delete jobs -l app=etl            # by label
-  onejob delete -f job.yaml                # what a file creates
-  onejob delete job/pi --cascade=orphan    # leave the Pods
-  onejob delete run/20260131-120000        # a kept run, with its logs; see onejob runs"""
+  onejob delete job/pi                    # the Job and its Pods
+  onejob delete jobs -l app=etl           # by label
+  onejob delete -f job.yaml               # what a file creates
+  onejob delete job/pi --cascade=orphan   # leave the Pods
+  onejob delete run/20260131-120000       # a kept run, with its logs"""
 
 
 @click.command(epilog=_EPILOG, short_help="Delete objects")
@@ -68,10 +68,14 @@ def command(
     import msgspec
 
     from onejob.cli.clients.base import Ask, path_of
+    from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.wire.errors import NotFound
 
     if ids := _run_ids(what):
         return _delete_runs(where, ids, ignore_not_found=ignore_not_found)
+    if not filename:
+        # What is wrong with the words is said before what is wrong with the server.
+        parse_resource_args(what, known=where.kinds())
     api = where.require_server()
     doomed = _chosen(where, api, what, filename, selector, everything)
     if not doomed:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob describe job/pi             # now, or as its last run left it
+  onejob describe job/pi   # now, or as its last run left it
   onejob describe pod/pi-x2k4p
   onejob describe cronjob/nightly -n batch"""
 
@@ -27,8 +27,9 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
     from onejob.cli.clients.base import get, list_all
     from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.cli.display.describing import describe
+    from onejob.cli.display.why import usage_lines
     from onejob.clock import SystemClock
-    from onejob.objects.meta import EVENTS
+    from onejob.objects.meta import EVENTS, PODS
     from onejob.wire.kinds import BY_RESOURCE
 
     args = parse_resource_args(what, known=where.kinds())
@@ -41,5 +42,6 @@ def command(what: tuple[str, ...], where: "Sources") -> int:
         events = list_all(api, BY_RESOURCE[EVENTS], namespace, fieldSelector=fields)
         if number:
             print("\n")
-        print("\n".join(describe(document, events, SystemClock().now(), api.ended)))
+        usage = usage_lines(api, document) if arg.kind.resource == PODS else ()
+        print("\n".join(describe(document, events, SystemClock().now(), api.ended, usage)))
     return 0

@@ -10,14 +10,15 @@ from onejob.cli.errors import EXIT_FAILED, CommandError
 from onejob.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from onejob.store.examination import Examination
+    from onejob.store.checking.examination import Examination
 
 _EPILOG = """\b
 Examples:
   onejob doctor
-  onejob doctor --export whole.json     # then: onejob create -f whole.json, on a new server
-\b
-Nothing is changed, and the server may run. Ends with 1 if something is wrong."""
+  onejob doctor --export whole.json   # for a new server: create -f
+  onejob doctor --repair              # give up what is lost
+
+Without --repair nothing is changed, and the server may run. Ends with 1 if something is wrong."""
 
 
 @click.command(epilog=_EPILOG, short_help="Check whether the state of a server is whole")
@@ -28,37 +29,83 @@ Nothing is changed, and the server may run. Ends with 1 if something is wrong.""
     metavar="FILE",
     help="Write the objects that are whole into a new file.",
 )
+@click.option(
+    "--repair",
+    "wants_repair",
+    is_flag=True,
+    help="Replace a damaged database by one of what is whole. The damaged one is kept beside it.",
+)
 @data_dir_option
-def command(target: Path | None, data_dir: str | None) -> None:
+def command(target: Path | None, wants_repair: bool, data_dir: str | None) -> None:
     """Check whether the state of a server is whole: database, objects, and the supervisor's
     journal."""
-    from onejob.api.damage import is_readable
     from onejob.cli.places import data_dir as find_data_dir
-    from onejob.store.base import CannotOpen
-    from onejob.store.examination import examine
 
     place = find_data_dir(data_dir)
     place.require_trusted()
     database = place.server / "onejob.db"
     if not place.server.is_dir():
         raise CommandError(f"there is no server in {place.path}", "onejob serve makes one")
-    try:
-        found = examine(database, is_readable)
-    except CannotOpen as error:
-        raise CommandError(str(error), "onejob restore", exit_code=EXIT_FAILED) from None
+    if wants_repair:
+        _repair(database, target)
+        return
+    found = _examine(database)
     problems = [*found.problems, *_journal_problems(place.server / "supervisor")]
-    print(f"{database}: revision {found.revision}, {len(found.documents)} whole objects")
-    for problem in problems:
-        print(f"problem: {problem}", file=sys.stderr)
+    _report(database, found, problems)
     if target is not None:
         _export(found, target)
     if problems:
         raise CommandError(
             f"{len(problems)} problems in {place.server}",
-            "restore a backup (onejob restore), delete the objects that are named, or save what is "
-            "whole with --export",
+            "restore a backup (onejob restore), delete the objects that are named, save what is "
+            "whole with --export, or go on without what is lost with --repair",
             exit_code=EXIT_FAILED,
         )
+
+
+def _examine(database: Path) -> "Examination":
+    from onejob.api.damage import is_readable
+    from onejob.store.base import CannotOpen
+    from onejob.store.checking.examination import examine
+
+    try:
+        return examine(database, is_readable)
+    except CannotOpen as error:
+        raise CommandError(str(error), "onejob restore", exit_code=EXIT_FAILED) from None
+
+
+def _report(database: Path, found: "Examination", problems: list[str]) -> None:
+    print(f"{database}: revision {found.revision}, {len(found.saved)} whole objects")
+    for problem in problems:
+        print(f"problem: {problem}", file=sys.stderr)
+
+
+def _repair(database: Path, target: Path | None) -> None:
+    from onejob.store.base import CannotOpen
+    from onejob.store.checking.repair import repair
+    from onejob.store.lock_file import LockFile
+
+    try:
+        lock = LockFile(database)
+    except CannotOpen as error:
+        raise CommandError(f"nothing was repaired: {error}") from None
+    try:
+        found = _examine(database)
+        _report(database, found, found.problems)
+        if target is not None:
+            _export(found, target)
+        if not found.problems:
+            print("nothing to repair")
+            return
+        kept = repair(database, found)
+    except (CannotOpen, OSError) as error:
+        raise CommandError(f"nothing was repaired: {error}") from None
+    finally:
+        lock.release()
+    print(f"repaired: {len(found.saved)} objects are kept, {len(found.lost)} are lost for certain")
+    for key, revision in sorted(found.lost.items()):
+        print(f"lost: {key} (revision {revision})")
+    print(f"the damaged database is kept as {kept}")
 
 
 def _journal_problems(folder: Path) -> list[str]:
@@ -81,11 +128,17 @@ def _journal_problems(folder: Path) -> list[str]:
 
 def _export(found: "Examination", target: Path) -> None:
     """As a list that `create` takes. What the server itself makes is left to the next one."""
-    items = [document for _, document in sorted(found.documents.items())]
+    from onejob.store.encryption import is_encrypted
+
+    items = [
+        saved.stored for _, saved in sorted(found.saved.items()) if not is_encrypted(saved.stored)
+    ]
     text = b'{"apiVersion":"v1","kind":"List","items":[%s]}' % b",\n".join(items)
     try:
         with open(target, "xb") as file:
             file.write(text)
     except OSError as error:
         raise CommandError(f"nothing was exported: {error}") from None
-    print(f"{target}: {len(items)} objects")
+    left_out = len(found.saved) - len(items)
+    note = f" ({left_out} encrypted Secrets are left out)" if left_out else ""
+    print(f"{target}: {len(items)} objects{note}")

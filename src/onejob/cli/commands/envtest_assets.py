@@ -11,8 +11,9 @@ from onejob.cli.errors import CommandError
 _EPILOG = """\b
 Examples:
   eval "$(onejob envtest-assets ~/.cache/onejob-envtest)"; go test ./...
-  onejob envtest-assets bin/envtest && KUBEBUILDER_ASSETS=$PWD/bin/envtest make test
-  onejob envtest-assets --simulate-pods bin/envtest  # Jobs complete, unlike in envtest"""
+  onejob envtest-assets bin/envtest
+  KUBEBUILDER_ASSETS=$PWD/bin/envtest make test
+  onejob envtest-assets --simulate-pods bin/envtest   # Jobs complete"""
 
 _MARK: Final = "# Written by onejob envtest-assets."
 _API_ONLY: Final = ("--controllers=", "--no-node")

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob get jobs                    # of the server, else of the latest runs
-  onejob get pods -l job-name=pi     # the Pods of one Job
-  onejob get job pi -o yaml          # everything about it
-  onejob get jobs,cronjobs -A        # several kinds, all namespaces
-  onejob get jobs -w                 # and go on as they change
+  onejob get jobs                  # of the server, else of the latest runs
+  onejob get pods -l job-name=pi   # the Pods of one Job
+  onejob get job pi -o yaml        # everything about it
+  onejob get jobs,cronjobs -A      # several kinds, all namespaces
+  onejob get jobs -w               # and go on as they change
   onejob get job pi -o jsonpath='{.status.succeeded}'
-  onejob get pods -o jsonpath='{range .items[*]}{.metadata.name} {.status.phase}{"\\n"}{end}'
+  onejob get pods -o jsonpath='{range .items[*]}{.status.phase}{"\\n"}{end}'
   onejob get pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase
   onejob get pods --sort-by .status.startTime"""
 

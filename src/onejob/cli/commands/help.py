@@ -2,8 +2,6 @@
 
 import click
 
-from onejob.cli.errors import CommandError
-
 _EPILOG = """\b
 Examples:
   onejob help
@@ -16,13 +14,16 @@ Examples:
 @click.pass_context
 def command(context: click.Context, names: tuple[str, ...]) -> int:
     """Show how to use onejob, or one of its commands."""
+    from onejob.cli.main import no_such_command
+
     assert context.parent is not None
     shown = context.parent
-    for name in names:
+    for number, name in enumerate(names, 1):
         group = shown.command
         found = group.get_command(shown, name) if isinstance(group, click.Group) else None
         if found is None:
-            raise CommandError(f"there is no command {' '.join(names)!r}", "see onejob help")
+            known = group.list_commands(shown) if isinstance(group, click.Group) else ()
+            raise no_such_command(name, " ".join(names[:number]), known)
         shown = click.Context(found, info_name=name, parent=shown)
     print(shown.get_help())
     return 0

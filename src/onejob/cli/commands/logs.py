@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob logs job/pi                 # all Pods of a Job, each line with its Pod
+  onejob logs job/pi                 # of all its Pods, each line with its Pod
   onejob logs pi-x2k4p -c main       # one container of one Pod
   onejob logs -f job/pi              # and go on as they write
-  onejob logs cronjob/nightly        # all its Jobs that are left, the oldest first
+  onejob logs cronjob/nightly        # of all its Jobs that are left
   onejob logs --tail 20 -l app=etl   # by label
   onejob logs --grep 'error|warn' --since 1h job/pi
-  onejob logs --deleted              # whose logs are kept though the Pod is gone
-  onejob logs --deleted job/pi       # of Pods that are gone, with their Job and namespace or not"""
+  onejob logs --deleted              # whose logs are kept, of deleted Pods
+  onejob logs --deleted job/pi       # though Pod, Job and namespace are gone"""
 
 
 @click.command(epilog=_EPILOG, short_help="Print what containers wrote")
@@ -139,9 +139,11 @@ def _pods(
     where: "Sources", what: tuple[str, ...], selector: str
 ) -> "tuple[Api, list[dict[str, Any]]]":
     from onejob.cli.clients.base import get, list_all
+    from onejob.cli.clients.kept_logs import has_kept
     from onejob.cli.clients.pods import owners, pods_of_job
     from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.objects.meta import CRONJOBS, JOBS, PODS
+    from onejob.wire.errors import NotFound
     from onejob.wire.kinds import BY_RESOURCE
 
     pod_kind = BY_RESOURCE[PODS]
@@ -151,7 +153,19 @@ def _pods(
         api = where.one_place()
         return api, list_all(api, pod_kind, where.namespace_in(api), labelSelector=selector)
     arg = one_resource_arg(what, default="pod")
-    api, namespace = where.holding(arg)
+    if len(what) == 1 and "/" not in what[0] and (job := where.job_instead_of(arg)) is not None:
+        print(f"note: there is no {arg}: this is {job}", file=sys.stderr)
+        arg = job
+    try:
+        api, namespace = where.holding(arg)
+    except NotFound as missing:
+        if not has_kept(where, arg):
+            raise
+        raise CommandError(
+            missing.message,
+            f"what it wrote is kept: onejob logs --deleted {arg.kind.singular}/{arg.name}",
+            exit_code=EXIT_FAILED,
+        ) from None
     document = get(api, arg.kind, namespace, arg.name)
     if arg.kind.resource == PODS:
         return api, [document]

@@ -8,8 +8,8 @@ from onejob.cli.options import require_manager_name
 _EPILOG = """\b
 Examples:
   onejob manifests --image example.com/onejob:1 | kubectl apply -f -
-  onejob manifests --image example.com/onejob:1 --watch team-a --watch team-b > onejob.yaml
-\b
+  onejob manifests --image example.com/onejob:1 --watch team-a > onejob.yaml
+
 The image is built by `docker build -t IMAGE .` in onejob's source."""
 
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob mirror add prod --kubeconfig prod.yaml    # a target, for Jobs of this namespace
-  onejob mirror list                               # targets, their Jobs, how it goes
+  onejob mirror add prod --kubeconfig prod.yaml   # for Jobs here
+  onejob mirror list   # how it goes
   onejob mirror remove prod"""
 
 _ADD_EPILOG = """\b
 Examples:
   onejob mirror add prod --kubeconfig ~/.kube/config --context prod
-  onejob mirror add prod --kubeconfig new.yaml --replace    # renewed credentials"""
+  onejob mirror add prod --kubeconfig new.yaml --replace   # new credentials"""
 
 _LIST_EPILOG = """\b
 Examples:
@@ -187,71 +187,21 @@ def list_targets(output: str | None, where: "Sources") -> None:
 
 def _targets(api: "Api", namespace: str) -> list[dict[str, Any]]:
     from onejob.cli.clients.base import list_all
+    from onejob.explaining.mirrors import describe_targets
     from onejob.planning.mirror.names import TARGET_LABEL
     from onejob.wire.kinds import BY_RESOURCE
 
-    jobs = _jobs_by_target(api, namespace)
     secrets = list_all(api, BY_RESOURCE["secrets"], namespace, labelSelector=TARGET_LABEL)
-    return [_target(secret, jobs.get(secret["metadata"]["name"], [])) for secret in secrets]
+    return describe_targets(secrets, _mirrored_jobs(api, namespace))
 
 
-def _target(secret: dict[str, Any], jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    from onejob.planning.mirror.status import ready_condition
-
-    server, problem = _server(secret)
-    unfinished = [job for job in jobs if not _is_finished(job)]
-    conditions = [ready_condition(job.get("status", {})) or {} for job in unfinished or jobs]
-    troubled = [one for one in conditions if one.get("status") == "False"]
-    working = any(one.get("status") == "True" for one in conditions)
-    state = troubled[0]["reason"] if troubled else "Ready" if working else "Unused"
-    return {
-        "name": secret["metadata"]["name"],
-        "server": server,
-        "jobs": len(jobs),
-        "unfinished": len(unfinished),
-        "state": "BadKubeconfig" if problem else state,
-        "message": problem or (troubled[0]["message"] if troubled else ""),
-    }
-
-
-def _server(secret: dict[str, Any]) -> tuple[str, str]:
-    import base64
-
-    from onejob.client.inline_kubeconfig import read_inline_kubeconfig
-    from onejob.client.kubeconfig import BadKubeconfig
-    from onejob.planning.mirror.names import KUBECONFIG_KEY
-
-    try:
-        text = base64.b64decode(secret.get("data", {}).get(KUBECONFIG_KEY, ""))
-        return read_inline_kubeconfig(text, "its kubeconfig").server, ""
-    except BadKubeconfig as error:
-        return "<none>", str(error)
-
-
-def _jobs_by_target(api: "Api", namespace: str) -> dict[str, list[dict[str, Any]]]:
-    import msgspec
-
+def _mirrored_jobs(api: "Api", namespace: str) -> list[dict[str, Any]]:
     from onejob.cli.clients.base import list_all
-    from onejob.objects.job import read_job
+    from onejob.explaining.mirrors import is_mirrored
     from onejob.objects.meta import JOBS
-    from onejob.planning.mirror.names import MANAGER, TARGET
-    from onejob.planning.mirror.wishes import record_of
     from onejob.wire.kinds import BY_RESOURCE
 
-    found: dict[str, list[dict[str, Any]]] = {}
-    for job in list_all(api, BY_RESOURCE[JOBS], namespace):
-        if job["spec"].get("managedBy") == MANAGER:
-            record = record_of(read_job(msgspec.json.encode(job)))
-            wished = job["metadata"].get("annotations", {}).get(TARGET, "")
-            found.setdefault(record.target if record is not None else wished, []).append(job)
-    return found
-
-
-def _is_finished(job: dict[str, Any]) -> bool:
-    return any(
-        one["type"] in ("Complete", "Failed") and one["status"] == "True"
-        for one in job.get("status", {}).get("conditions", ())
-    )
+    return [job for job in list_all(api, BY_RESOURCE[JOBS], namespace) if is_mirrored(job)]
 
 
 @command.command("remove", epilog=_REMOVE_EPILOG, short_help="Forget a cluster")
@@ -262,6 +212,7 @@ def remove(name: str, force: bool, where: "Sources") -> None:
     """Delete a target's credentials. Jobs that have copies there could not be followed or deleted
     any more, so that is refused while there are any."""
     from onejob.cli.clients.base import Ask, get, path_of
+    from onejob.explaining.mirrors import target_of
     from onejob.planning.mirror.names import FINALIZER, TARGET_LABEL
     from onejob.wire.kinds import BY_RESOURCE
 
@@ -273,8 +224,8 @@ def remove(name: str, force: bool, where: "Sources") -> None:
         raise CommandError(f"Secret {name} is no target", "see onejob mirror list")
     using = [
         job["metadata"]["name"]
-        for job in _jobs_by_target(api, namespace).get(name, [])
-        if FINALIZER in job["metadata"].get("finalizers", ())
+        for job in _mirrored_jobs(api, namespace)
+        if target_of(job) == name and FINALIZER in job["metadata"].get("finalizers", ())
     ]
     if using and not force:
         others = f" and {len(using) - 1} more" if len(using) > 1 else ""

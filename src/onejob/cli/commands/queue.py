@@ -12,12 +12,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob queue                       # limits, and all Jobs that are subject to one, in order
-  onejob queue -n team-a             # the Jobs of one namespace
+  onejob queue             # limits, and Jobs in their order
+  onejob queue -n team-a   # the Jobs of one namespace
   onejob queue -o json | jq '.jobs[] | select(.state == "waiting")'
-\b
+
 Limits are set by onejob serve --queue, or in the ConfigMap onejob-queues of kube-system:
-  kubectl create configmap onejob-queues -n kube-system --from-literal=limits='*=8,gpu=2'
+
+\b
+  kubectl create configmap onejob-queues -n kube-system \\
+    --from-literal=limits='*=8,gpu=2'
+
 START is an estimate, by how long Jobs under the same limits have lasted."""
 
 
@@ -36,6 +40,7 @@ def command(output: str | None, where: "Sources") -> int:
     from onejob.cli.queue import showing
     from onejob.cli.queue.reading import read_queue
     from onejob.clock import SystemClock
+    from onejob.explaining.queues import queue_document
     from onejob.planning.queue.forecast import scopes
 
     now = SystemClock().now()
@@ -45,7 +50,7 @@ def command(output: str | None, where: "Sources") -> int:
     if where.namespace:
         entries = [one for one in entries if one.job.metadata.namespace == where.namespace]
     if output:
-        encoded = msgspec.json.encode(showing.as_document(entries, used))
+        encoded = msgspec.json.encode(queue_document(entries, used))
         print(msgspec.json.format(encoded, indent=2).decode())
         return 0
     if not limits and not entries:
@@ -56,7 +61,7 @@ def command(output: str | None, where: "Sources") -> int:
         print(line)
     if entries:
         print()
-    for line in render_table(showing.JOB_HEADERS, showing.job_rows(entries, now), width):
+    for line in render_table(showing.JOB_HEADERS, showing.job_rows(entries, now), width, whole=3):
         if entries:
             print(line)
     return 0

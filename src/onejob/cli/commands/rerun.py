@@ -1,6 +1,8 @@
 """`onejob rerun`: a finished Job once more, or what of it did not succeed."""
 
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -14,14 +16,15 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob rerun job/train                        # all of it, as train-rerun-1
-  onejob rerun job/train --failed-only          # the indexes or completions that did not succeed
-  onejob rerun job/train --set lr=0.01          # with another parameter or variable
-  onejob rerun job/train --dry-run=client -o yaml"""
+  onejob rerun job/train                 # all of it, as train-rerun-1
+  onejob rerun job/train --failed-only   # what did not succeed
+  onejob rerun job/train --set lr=0.01   # another parameter or variable
+  onejob rerun job/train --dry-run=client -o yaml
+  onejob rerun run/20260131-120000   # a kept run, here: onejob run --again"""
 
 
 @click.command(epilog=_EPILOG, short_help="Run a finished Job once more")
-@click.argument("what", nargs=-1, metavar="job/NAME", shell_complete=complete_object)
+@click.argument("what", nargs=-1, metavar="job/NAME | run/ID", shell_complete=complete_object)
 @click.option("--failed-only", is_flag=True, help="Only what did not succeed.")
 @click.option(
     "--set",
@@ -41,18 +44,27 @@ def command(
     output: str | None,
     where: "Sources",
 ) -> int:
-    """Create a Job like one that has run. Its label onejob.dev/lineage names the first of them."""
+    """Create a Job like one that has run. Its label onejob.dev/lineage names the first of them.
+
+    A kept run is run once more right here, as onejob run --again and --resume do it.
+    """
     from onejob.cli.clients.base import get, list_all
     from onejob.cli.clients.params import params_of_job
     from onejob.cli.clients.resource_args import one_resource_arg
+    from onejob.cli.clients.settings import parse_settings
     from onejob.cli.display.output import print_documents, resource_name
     from onejob.objects.meta import JOBS
     from onejob.planning.job.rerun import rerun
 
+    if len(what) == 1 and what[0].startswith("run/"):
+        if dry_run or output:
+            raise CommandError("--dry-run and -o are for Jobs of a server", "see onejob run --help")
+        _run_again(what[0].removeprefix("run/"), failed_only, settings, where)
     arg = one_resource_arg(what, default="job")
     if arg.kind.resource != JOBS:
         raise CommandError(f"{arg} is no Job", "name job/NAME")
-    api = where.require_server()
+    resume = f"onejob run --resume {arg.name} goes on with what did not succeed"
+    api = where.require_server_for(arg, resume)
     namespace = where.namespace_in(api)
     job = get(api, arg.kind, namespace, arg.name)
     taken = {item["metadata"]["name"] for item in list_all(api, arg.kind, namespace)}
@@ -76,14 +88,16 @@ def command(
     return 0
 
 
-def parse_settings(items: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not name or not equals:
-            raise CommandError(f"--set {item}: expected NAME=VALUE")
-        found[name] = value
-    return found
+def _run_again(
+    run: str, failed_only: bool, settings: tuple[str, ...], where: "Sources"
+) -> NoReturn:
+    """In place of this process: a run has its terminal, its signals and its folder to itself."""
+    if not run:
+        raise CommandError("run/: an id is missing", "onejob runs shows them")
+    words = ["run", "--resume" if failed_only else "--again", run]
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--data-dir", str(where.data_dir.path)]
+    os.execv(sys.executable, [sys.executable, "-m", "onejob", *words])
 
 
 def _created(api: "Api", document: dict[str, Any], namespace: str) -> dict[str, Any]:

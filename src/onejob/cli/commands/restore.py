@@ -8,9 +8,9 @@ from onejob.cli.options import data_dir_option
 
 _EPILOG = """\b
 Examples:
-  onejob restore state.tar                    # where there is no server yet
-  onejob restore --replace state.tar          # what was there is kept beside it
-\b
+  onejob restore state.tar             # where there is no server yet
+  onejob restore --replace state.tar   # what was there is kept beside it
+
 Pods that ran when the backup was made are reported as disrupted once the server starts; their Jobs
 go on as their policies say."""
 

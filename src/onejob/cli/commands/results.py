@@ -1,7 +1,7 @@
 """`onejob results`: parameters, outcome and result of each index."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,16 +10,15 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
-    from onejob.cli.clients.base import Api
     from onejob.cli.clients.sources import Sources
 
 _EPILOG = """\b
 Examples:
-  onejob results job/train                      # a table
+  onejob results job/train         # a table
   onejob results train -o csv > results.csv
   onejob results train -o json | jq '.[] | select(.exitCode != 0)'
-  onejob results train -o joblog                # as GNU parallel writes it
-\b
+  onejob results train -o joblog   # as GNU parallel writes it
+
 A program's result is what it writes to the file $ONEJOB_RESULT (set by onejob run --params; any
 container's termination message will do), up to 4096 bytes."""
 
@@ -34,14 +33,19 @@ container's termination message will do), up to 4096 bytes."""
     help="Another form.",
 )
 @click.option("--failed", is_flag=True, help="Only those that did not succeed.")
+@click.option("--only", is_flag=True, help="Of this Job alone, not of what it repeats.")
 @runs_option
 @client_options
-def command(what: tuple[str, ...], output: str, failed: bool, where: "Sources") -> int:
-    """Show what each index of a Job came to: its parameters, exit code, time and result."""
+def command(what: tuple[str, ...], output: str, failed: bool, only: bool, where: "Sources") -> int:
+    """Show what each index of a Job came to: its parameters, exit code, time and result.
+
+    Of a Job that repeats failed indexes (rerun --failed-only, run --resume) the results of the
+    others are those of the Jobs before.
+    """
     from onejob.cli.clients.base import get
-    from onejob.cli.clients.pods import pods_of_job
+    from onejob.cli.clients.lineage import results_of_job, results_of_lineage
     from onejob.cli.clients.resource_args import one_resource_arg
-    from onejob.cli.display.results import as_csv, as_joblog, as_json, as_table, collect
+    from onejob.cli.display.results import as_csv, as_joblog, as_json, as_table
     from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
     from onejob.objects.meta import JOBS
@@ -51,7 +55,7 @@ def command(what: tuple[str, ...], output: str, failed: bool, where: "Sources") 
         raise CommandError(f"{arg} has no results", "name job/NAME")
     api, namespace = where.holding(arg)
     job = get(api, arg.kind, namespace, arg.name)
-    results = collect(pods_of_job(api, job), _rows(api, job))
+    results = results_of_job(api, job) if only else results_of_lineage(where, api, job)
     if failed:
         results = [result for result in results if result.state != "Succeeded"]
     match output:
@@ -66,18 +70,3 @@ def command(what: tuple[str, ...], output: str, failed: bool, where: "Sources") 
             for line in render_table(headers, rows, terminal_of().width):
                 print(line)
     return 0
-
-
-def _rows(api: "Api", job: dict[str, Any]) -> list[dict[str, str]]:
-    from onejob.cli.clients.params import params_of_job
-    from onejob.planning.job.parameter_rows import rows_of
-
-    config_map = params_of_job(api, job)
-    if config_map is None:
-        return []
-    try:
-        return rows_of(config_map)
-    except ValueError:
-        name = config_map["metadata"]["name"]
-        print(f"note: configmap/{name} holds no rows of parameters", file=sys.stderr)
-        return []

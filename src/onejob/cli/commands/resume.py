@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob resume job/pi               # its deadline starts anew
+  onejob resume job/pi   # its deadline starts anew
   onejob resume cronjob/nightly"""
 
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob rotate admin-token           # the old kubeconfig of the admin is worthless at once
-  onejob rotate server-certificate    # shown to every connection from now on
-  onejob rotate token-key             # signs service-account tokens from now on
-\b
+  onejob rotate admin-token          # the old kubeconfig ends at once
+  onejob rotate server-certificate   # shown to every connection from now on
+  onejob rotate token-key            # signs tokens of service accounts
+
 A server that runs need not be started again. Tokens that an older key has signed are good until
 they expire."""
 

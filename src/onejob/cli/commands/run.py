@@ -21,31 +21,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onejob.cli.run.manifests import Manifest
+    from onejob.cli.run.page import PageOptions
     from onejob.gates import FeatureGates
+    from onejob.node.images import Images
     from onejob.node.options import NodeOptions
     from onejob.planning.job.parameter_rows import Row
     from onejob.planning.queue.limits import Limits
 
 _EPILOG = """\b
 Examples:
-  onejob run job.yaml                         # one file; several, folders and - work too
-  onejob run https://example.com/job.yaml     # from the web; only what you would run as a script
-  onejob run -k overlays/test                 # what kustomize makes of a folder
-  onejob run -n batch ci/                     # into a namespace, which is created if need be
-  onejob run -- ./train.py --epochs 3         # a Job without YAML
-  onejob run --completions 8 --parallelism 4 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
-  onejob run --params grid.csv -- ./train.py --lr={lr}      # one Pod for each row of a table
+  onejob run job.yaml                           # files, folders and -
+  onejob run https://example.com/job.yaml       # from the web
+  onejob run -k overlays/test                   # what kustomize makes of it
+  onejob run -n batch ci/                       # in a namespace
+  onejob run -- ./train.py --epochs 3           # a Job without YAML
+  onejob run --completions 8 --indexed -- sh -c 'echo $JOB_COMPLETION_INDEX'
+  onejob run --params grid.csv -- ./train.py --lr={lr}   # a Pod a row
   onejob run --param lr=0.1,0.01 --param seed=1,2,3 -- ./train.py {lr} {seed}
-  onejob run --resume train                   # what did not succeed in its last run
+  onejob run --resume train                     # what did not succeed
+  onejob run --again train --set lr=0.2         # all of it
   onejob run --dry-run=client -o yaml -- date   # the YAML of such a Job
-  onejob run -o json job.yaml | jq .outcome   # for scripts
-  onejob run -o raw -- ./report.py > report.csv   # what it writes, byte for byte
-  onejob run --queue '*=2' jobs/              # two Jobs at a time, in the order of the files
+  onejob run -o json job.yaml | jq .outcome     # for scripts
+  onejob run -o raw -- ./report.py > report.csv   # byte for byte
+  onejob run --queue '*=2' jobs/                # two Jobs at a time, in order
   onejob run --junit report.xml --output-dir logs/ ci/
-\b
+  onejob run --ui train.yaml                    # watch it in a browser
+
 A run ends at once, with the reason, when its Pods can never start: a missing ConfigMap, Secret
 or key, a request larger than this machine, an image that cannot be had. --keep-waiting waits.
-\b
+
 Exit code: 0 every Job is Complete, 1 one Failed, could not start or took longer than --timeout,
 2 bad input (nothing was started), 130 interrupted (its Pods were stopped); with --exit-code
 that of the only container."""
@@ -112,6 +116,19 @@ that of the only container."""
     metavar="RUN",
     help="Go on with what a kept run did not finish: its id, or its Job's name.",
 )
+@click.option(
+    "--again",
+    default="",
+    metavar="RUN",
+    help="Run a kept run once more: as --resume, but all of it.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="With --again or --resume: a parameter, or a variable of containers, with another value.",
+)
 @click.option("--timeout", type=duration, metavar="DURATION", help="Of the whole run.")
 @click.option(
     "--keep-waiting",
@@ -133,6 +150,18 @@ that of the only container."""
     help="Write what each Pod writes to a file there: POD.log.",
 )
 @click.option("--junit", default="", metavar="FILE", help="Write a JUnit report there.")
+@click.option(
+    "--ui",
+    is_flag=True,
+    help="Show the run in a browser: the dashboard of onejob serve, on this machine only. On a "
+    "terminal it stays until Ctrl-C.",
+)
+@click.option(
+    "--ui-for",
+    type=duration,
+    metavar="DURATION",
+    help="How long the dashboard stays after the last Job, e.g. 10m. Implies --ui.",
+)
 @click.option("--plain", is_flag=True, help="Lines instead of a live display.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what failed.")
 @click.option(
@@ -170,16 +199,21 @@ def command(
     files += filename
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be more than nothing")
-    if options["resume"]:
+    kept = options["resume"] or options["again"]
+    if kept:
+        option = "--resume" if options["resume"] else "--again"
         if files or after_dashes is not None:
-            raise CommandError("--resume takes no files and no command", "they are in the run")
-        manifests = _unfinished(options["resume"], data_dir)
+            raise CommandError(f"{option} takes no files and no command", "they are in the run")
+        manifests = _of_kept_run(kept, data_dir, options)
         if not manifests:
             return 0
+    elif options["settings"]:
+        raise CommandError("--set changes a kept run", "give it with --again or --resume")
     else:
         manifests = _manifests(files, after_dashes, options)
     now = SystemClock().now()
-    plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None)
+    images = None if dry_run else _stand_ins(node)
+    plan = plan_run(manifests, namespace, gates, now, check_only=dry_run is not None, images=images)
     if dry_run:
         if output == "raw":
             raise CommandError("-o raw is what containers write", "leave it out with --dry-run")
@@ -187,6 +221,7 @@ def command(
             print(f"note: {notice}", file=sys.stderr)
         return _print_documents([item.document for item in plan.objects], output)
     require_runtime(node)
+    _require_folder()
     output_dir, junit = _report_places(options["output_dir"], options["junit"])
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.session import SessionOptions, run_session
@@ -207,9 +242,59 @@ def command(
             plain=options["plain"],
             quiet=options["quiet"],
             container_exit_code=options["exit_code"],
+            page=_page(options, output),
             arguments=tuple(sys.argv[1:]),
         ),
     )
+
+
+def _require_folder() -> None:
+    """Commands start here."""
+    try:
+        os.getcwd().encode()
+    except FileNotFoundError:
+        raise CommandError("the folder that you are in is gone", "cd to another") from None
+    except UnicodeEncodeError:
+        name = repr(os.path.basename(os.getcwd()))
+        raise CommandError(
+            f"the name of this folder, {name}, is not in UTF-8", "cd to another"
+        ) from None
+
+
+def _stand_ins(node: "NodeOptions") -> "Images | None":
+    if node.runtime != "process":
+        return None
+    from onejob.node.images import Images
+
+    return Images(node.image_map)
+
+
+def _refuse_programs(files: tuple[str, ...]) -> None:
+    """Somebody who forgot the dashes named a program, and perhaps its arguments, as files."""
+    import shlex
+    import shutil
+
+    from onejob.explaining.pod_waits import interpreter_of
+
+    if not files:
+        return
+    first = files[0]
+    command_line = list(files)
+    if os.path.isfile(first) and os.access(first, os.R_OK):
+        interpreter = interpreter_of(first)
+        with open(first, "rb") as file:
+            program = bool(interpreter) or file.read(4).startswith((b"#!", b"\x7fELF"))
+        problem = "is a program, not a manifest"
+        if not os.access(first, os.X_OK):
+            command_line.insert(0, interpreter or "sh")
+        elif "/" not in first:
+            command_line[0] = f"./{first}"
+    else:
+        program = not os.path.lexists(first) and shutil.which(first) is not None
+        problem = "there is no such file"
+    if program:
+        next_step = f"to run it: onejob run -- {shlex.join(command_line)}"
+        raise CommandError(f"{first}: {problem}", next_step)
 
 
 def _manifests(
@@ -229,6 +314,7 @@ def _manifests(
         ):  # fmt: skip
             if options[option] not in ("", None, ()):
                 raise CommandError(f"--{option} describes a command", "give one after --")
+        _refuse_programs(files)
         return read_kustomized(folder) if folder else read_manifests(files)
     if files:
         raise CommandError("give files or a command, not both", "see onejob run --help")
@@ -261,13 +347,21 @@ def _manifests(
     return [made_manifest(made, number=number) for number, made in enumerate(documents, 1)]
 
 
-def _unfinished(wanted: str, data_dir: str | None) -> "list[Manifest]":
+def _of_kept_run(wanted: str, data_dir: str | None, options: dict[str, Any]) -> "list[Manifest]":
+    from onejob.cli.clients.settings import parse_settings
     from onejob.cli.places import data_dir as find_data_dir
-    from onejob.cli.run.resuming import unfinished_manifests
+    from onejob.cli.run.resuming import manifests_of_run
 
+    if options["resume"] and options["again"]:
+        raise CommandError("give --resume or --again, not both")
     place = find_data_dir(data_dir)
     place.require_trusted()
-    run, manifests = unfinished_manifests(place.runs, wanted)
+    run, manifests = manifests_of_run(
+        place.runs,
+        wanted,
+        failed_only=not options["again"],
+        settings=parse_settings(options["settings"]),
+    )
     if not manifests:
         print(f"run {run.id}: everything has succeeded, nothing is left to do")
     return manifests
@@ -290,6 +384,18 @@ def _parallelism(asked: int | None, rows: "list[Row] | None") -> int | None:
     return min(len(rows), len(os.sched_getaffinity(0)))
 
 
+def _page(options: dict[str, Any], output: str | None) -> "PageOptions | None":
+    if not options["ui"] and options["ui_for"] is None:
+        return None
+    from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.run.page import page_options
+
+    if options["ui_for"] is not None and options["ui_for"] < 0:
+        raise CommandError("--ui-for must not be negative")
+    terminal = terminal_of(sys.stderr if output else sys.stdout)
+    return page_options(options["ui_for"], os.environ, interactive=terminal.interactive)
+
+
 def _report_places(output_dir: str, junit: str) -> "tuple[Path | None, Path | None]":
     """Made or checked before anything is started."""
     from pathlib import Path
@@ -305,7 +411,7 @@ def _report_places(output_dir: str, junit: str) -> "tuple[Path | None, Path | No
 
 
 def _print_documents(documents: list[dict[str, Any]], output: str | None) -> int:
-    from onejob.cli.run.manifests import yaml_of
+    from onejob.cli.run.yaml_text import yaml_of
 
     if output == "json":
         import msgspec

@@ -7,13 +7,15 @@ import click
 from onejob.cli.options import data_dir_option, output_option
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from onejob.cli.run.runs import Run
 
 _EPILOG = """\b
 Examples:
-  onejob runs                              # newest first
+  onejob runs                             # newest first
   onejob runs -o json | jq '.[] | select(.state == "Failed")'
-  onejob get pods --run 20260131-120000    # what one of them has; the start of its id will do
+  onejob get pods --run 20260131-120000   # of one; part of its id will do
   onejob delete run/20260131-120000"""
 
 
@@ -30,6 +32,7 @@ def command(output: str | None, data_dir: str | None) -> int:
     from onejob.cli.display.terminal import terminal_of
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.run.runs import kept_runs, run_state
+    from onejob.clock import SystemClock
 
     place = find_data_dir(data_dir)
     place.require_trusted()
@@ -44,8 +47,9 @@ def command(output: str | None, data_dir: str | None) -> int:
     if not found:
         print("No runs are kept.", file=sys.stderr)
         return 0
-    rows = [_row(run) for run in found]
-    headers = ("ID", "STARTED", "JOBS", "STATE", "EXIT CODE")
+    now = SystemClock().now()
+    rows = [_row(run, now) for run in found]
+    headers = ("ID", "AGE", "JOBS", "STATE", "EXIT CODE")
     for line in render_table(headers, rows, terminal_of().width):
         print(line)
     return 0
@@ -63,11 +67,13 @@ def _described(state: str, run: "Run") -> dict[str, Any]:
     }
 
 
-def _row(run: dict[str, Any]) -> list[str]:
+def _row(run: dict[str, Any], now: "datetime") -> list[str]:
+    from onejob.api.strategies.printing import human_duration
+
     code = run["exitCode"]
     return [
         run["id"],
-        run["startedAt"].astimezone().strftime("%Y-%m-%d %H:%M:%S"),
+        human_duration((now - run["startedAt"]).total_seconds()),
         ",".join(job["name"] for job in run["jobs"]),
         run["state"],
         "" if code is None else str(code),

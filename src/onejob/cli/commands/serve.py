@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob serve                                 # on 127.0.0.1:7443
+  onejob serve                               # on 127.0.0.1:7443
   onejob serve --listen 127.0.0.1:0 --data-dir ~/ci-state
-  onejob serve --runtime simulated             # Pods end at once; for tests of clients
-  onejob serve --queue '*=8' --queue gpu=2      # at most 8 Jobs at once, 2 of them in queue gpu
-  onejob serve --controllers='*,-job' --no-node  # the API; others act on Jobs and Pods
-\b
+  onejob serve --runtime simulated           # Pods end at once
+  onejob serve --queue '*=8' --queue gpu=2   # 8 Jobs at once, 2 of gpu
+  onejob serve --controllers='*,-job' --no-node   # the API alone
+
 It goes on where it was after any kind of end, kill -9 included; its Pods outlive it."""
 
 
@@ -46,7 +46,9 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     "--tracking-finalizer-name",
     type=click.Choice(TRACKING_NAMES),
     default=TRACKING_NAMES[0],
-    help="What Pods carry until they are counted. [default: today's]",
+    metavar="NAME",
+    help=f"What Pods carry until they are counted: {TRACKING_NAMES[0]} or {TRACKING_NAMES[1]}. "
+    "[default: the first]",
 )
 @click.option(
     "--controllers",
@@ -114,6 +116,18 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
     metavar="DAYS",
     help="Keep earlier files this long. [default: for ever]",
 )
+@click.option(
+    "--notify-config",
+    metavar="FILE",
+    help="Who is notified of Jobs: see docs/how-to/notifications.md. "
+    "[default: notify.yaml in the data dir, if there is one]",
+)
+@click.option(
+    "--otlp-endpoint",
+    metavar="URL",
+    help="Send OpenTelemetry traces there, for instance http://localhost:4318; needs "
+    "onejob[otel]. [default: none]",
+)
 @log_options
 @node_options
 @controller_options
@@ -135,6 +149,8 @@ def command(
     audit_log_maxsize: int,
     audit_log_maxbackup: int,
     audit_log_maxage: int,
+    notify_config: str | None,
+    otlp_endpoint: str | None,
     verbose: int,
     log_format: str,
     node: "NodeOptions",
@@ -147,7 +163,9 @@ def command(
     """
     from msgspec.structs import replace
 
+    from onejob.cli.notify_config import find_notify_config
     from onejob.cli.places import data_dir as find_data_dir
+    from onejob.cli.traces import traces_sent_to
     from onejob.clock import local_zone
     from onejob.controllers.selection import UnknownController, select_controllers
     from onejob.server import Settings
@@ -164,6 +182,7 @@ def command(
     tls_files = _tls_files(tls_cert_file, tls_private_key_file, client_ca_file)
     place = find_data_dir(data_dir)
     place.prepare()
+    notify = find_notify_config(notify_config, place)
     log_to_stderr(verbose, log_format)
     settings = Settings(
         data_dir=place.server,
@@ -178,8 +197,10 @@ def command(
         host_paths=_host_paths(host_paths),
         encryption_keys=None if encryption_key_file is None else Path(encryption_key_file),
         audit=audit,
+        notify=notify,
     )
-    return _run(settings, host, port, place, tls_files)
+    with traces_sent_to(otlp_endpoint):
+        return _run(settings, host, port, place, tls_files)
 
 
 def _audit(
@@ -247,6 +268,7 @@ async def _serve(
 
     _end_at_once_on_sigterm()
     own_process.raise_descriptor_limit()
+    own_process.build_without_looking()
     try:
         server = await HttpsServer.start(
             settings, host=host, port=port, kubeconfig=place.kubeconfig, tls_files=tls_files
@@ -314,7 +336,7 @@ def _banner(server: "HttpsServer", settings: "Settings") -> None:
     on_host = settings.with_node and server.plane.node.runtime.traits.on_host
     if os.geteuid() == 0 and on_host and not settings.node.host_read_only:
         print(
-            "note: running as root: Pods act on this host's files (--host-fs ro forbids changes)",
+            "note: running as root: Pods can change any file here (forbid it: --host-fs ro)",
             file=sys.stderr,
         )
     print(

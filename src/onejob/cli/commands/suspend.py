@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob suspend job/pi              # its Pods are stopped, its progress is kept
-  onejob suspend cronjob/nightly     # no new Jobs; those that run go on"""
+  onejob suspend job/pi            # Pods are stopped, progress is kept
+  onejob suspend cronjob/nightly   # no new Jobs; those that run go on"""
 
 
 @click.command(epilog=_EPILOG, short_help="Stop starting Pods or Jobs")
@@ -44,6 +44,8 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     done = "suspended" if suspended else "resumed"
     for arg in args:
         before = get(api, arg.kind, namespace, arg.name)
+        if suspended and _has_finished(before):
+            raise CommandError(f"{arg} has finished", "onejob rerun runs it once more")
         change: dict[str, Any] = {"spec": {"suspend": suspended}}
         if QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
             if not suspended:
@@ -65,3 +67,10 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
         )
         print(f"{arg} {done}")
     return 0
+
+
+def _has_finished(document: dict[str, Any]) -> bool:
+    return any(
+        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+        for condition in document.get("status", {}).get("conditions") or ()
+    )

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob ui                              # opens a browser
-  onejob ui --no-browser                 # prints the address; it is good for one minute, once
+  onejob ui                # opens a browser
+  onejob ui --no-browser   # its address, good once, for a minute
   onejob ui --kubeconfig alice.kubeconfig
 
 The page has the permissions of the kubeconfig's user. Its session ends after an hour without use,
@@ -29,6 +29,7 @@ def command(no_browser: bool, where: "Sources") -> int:
 
     from onejob.cli.clients.base import Ask
     from onejob.cli.clients.http_api import HttpApi
+    from onejob.cli.display.browsers import open_browser
 
     api = where.require_server()
     assert isinstance(api, HttpApi), "a server is reached over HTTPS"
@@ -38,22 +39,8 @@ def command(no_browser: bool, where: "Sources") -> int:
     namespace = where.namespace_in(api)
     if where.namespace or namespace != "default":
         address += "?" + urlencode({"namespace": namespace})
-    if no_browser or not _opened(address):
+    if no_browser or not open_browser(address):
         print(address)
     else:
         print(f"opened {api.url}/ui/ in a browser; --no-browser prints the address instead")
     return 0
-
-
-def _opened(address: str) -> bool:
-    import webbrowser
-
-    try:
-        # A browser in this terminal would take it over, and cannot show the page.
-        if isinstance(browser := webbrowser.get(), webbrowser.GenericBrowser) and not isinstance(
-            browser, webbrowser.BackgroundBrowser
-        ):
-            return False
-        return browser.open(address)
-    except webbrowser.Error:
-        return False

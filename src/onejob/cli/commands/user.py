@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob user add alice --role edit -n team-a       # her kubeconfig: alice.kubeconfig
+  onejob user add alice --role edit -n team-a   # writes alice.kubeconfig
   onejob user add ci --role edit -n ci --expires 720h
   onejob user list
   onejob user revoke alice
-\b
+
 Roles are those of Kubernetes: view, edit and admin of a namespace, or with --cluster of all of
 them; kubectl create role and rolebinding make finer ones."""
 
 _ADD_EPILOG = """\b
 Examples:
   onejob user add alice --role edit -n team-a
-  onejob user add auditor --role view --cluster --expires 24h --kubeconfig-out audit.kubeconfig"""
+  onejob user add auditor --role view --cluster --expires 24h"""
 
 _LIST_EPILOG = """\b
 Examples:
@@ -100,6 +100,7 @@ def add(
             _bind(where, name, role, "" if cluster else namespace)
     except BaseException:
         # Without a kubeconfig nobody has the token.
+        target.unlink(missing_ok=True)
         revoke_user(users, name)
         raise
     print(f"user {name} added; {target} is theirs alone: hand it over, keep no copy")
@@ -197,6 +198,13 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> None:
     except NotFound:
         raise CommandError(
             f"--role {role}: there is no such ClusterRole", "view, edit and admin are there"
+        ) from None
+    try:
+        if namespace:
+            get(api, BY_RESOURCE["namespaces"], "", namespace)
+    except NotFound:
+        raise CommandError(
+            f"there is no namespace {namespace}", f"onejob create namespace {namespace}"
         ) from None
     kind = BY_RESOURCE[ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS]
     document = {

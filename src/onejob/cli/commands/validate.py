@@ -8,11 +8,11 @@ from onejob.cli.options import output_option
 
 _EPILOG = """\b
 Examples:
-  onejob validate job.yaml                       # any kind that onejob serves
-  onejob validate ci/ cron.yaml                  # folders and several files
-  onejob validate -o json job.yaml               # for editors and scripts
-  onejob validate --for kubernetes job.yaml      # and what a cluster would not understand
-\b
+  onejob validate job.yaml                    # any kind that onejob serves
+  onejob validate ci/ cron.yaml               # folders and several files
+  onejob validate -o json job.yaml            # for editors and scripts
+  onejob validate --for kubernetes job.yaml   # what a cluster would not take
+
 Exit code: 0 nothing is wrong, 2 something is; each problem is one line on stderr with its file,
 document and line."""
 
@@ -35,7 +35,9 @@ def command(
     """Check manifests as an API server would, and more kindly; nothing is started or sent."""
     import msgspec
 
-    from onejob.cli.run.manifests import BadManifests, scan_manifests
+    from onejob.cli.clients.writing import print_warnings
+    from onejob.cli.run.manifest_check import manifest_warnings
+    from onejob.cli.run.manifests import BadManifests, nothing_in, scan_manifests
     from onejob.cli.run.plan import server_problems
     from onejob.cli.run.portability import portability_problems
     from onejob.clock import SystemClock
@@ -54,13 +56,15 @@ def command(
         if not found and target == "kubernetes":
             found = portability_problems(manifest)
         problems.extend(found)
+        if not found and target == "onejob" and not output:
+            print_warnings(manifest_warnings(manifest, gates))
     if output:
         print(msgspec.json.encode({"valid": not problems, "problems": problems}).decode())
         return EXIT_USAGE if problems else EXIT_OK
     if problems:
         raise BadManifests(problems)
     if not manifests:
-        raise CommandError(f"no objects in {', '.join(files)}")
+        raise CommandError(nothing_in(files))
     count = f"{len(manifests)} object{'s' if len(manifests) != 1 else ''}"
     print(f"{count} checked, nothing wrong")
     return EXIT_OK

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
-  onejob wait job/pi                                 # 0 once Complete, 1 once Failed
-  onejob wait job/a job/b --timeout 10m              # all of them
+  onejob wait job/pi                      # 0 once Complete, 1 once Failed
+  onejob wait job/a job/b --timeout 10m   # all of them
   onejob wait job/pi --for condition=suspended
   onejob wait job/pi --for delete"""
 
@@ -40,9 +40,7 @@ def command(what: tuple[str, ...], condition: str, timeout: float | None, where:
     from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.clock import SystemClock
 
-    args = parse_resource_args(what, known=where.kinds())
-    if any(not arg.name for arg in args):
-        raise CommandError("name what to wait for", "for instance: job/NAME")
+    args = parse_resource_args(what, default="job", known=where.kinds())
     wanted = Condition.parse(condition)
     clock = SystemClock()
     deadline = None if timeout is None else clock.monotonic() + timeout

@@ -16,9 +16,9 @@ _EPILOG = """\b
 Examples:
   onejob why job/pi
   onejob why pi -n batch
-  onejob why pod/pi-x2k4p            # why it waits, failed or is restarted
-  onejob why cronjob/nightly         # why it started no Job, and when the next one comes
-  onejob why run/20260131-120000     # the Jobs of a kept run"""
+  onejob why pod/pi-x2k4p          # why it waits, failed or is restarted
+  onejob why cronjob/nightly       # why it started no Job, what comes next
+  onejob why run/20260131-120000   # the Jobs of a kept run"""
 
 
 @click.command(epilog=_EPILOG, short_help="Tell why something is in its state")

@@ -19,9 +19,13 @@ _INDEXES_SHOWN: Final = 50
 
 
 def describe(
-    document: Document, events: Sequence[Document], now: datetime, ended: RunEnd | None = None
+    document: Document,
+    events: Sequence[Document],
+    now: datetime,
+    ended: RunEnd | None = None,
+    usage: Sequence[str] = (),
 ) -> list[str]:
-    """`ended` is the end of the run whose kept state this is."""
+    """`ended` is the end of the run whose kept state this is, `usage` what a Pod uses now."""
     match document["kind"]:
         case "Job":
             fields = _job(document, ended)
@@ -32,6 +36,8 @@ def describe(
             lines = _pod(document, now, ended)
         case _:
             lines = _plain(document)
+    if usage:
+        lines = [*lines, "Usage:", *(f"  {text}" for text in usage)]
     return [*lines, *_events(events, now)]
 
 
@@ -253,7 +259,7 @@ def _template(template: Document) -> list[str]:
 
 def _plain(document: Document) -> list[str]:
     """Kinds without lines of their own: their fields as YAML."""
-    from onejob.cli.run.manifests import yaml_of
+    from onejob.cli.run.yaml_text import yaml_of
 
     head = [*_heading(document), *_labels(document["metadata"])]
     rest = {

@@ -12,7 +12,7 @@ from onejob.cli.clients.base import TABLE, Api, Ask, get, list_all, path_of, wat
 from onejob.cli.clients.resource_args import ResourceArg
 from onejob.cli.clients.sources import Sources
 from onejob.cli.display.ended_rows import ended_cells
-from onejob.cli.display.tables import column_widths, fits, render_table
+from onejob.cli.display.tables import column_widths, fits, render_table, without_empty_columns
 from onejob.cli.display.terminal import terminal_of
 from onejob.cli.errors import CommandError
 from onejob.cli.run.runs import RunEnd
@@ -50,6 +50,11 @@ class Rows(msgspec.Struct):
     order: Callable[[Any], Any] | None = None
     #: Of each row.
     _keys: list[Any] = msgspec.field(default_factory=list)
+
+    @property
+    def named_by(self) -> int:
+        """How many columns it takes to name a row."""
+        return 2 if self.show_namespace else 1
 
     def sort(self) -> None:
         if self.order is not None:
@@ -145,7 +150,9 @@ def print_tables(tables: Sequence[Rows], *, wide: bool, headers: bool) -> None:
         names, rows = table.layout(wide=wide, prefix=prefix)
         if not fits([names, *rows], width):
             names, rows = table.layout(wide=wide, prefix=prefix, short_runs=True)
-        for line in render_table(names if headers else (), rows, width):
+        if not fits([names, *rows], width):
+            names, rows = without_empty_columns(names, rows)
+        for line in render_table(names if headers else (), rows, width, whole=table.named_by):
             print(line)
 
 
@@ -165,7 +172,8 @@ def watch_table(
     table.add(listing)
     names, rows = table.layout(wide=wide, prefix=False)
     widths = column_widths([names, *rows])
-    for line in render_table(names if headers else (), rows, terminal_of().width):
+    whole = table.named_by
+    for line in render_table(names if headers else (), rows, terminal_of().width, whole=whole):
         print(line)
     sys.stdout.flush()
     revision = listing["metadata"]["resourceVersion"]
@@ -176,7 +184,8 @@ def watch_table(
         table.rows = []
         table.add(event["object"])
         _, rows = table.layout(wide=wide, prefix=False)
-        for line in render_table((), rows, terminal_of().width, at_least=widths):
+        width = terminal_of().width
+        for line in render_table((), rows, width, whole=whole, at_least=widths):
             print(line, flush=True)
 
 

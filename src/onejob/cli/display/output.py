@@ -30,7 +30,7 @@ def whole_document(documents: Sequence[dict[str, Any]], *, as_list: bool) -> dic
 
 def rendered(document: Any, output: str) -> str:
     if output == "yaml":
-        from onejob.cli.run.manifests import yaml_of
+        from onejob.cli.run.yaml_text import yaml_of
 
         return yaml_of(document)
     text = msgspec.json.format(msgspec.json.encode(document), indent=4).decode()

@@ -188,10 +188,9 @@ def job_size_text(job: JobProgress) -> str:
     at_a_time = f"{parallelism} at a time"
     if spec.completions is None:
         return f"work queue, {at_a_time}"
-    noun = "indexes" if job.job.indexed else "completions"
-    if spec.completions == 1:
-        noun = noun.removesuffix("es") if job.job.indexed else "completion"
-    return f"{spec.completions} {noun}, {at_a_time}" if spec.completions > 1 else f"1 {noun}"
+    one, many = ("index", "indexes") if job.job.indexed else ("completion", "completions")
+    size = f"{spec.completions} {one if spec.completions == 1 else many}"
+    return f"{size}, {at_a_time}" if spec.completions > 1 else size
 
 
 def pod_end_text(pod: EndedPod) -> str:

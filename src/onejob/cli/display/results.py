@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.planning.job.indexes import read_index
 from onejob.planning.names import INDEX_ANNOTATION
@@ -52,7 +53,32 @@ def collect(pods: Iterable[Document], rows: Sequence[Mapping[str, str]]) -> list
         index = _index(pod)
         groups.setdefault(pod["metadata"]["name"] if index is None else index, []).append(pod)
     found = [_result(group, rows) for group in groups.values()]
-    return sorted(found, key=lambda result: (result.index or 0, result.started is None, result.pod))
+    return sorted(found, key=_order)
+
+
+def renumbered(results: Iterable[Result], origins: Sequence[int]) -> list[Result]:
+    """With the indexes that theirs stand for."""
+    return [
+        replace(result, index=origins[result.index])
+        for result in results
+        if result.index is not None and result.index < len(origins)
+    ]
+
+
+def merged(parts: Iterable[Iterable[Result]]) -> list[Result]:
+    """Results of several Jobs, the oldest Job first: of each index the last one that was tried."""
+    newest: dict[int | str, Result] = {}
+    for part in parts:
+        for result in part:
+            key = result.pod if result.index is None else result.index
+            before = newest.get(key)
+            attempts = result.attempts + (before.attempts if before else 0)
+            newest[key] = replace(result, attempts=attempts)
+    return sorted(newest.values(), key=_order)
+
+
+def _order(result: Result) -> tuple[int, bool, str]:
+    return result.index or 0, result.started is None, result.pod
 
 
 def _age(pod: Document) -> tuple[str, str]:

@@ -8,6 +8,8 @@ from onejob.cli.display.terminal import visible
 _GAP: Final = 3
 #: A column is not cut below this: less says nothing.
 _LEAST: Final = 8
+#: Cells of columns that do not apply.
+_UNSET: Final = ("", "<none>")
 
 
 def render_table(
@@ -15,9 +17,11 @@ def render_table(
     rows: Sequence[Sequence[str]],
     width: int,
     *,
+    whole: int = 1,
     at_least: Sequence[int] = (),
 ) -> list[str]:
-    """Lines without trailing spaces. Without headers give an empty sequence of them;
+    """Lines without trailing spaces. Without headers give an empty sequence of them. The first
+    `whole` columns are never cut: they name what others are typed with, and half a name is none.
     `at_least` are widths of columns that rows which follow later shall line up with."""
     table = [[_one_line(cell) for cell in row] for row in ([headers, *rows] if headers else rows)]
     if not table:
@@ -25,7 +29,7 @@ def render_table(
     natural = column_widths(table)
     if at_least:
         natural = list(map(max, natural, at_least))
-    widths = _fit(natural, width)
+    widths = _fit(natural, width, whole)
     return [
         (" " * _GAP)
         .join(_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -48,13 +52,22 @@ def fits(table: Sequence[Sequence[str]], width: int) -> bool:
     return sum(widths) + _GAP * (len(widths) - 1) <= width
 
 
-def _fit(widths: list[int], available: int) -> list[int]:
+def without_empty_columns(
+    headers: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Where there is too little room, what is nowhere set can go first."""
+    kept = [i for i in range(len(headers)) if any(row[i] not in _UNSET for row in rows)]
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _fit(widths: list[int], available: int, whole: int) -> list[int]:
     """Take from the widest column until all fit, or until nothing can be taken."""
     fitted = list(widths)
     excess = sum(fitted) + _GAP * (len(fitted) - 1) - available
-    while excess > 0:
-        widest = max(range(len(fitted)), key=fitted.__getitem__)
-        rest = max((w for i, w in enumerate(fitted) if i != widest), default=0)
+    columns = range(whole, len(fitted))
+    while excess > 0 and columns:
+        widest = max(columns, key=fitted.__getitem__)
+        rest = max((fitted[i] for i in columns if i != widest), default=0)
         target = max(fitted[widest] - excess, min(rest, fitted[widest] - 1), _LEAST)
         if target >= fitted[widest]:
             break

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from onejob.cli.clients.base import Api, Ask, list_all, path_of
 from onejob.cli.clients.pods import owners, pods_of_job
 from onejob.clock import local_zone
@@ -12,6 +14,9 @@ from onejob.objects.meta import CRONJOBS, JOBS, NODES, PODS
 from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import BY_RESOURCE
+
+#: Of a Job with more Pods: onejob top shows them all.
+_PODS_MEASURED: Final = 5
 
 
 def why_lines(api: Api, resource: str, document: Document, now: datetime) -> list[str]:
@@ -35,13 +40,44 @@ def _job(api: Api, job: Document, now: datetime) -> Explanation:
     from onejob.explaining.jobs import explain_job
 
     pods = pods_of_job(api, job)
-    return explain_job(job, pods, now, node=_node(api, pods), ended=api.ended)
+    answer = explain_job(job, pods, now, node=_node(api, pods), ended=api.ended)
+    return _with_evidence(answer, _usage_of_pods(api, pods))
 
 
 def _pod(api: Api, pod: Document, now: datetime) -> Explanation:
     from onejob.explaining.pods import explain_pod
 
-    return explain_pod(pod, now, node=_node(api, [pod]), ended=api.ended)
+    answer = explain_pod(pod, now, node=_node(api, [pod]), ended=api.ended)
+    return _with_evidence(answer, usage_lines(api, pod))
+
+
+def usage_lines(api: Api, pod: Document) -> list[str]:
+    """What the containers of a Pod use, if they run and are measured."""
+    from onejob.cli.clients.usage import usage_of_pod
+    from onejob.cli.display.usage import container_usage_texts
+
+    if api.ended is not None or pod.get("status", {}).get("phase") != "Running":
+        return []
+    metadata = pod["metadata"]
+    return container_usage_texts(pod, usage_of_pod(api, metadata["namespace"], metadata["name"]))
+
+
+def _usage_of_pods(api: Api, pods: list[Document]) -> list[str]:
+    from onejob.cli.clients.usage import usage_of_pod
+    from onejob.cli.display.usage import pod_usage_text
+
+    if api.ended is not None:
+        return []
+    running = [pod["metadata"] for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+    measured = (
+        (pod["name"], usage_of_pod(api, pod["namespace"], pod["name"]))
+        for pod in running[:_PODS_MEASURED]
+    )
+    return [pod_usage_text(name, usage) for name, usage in measured if usage]
+
+
+def _with_evidence(answer: Explanation, lines: list[str]) -> Explanation:
+    return replace(answer, evidence=(*answer.evidence, *lines)) if lines else answer
 
 
 def _cronjob(api: Api, cronjob: Document, now: datetime) -> Explanation:

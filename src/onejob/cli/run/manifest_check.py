@@ -7,7 +7,6 @@ API server itself would say about the values.
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import datetime
-from difflib import get_close_matches
 from random import Random
 from typing import Any
 
@@ -25,7 +24,7 @@ from onejob.api.schema.shapes import (
 )
 from onejob.api.strategies import strategy_for
 from onejob.api.writing.metadata import prepare_created
-from onejob.cli.run.manifests import Manifest, Problem
+from onejob.cli.run.manifests import Manifest, Problem, placed
 from onejob.gates import FeatureGates
 
 
@@ -52,6 +51,17 @@ def manifest_problems(
     strategy.prepare_create(document)
     return [
         manifest.problem(error.field, error.message) for error in strategy.validate_create(document)
+    ]
+
+
+def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:
+    """What an API server would say when it takes it; nothing may be wrong with it."""
+    strategy = strategy_for(manifest.kind, gates)
+    document = deepcopy(manifest.document)
+    strategy.default(document)
+    return [
+        placed(text, manifest.source, manifest.number)
+        for text in strategy.warnings_on_create(document)
     ]
 
 
@@ -105,6 +115,8 @@ def _misfit(value: Any, shape: Shape, field: str) -> Iterator[tuple[str, str]]:
 
 def _suggestion(name: str, shape: ObjectShape) -> str:
     lowered = {field.lower(): field for field in shape.fields}
+    from difflib import get_close_matches
+
     close = get_close_matches(name.lower(), lowered, 1)
     return f", did you mean {lowered[close[0]]}?" if close else ""
 

@@ -7,15 +7,12 @@ file, document number and line.
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from onejob.api.input.decoding import MAX_DEPTH
-from onejob.api.input.yaml_reading import read_yaml
 from onejob.cli.clients.known_kinds import BUILT_IN, KnownKinds
 from onejob.cli.errors import CommandError
 from onejob.wire.errors import BadRequest
@@ -27,17 +24,12 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _BOUNDARY: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 #: A line that is neither empty nor a comment nor a directive.
 _CONTENT: Final = re.compile(r"^[ \t]*[^\s#%]", re.MULTILINE)
-#: Texts that Kubernetes would read as something else, though PyYAML would not.
-_AMBIGUOUS: Final = re.compile(
-    r"[yYnN]|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0[oO]?[0-7]+"
-)
-_SEGMENT: Final = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
 class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong with a manifest, and where."""
 
-    #: As the user named it.
+    #: As the user named it; "" for what a command line made.
     source: str
     #: Of the document in its source, from 1.
     document: int
@@ -49,10 +41,8 @@ class Problem(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """`job.yaml: document 1, line 7: spec.foo: TEXT`"""
-        place = where(self.source, self.document, self.line)
-        return (
-            f"{place}: {self.field}: {self.message}" if self.field else f"{place}: {self.message}"
-        )
+        text = f"{self.field}: {self.message}" if self.field else self.message
+        return placed(text, self.source, self.document, self.line)
 
 
 class BadManifests(CommandError):
@@ -70,13 +60,14 @@ class BadManifests(CommandError):
 class Manifest(msgspec.Struct, frozen=True):
     """One object that somebody wants."""
 
-    #: As the user named it.
+    #: As the user named it; "" for what a command line made.
     source: str
     #: Of the document in its source, from 1.
     number: int
     kind: Kind
     document: dict[str, Any]
-    #: Of the whole document, each line where it stands in the source.
+    #: Of the whole document, each line where it stands in the source; "" if there is none, because
+    #: onejob put the object together itself.
     text: str
     #: Where the object stands in the document, if it is an item of a List.
     prefix: str = ""
@@ -91,20 +82,23 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def line_of(self, field: str) -> int:
         """The line of a field, or of the innermost thing around it that is there; from 1."""
-        return _line_in(self.text, self.prefix + field)
+        from onejob.cli.run.yaml_text import line_in, yaml_of
+
+        return line_in(self.text or yaml_of(self.document), self.prefix + field)
 
 
-def made_manifest(
-    document: dict[str, Any], *, source: str = "command", number: int = 1
-) -> Manifest:
+def made_manifest(document: dict[str, Any], *, source: str = "", number: int = 1) -> Manifest:
     """Of an object of a built-in kind that onejob put together itself."""
     kind = BY_KIND[document["apiVersion"], document["kind"]]
-    return Manifest(source, number, kind, document, yaml_of(document))
+    return Manifest(source, number, kind, document, "")
 
 
-def where(source: str, number: int, line: int = 0) -> str:
+def placed(text: str, source: str, number: int, line: int = 0) -> str:
+    """What is said of an object, after where it stands; a command has no lines to name."""
+    if not source:
+        return text
     place = f"{'<stdin>' if source == STDIN else source}: document {number}"
-    return f"{place}, line {line}" if line else place
+    return f"{place}, line {line}: {text}" if line else f"{place}: {text}"
 
 
 def read_manifests(sources: Sequence[str], known: KnownKinds = BUILT_IN) -> list[Manifest]:
@@ -113,8 +107,12 @@ def read_manifests(sources: Sequence[str], known: KnownKinds = BUILT_IN) -> list
     if problems:
         raise BadManifests(problems)
     if not found:
-        raise CommandError(f"no objects in {', '.join(sources)}")
+        raise CommandError(nothing_in(sources))
     return found
+
+
+def nothing_in(sources: Sequence[str]) -> str:
+    return f"no objects in {', '.join('<stdin>' if name == STDIN else name for name in sources)}"
 
 
 def read_kustomized(folder: str) -> list[Manifest]:
@@ -149,32 +147,6 @@ def _scan(
             except BadManifests as error:
                 problems.extend(error.problems)
     return found, problems
-
-
-def yaml_of(document: Any) -> str:
-    """YAML in the order of the document, long texts unfolded."""
-    text: str = yaml.dump(
-        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000
-    )
-    return text
-
-
-class _Dumper(yaml.CSafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        """A value that stands in two places is written twice."""
-        return True
-
-
-def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
-    style = None
-    if "\n" in text and not text.endswith(" "):
-        style = "|"
-    elif _AMBIGUOUS.fullmatch(text):
-        style = "'"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
 
 
 def _files(sources: Sequence[str]) -> Iterator[str]:
@@ -220,10 +192,13 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterator[Manifest]:
+    from onejob.cli.run.yaml_text import line_in, read_yaml, why_not_yaml
+
     try:
         value, duplicates = read_yaml(text.encode(), MAX_DEPTH)
     except BadRequest as error:
-        raise BadManifests([_not_yaml(source, number, text, error)]) from None
+        line, why = why_not_yaml(text, error.message)
+        raise BadManifests([Problem(source, number, line, "", why)]) from None
     if duplicates:
         raise BadManifests([_duplicate(source, number, text) for text in duplicates])
     prefix = ""
@@ -236,7 +211,7 @@ def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterat
         try:
             kind = _kind(document, known)
         except _NoSuchKind as error:
-            line = _line_in(text, place + error.field)
+            line = line_in(text, place + error.field)
             raise BadManifests(
                 [Problem(source, number, line, error.field, error.problem)]
             ) from None
@@ -247,20 +222,6 @@ def _duplicate(source: str, number: int, text: str) -> Problem:
     """The reader's own text starts with the line: `line 7: key "a" already set in map`."""
     line, _, message = text.removeprefix("line ").partition(": ")
     return Problem(source, number, int(line), "", message)
-
-
-def _not_yaml(source: str, number: int, text: str, error: BadRequest) -> Problem:
-    try:
-        for _ in yaml.parse(text, Loader=yaml.CSafeLoader):
-            pass
-    except yaml.MarkedYAMLError as marked:
-        line = marked.problem_mark.line + 1 if marked.problem_mark else 0
-        message = f"not YAML: {marked.problem or marked.context}"
-        return Problem(source, number, line, "", message)
-    except yaml.YAMLError as other:
-        return Problem(source, number, 0, "", f"not YAML: {' '.join(str(other).split())}")
-    problem = error.message.removeprefix("error converting YAML to JSON: yaml: ")
-    return Problem(source, number, 0, "", problem)
 
 
 class _NoSuchKind(Exception):
@@ -285,6 +246,8 @@ def _kind(document: Any, known: KnownKinds) -> Kind:
     if served:
         text = f"{kind} is served as {' or '.join(served)}, not {api_version}"
         raise _NoSuchKind("apiVersion", text)
+    from difflib import get_close_matches
+
     close = get_close_matches(kind, WRITABLE_KINDS, 1)
     hint = f", did you mean {close[0]}?" if close else ""
     text = f"onejob does not serve {api_version} {kind}{hint}"
@@ -308,26 +271,3 @@ _ACTED_ON: Final = tuple(
         kind.kind for kind in KINDS if kind.kind in WRITABLE_KINDS and not kind.stored_only
     )
 )
-
-
-def _line_in(text: str, field: str) -> int:
-    node = yaml.compose(text, Loader=yaml.CSafeLoader)
-    line: int = node.start_mark.line
-    for name, key in _SEGMENT.findall(field):
-        found = _child(node, name or key)
-        if found is None:
-            break
-        line, node = found
-    return line + 1
-
-
-def _child(node: yaml.Node, name: str) -> tuple[int, yaml.Node] | None:
-    """Line and value of a field of a mapping or of an item of a list."""
-    if isinstance(node, yaml.SequenceNode) and name.isdigit() and int(name) < len(node.value):
-        item = node.value[int(name)]
-        return item.start_mark.line, item
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == name:
-                return key.start_mark.line, value
-    return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -13,6 +13,9 @@ from onejob.gates import FeatureGates
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES
 from onejob.planning.names import BUILT_IN_MANAGER
 from onejob.planning.queue.standing import PRIORITY_CLASSES
+
+if TYPE_CHECKING:
+    from onejob.node.images import Images
 
 #: In the order of creation: a Job comes last, so that what it needs is there.
 _RUNNABLE: Final = (
@@ -50,10 +53,17 @@ def plan_run(
     now: datetime,
     *,
     check_only: bool = False,
+    images: "Images | None" = None,
 ) -> RunPlan:
     """`namespace` is for manifests that name none; without `check_only` there must be a Job among
-    them. All are checked, also those that a run leaves out. Raises CommandError."""
-    problems = [problem for m in manifests for problem in _problems(m, namespace, gates, now)]
+    them. All are checked, also those that a run leaves out. `images` knows what stands in for
+    images, where these are not run themselves. Raises CommandError."""
+    if not check_only and manifests and all(m.kind.stored_only for m in manifests):
+        # Nobody is asked to complete what has no effect.
+        raise CommandError(*_nothing_to_run(manifests, manifests))
+    problems = [
+        problem for m in manifests for problem in _problems(m, namespace, gates, now, images)
+    ]
     if problems:
         raise BadManifests(problems)
     _refuse_duplicates([_wanted(manifest, namespace) for manifest in manifests])
@@ -110,12 +120,42 @@ def server_problems(
 
 
 def _problems(
-    manifest: Manifest, namespace: str, gates: FeatureGates, now: datetime
+    manifest: Manifest,
+    namespace: str,
+    gates: FeatureGates,
+    now: datetime,
+    images: "Images | None",
 ) -> list[Problem]:
     """What an API server would refuse, and what a run could never finish."""
     found = server_problems(manifest, namespace, gates, now)
     if not found and manifest.kind.resource == JOBS:
         found = _never_ends(manifest, gates)
+        if images is not None:
+            found += _without_program(manifest, images)
+    return found
+
+
+def _without_program(manifest: Manifest, images: "Images") -> list[Problem]:
+    """Containers that no retry could start: nothing is known that could be executed."""
+    from onejob.node.images import NoStandIn
+    from onejob.objects.pod_spec import Container
+
+    found = []
+    spec = manifest.document["spec"]["template"]["spec"]
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            if container.get("command"):
+                continue
+            image = container.get("image", "")
+            try:
+                images.command_line(Container(name=container["name"], image=image))
+            except NoStandIn:
+                text = (
+                    f"images are not run here, and the container has no command (give it one, use "
+                    f"--runtime podman, or say what stands in for it: --image-map {image}=COMMAND)"
+                )
+                field = f"spec.template.spec.{kind}[{index}].image"
+                found.append(manifest.problem(field, text))
     return found
 
 
@@ -187,6 +227,12 @@ def _nothing_to_run(manifests: Sequence[Manifest], left_out: Sequence[Manifest])
         return (
             f"{sources}: a CronJob needs a server that stays",
             f"onejob serve, then onejob apply {files}; --dry-run=client checks it here",
+        )
+    idle = dict.fromkeys(item.kind.kind for item in left_out if item.kind.stored_only)
+    if idle and len(left_out) == len(manifests):
+        return (
+            f"{sources}: there is no Job to run, and kind {', '.join(idle)} has no effect here",
+            "what onejob runs are Jobs: kind: Job, apiVersion: batch/v1",
         )
     return f"{sources}: there is no Job to run", "add a Job, or use onejob serve and onejob apply"
 

@@ -10,14 +10,36 @@ from onejob.objects.meta import CRONJOBS, JOBS, PODS
 from onejob.planning.names import (
     BACKOFF_SECONDS_ANNOTATION,
     FAILED_PODS_LIMIT_ANNOTATION,
+    FAILURE_TTL_ANNOTATION,
+    JITTER_ANNOTATION,
+    OOM_MEMORY_FACTOR_ANNOTATION,
+    PENDING_DEADLINE_ANNOTATION,
     POD_TTL_ANNOTATION,
+    SUCCESS_TTL_ANNOTATION,
 )
+from onejob.planning.notify.wishes import NOTIFY_ANNOTATION
+from onejob.planning.queue.limits import QUEUE_LABEL
 
 _JOB_EXTENSIONS: Final = {
     "backoffSeconds": BACKOFF_SECONDS_ANNOTATION,
     "failedPodsLimit": FAILED_PODS_LIMIT_ANNOTATION,
 }
 _POD_EXTENSIONS: Final = {"ttlSecondsAfterFinished": POD_TTL_ANNOTATION}
+#: What a Kubernetes cluster keeps, and what Jobs have there only if `onejob controller` runs them.
+_PLANNED: Final = frozenset(
+    {BACKOFF_SECONDS_ANNOTATION, FAILED_PODS_LIMIT_ANNOTATION, OOM_MEMORY_FACTOR_ANNOTATION}
+)
+#: What a cluster keeps, and nothing there acts on.
+_UNHEEDED: Final = frozenset(
+    {
+        FAILURE_TTL_ANNOTATION,
+        JITTER_ANNOTATION,
+        NOTIFY_ANNOTATION,
+        PENDING_DEADLINE_ANNOTATION,
+        QUEUE_LABEL,
+        SUCCESS_TTL_ANNOTATION,
+    }
+)
 #: Names that stand for "no image at all" where containers are processes of this machine.
 _PLACEHOLDERS: Final = frozenset({HOST_IMAGE, "local", "localhost", "none", "process", "-"})
 #: What nearly every image has itself; and options, which are no paths.
@@ -38,16 +60,35 @@ def _found(manifest: Manifest, exists: Exists) -> _Found:
     spec = document.get("spec", {})
     match manifest.kind.resource:
         case resource if resource == CRONJOBS:
-            yield from _job(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", exists)
+            yield from _marks(document, "")
+            yield from _job(spec["jobTemplate"], "spec.jobTemplate.", exists)
         case resource if resource == JOBS:
-            yield from _job(spec, "spec", exists)
+            yield from _job(document, "", exists)
         case resource if resource == PODS:
+            yield from _marks(document, "")
             yield from _pod(spec, "spec", exists)
 
 
-def _job(spec: Mapping[str, Any], path: str, exists: Exists) -> _Found:
-    yield from _extensions(spec, path, _JOB_EXTENSIONS)
-    yield from _pod(spec["template"]["spec"], f"{path}.template.spec", exists)
+def _job(job: Mapping[str, Any], path: str, exists: Exists) -> _Found:
+    spec = job["spec"]
+    # Whoever names another manager knows who heeds what.
+    yield from _marks(job, path, planned=not spec.get("managedBy"))
+    yield from _extensions(spec, f"{path}spec", _JOB_EXTENSIONS)
+    yield from _marks(spec["template"], f"{path}spec.template.")
+    yield from _pod(spec["template"]["spec"], f"{path}spec.template.spec", exists)
+
+
+def _marks(of: Mapping[str, Any], path: str, *, planned: bool = False) -> _Found:
+    """Annotations and labels by which onejob does more than Kubernetes."""
+    for field in ("annotations", "labels"):
+        for name in (of.get("metadata") or {}).get(field) or ():
+            if name in _UNHEEDED:
+                yield f"{path}metadata.{field}[{name}]", "nothing in a cluster acts on it"
+            elif planned and name in _PLANNED:
+                yield (
+                    f"{path}metadata.{field}[{name}]",
+                    "Kubernetes' own controller does not act on it (only `onejob controller` does)",
+                )
 
 
 def _extensions(spec: Mapping[str, Any], path: str, names: Mapping[str, str]) -> _Found:

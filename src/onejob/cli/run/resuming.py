@@ -1,5 +1,6 @@
-"""What a kept run did not finish, as manifests for another run."""
+"""A kept run once more, or what it did not finish, as manifests for another run."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,27 +24,31 @@ _SERVER_FIELDS: Final = (
 )  # fmt: skip
 
 
-def unfinished_manifests(runs: Path, wanted: str) -> tuple[Run, list[Manifest]]:
+def manifests_of_run(
+    runs: Path, wanted: str, *, failed_only: bool, settings: Mapping[str, str]
+) -> tuple[Run, list[Manifest]]:
     """`wanted` is the id of a run, or the name of a Job, whose newest run is meant then. No
-    manifests if everything has succeeded. Raises CommandError."""
+    manifests if everything has succeeded and `failed_only`. Raises CommandError."""
     folder, run = find_run(runs, wanted)
     if is_under_way(folder):
         raise CommandError(f"run {run.id} is still under way", "wait for its end, or stop it")
     api = StoredApi(folder, run)
     try:
-        return run, _manifests(api)
+        return run, _manifests(api, failed_only, settings)
     finally:
         api.close()
 
 
-def _manifests(api: Api) -> list[Manifest]:
+def _manifests(api: Api, failed_only: bool, settings: Mapping[str, str]) -> list[Manifest]:
     made: list[dict[str, Any]] = []
     replaced: set[tuple[str, str]] = set()
     for job in list_all(api, BY_RESOURCE[JOBS], ""):
         namespace = job["metadata"]["namespace"]
         if name := job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION):
             replaced.add((namespace, name))
-        for document in rerun(job, params_of_job(api, job), taken=None, failed_only=True):
+        params = params_of_job(api, job)
+        again = rerun(job, params, taken=None, failed_only=failed_only, settings=settings)
+        for document in again:
             document["metadata"]["namespace"] = namespace
             made.append(document)
     if not made:

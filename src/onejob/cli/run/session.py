@@ -7,15 +7,13 @@ gracefully first.
 import asyncio
 import logging
 import os
-import secrets
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 from msgspec.structs import replace
@@ -34,6 +32,7 @@ from onejob.cli.run.runs import RanJob, Run, RunFolder, create_folder, new_run_i
 from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, result_document
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
+from onejob.controllers.selection import ALL, OF_A_RUN
 from onejob.gates import FeatureGates
 from onejob.node.agent.pressure import short_of_space
 from onejob.node.options import NodeOptions
@@ -45,6 +44,11 @@ from onejob.server import ControlPlane, Settings
 from onejob.store.base import CannotOpen
 from onejob.trusted_paths import NotTrusted
 from onejob.wire.requests import LogOptions
+
+if TYPE_CHECKING:
+    from onejob.cli.run.page import PageOptions, RunPage
+
+log = logging.getLogger(__name__)
 
 _BROKEN_STOP_SECONDS: Final = 3.0
 _DISK_LOOK_SECONDS: Final = 1.0
@@ -76,6 +80,8 @@ class SessionOptions(msgspec.Struct, frozen=True):
     quiet: bool = False
     #: Exit as the container of the only Pod did.
     container_exit_code: bool = False
+    #: The dashboard of this run; None for none.
+    page: "PageOptions | None" = None
     arguments: tuple[str, ...] = ()
 
 
@@ -101,7 +107,7 @@ class _Session:
         self._stop_limit: asyncio.Timeout | None = None
         started = self._clock.now()
         self._run = Run(
-            new_run_id(started, secrets.token_hex(2)), started, arguments=options.arguments
+            new_run_id(started, os.urandom(2).hex()), started, arguments=options.arguments
         )
 
     async def run(self) -> int:
@@ -135,10 +141,7 @@ class _Session:
     async def _run_in(self, path: Path, folder: RunFolder | None) -> int:
         self._stop.listen()
         _log_to(path / "onejob.log")
-        try:
-            plane = await ControlPlane.start(self._settings(path))
-        except (CannotOpen, NotTrusted, RuntimeUnavailable) as error:
-            raise CommandError(str(error)) from None
+        plane, page = await self._start(self._settings(path))
         own_process.settle()
         runtime = plane.node.runtime
         logs = _RuntimeLogs(runtime)
@@ -156,6 +159,7 @@ class _Session:
             outputs=outputs,
         )
         disk = asyncio.create_task(self._watch_disk(path))
+        reported = False
         try:
             self._warn(runtime)
             # Before they exist, so that they are found by name whenever we are killed.
@@ -163,6 +167,8 @@ class _Session:
             revision = await self._create(plane)
             self._record(folder, jobs=self._ran_jobs())
             self._stop.on_second(lambda: self._hurry(plane))
+            if page is not None:
+                self._announce(page.show([*self._progress]))
             exit_code, outcome = await self._follow(plane, follower, revision)
             if not self._progress.done:
                 self._record(
@@ -172,24 +178,54 @@ class _Session:
                     stopped_at=self._clock.now(),
                 )
             cpu_seconds = workload_cpu_seconds() if runtime.traits.on_host else None
+            if page is not None and self._progress.done:
+                await follower.close()
+                self._display.close()
+                await self._report(exit_code, outcome, cpu_seconds, logs)
+                reported = True
+                await self._stay(plane, page)
         finally:
             try:
-                # A broken plane may not be able to stop: the supervisor ends Pods without us.
-                hopeless = plane.failed.done() or self._hurried
-                limit = _BROKEN_STOP_SECONDS if hopeless else None
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(limit) as self._stop_limit:
-                        await plane.stop()
+                await self._stop_plane(plane, page)
             finally:
                 disk.cancel()
                 # Pods that were stopped just now may still write to their logs.
                 await follower.close()
                 self._display.close()
-        last_lines = await self._last_lines(logs)
-        self._print_result(exit_code, outcome, cpu_seconds, last_lines)
+        if not reported:
+            await self._report(exit_code, outcome, cpu_seconds, logs)
         return exit_code
 
+    async def _stop_plane(self, plane: ControlPlane, page: "RunPage | None") -> None:
+        """A broken one may not be able to stop, and why it broke is the news; the supervisor ends
+        Pods without us."""
+        hopeless = plane.failed.done() or self._hurried
+        limit = _BROKEN_STOP_SECONDS if hopeless else None
+        try:
+            async with asyncio.timeout(limit) as self._stop_limit:
+                await (plane if page is None else page).stop()
+        except TimeoutError:
+            return
+        except Exception:
+            if not plane.failed.done():
+                raise
+            log.exception("the control plane, which had failed, could not stop")
+
     # --- before -------------------------------------------------------------------------
+
+    async def _start(self, settings: Settings) -> "tuple[ControlPlane, RunPage | None]":
+        try:
+            if self._options.page is None:
+                return await ControlPlane.start(settings), None
+            # Most runs have none and never import what it needs.
+            from onejob.cli.run.page import RunPage
+
+            page = await RunPage.start(
+                settings, self._options.data_dir, self._clock, self._options.page
+            )
+            return page.plane, page
+        except (CannotOpen, NotTrusted, RuntimeUnavailable) as error:
+            raise CommandError(str(error)) from None
 
     def _folder(self) -> RunFolder | None:
         data_dir = self._options.data_dir
@@ -219,15 +255,18 @@ class _Session:
             gates=self._options.gates,
             default_failed_pods_limit=self._options.default_failed_pods_limit,
             queue_limits=self._options.queue_limits,
+            # Behind a page, people have an API server.
+            controllers=OF_A_RUN if self._options.page is None else ALL,
         )
 
     def _warn(self, runtime: Runtime) -> None:
         writes_host = runtime.traits.on_host and not self._options.node.host_read_only
         if os.geteuid() == 0 and writes_host:
             self._display.notice(
-                "running as root: Pods act on this host's files (--host-fs ro forbids changes)"
+                "running as root: Pods can change any file here (forbid it: --host-fs ro)"
             )
-        if isinstance(runtime, KnowsLimits) and any(map(has_limits, self._plan.objects)):
+        # In this order: to ask whether a runtime knows its limits already has it look for them.
+        if any(map(has_limits, self._plan.objects)) and isinstance(runtime, KnowsLimits):
             limits = runtime.limits_in_force
             if not limits.enforced:
                 self._display.notice(f"limits of memory and CPU are {limits.text}")
@@ -289,6 +328,13 @@ class _Session:
             stopping.cancel()
             await asyncio.gather(following, stopping, return_exceptions=True)
 
+    def _announce(self, text: str) -> None:
+        """Also in a quiet run, since it was asked for."""
+        if self._options.quiet:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._display.notice(text)
+
     async def _watch_disk(self, path: Path) -> None:
         """Nothing can be written to a full disk, an event that says so included."""
         shown = ""
@@ -316,6 +362,24 @@ class _Session:
         return EXIT_FAILED
 
     # --- after --------------------------------------------------------------------------
+
+    async def _stay(self, plane: ControlPlane, page: "RunPage") -> None:
+        """The Jobs have ended, and people may still look at them."""
+        if not page.stay_text:
+            return
+        stream = sys.stderr if self._options.quiet else self._stream
+        print(page.stay_text, file=stream, flush=True)
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await page.stay(stopping, plane.failed)
+        finally:
+            stopping.cancel()
+
+    async def _report(
+        self, exit_code: int, outcome: str, cpu_seconds: float | None, logs: LogSource
+    ) -> None:
+        last_lines = await self._last_lines(logs)
+        self._print_result(exit_code, outcome, cpu_seconds, last_lines)
 
     def _ran_jobs(self) -> tuple[RanJob, ...]:
         return tuple(
@@ -502,7 +566,7 @@ def _has_one_pod(plan: RunPlan) -> bool:
 
 def _rendered(result: dict[str, object], output: str) -> str:
     if output == "yaml":
-        from onejob.cli.run.manifests import yaml_of
+        from onejob.cli.run.yaml_text import yaml_of
 
         return yaml_of(result)
     return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"

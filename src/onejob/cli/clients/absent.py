@@ -1,0 +1,72 @@
+"""What helps somebody who named an object that is not there: the name or the place they meant."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final
+
+from onejob.cli.clients.base import Api, Ask, path_of
+from onejob.cli.clients.sources import Sources
+from onejob.cli.errors import CommandError
+from onejob.objects.meta import JOBS, NAMESPACES
+from onejob.wire.errors import ApiError, NotFound
+from onejob.wire.kinds import Kind
+
+#: Names among which one that was misspelt is looked for.
+_MOST_NAMES: Final = 500
+
+
+def hint(where: Sources, missing: NotFound) -> str:
+    """ "" where nothing comes close, and where we may not look."""
+    name, plural = missing.details.get("name"), missing.details.get("kind")
+    if not name or not plural:
+        return ""
+    group = missing.details.get("group", "")
+    try:
+        kind = where.kinds().named(f"{plural}.{group}" if group else plural)
+        api = where.server()
+        return "" if api is None else _on_server(where, api, kind, name)
+    except (ApiError, CommandError):
+        # Whoever may not list, or knows only part of it, has the error itself.
+        return ""
+
+
+def similar_job(where: Sources, name: str) -> str:
+    """The Job of a kept run whose name comes closest; "" if none does."""
+    names = dict.fromkeys(islice(_kept_jobs(where), _MOST_NAMES))
+    return _closest(name, list(names))
+
+
+def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
+    own = where.namespace_in(api)
+    if kind.namespaced:
+        elsewhere = _listed(api, kind, "", fieldSelector=f"metadata.name={name}")
+        if elsewhere:
+            place = elsewhere[0]["metadata"]["namespace"]
+            return f"namespace {place} has one: -n {place}"
+    found = [item["metadata"]["name"] for item in _listed(api, kind, own)]
+    close = _closest(name, found)
+    if not close and kind.resource == JOBS and where.kubeconfig is None:
+        close = similar_job(where, name)
+    if close == name:
+        return "only a kept run has one: see onejob runs"
+    if close:
+        return f"did you mean {kind.singular}/{close}?"
+    return f"create it: onejob create namespace {name}" if kind.resource == NAMESPACES else ""
+
+
+def _listed(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[str, dict[str, str]]]:
+    asked = {**query, "limit": str(_MOST_NAMES)}
+    items: list[dict[str, dict[str, str]]]
+    items = api.send(Ask("GET", path_of(kind, namespace), asked)).document["items"]
+    return items
+
+
+def _kept_jobs(where: Sources) -> Iterator[str]:
+    for run in where.all_kept_runs():
+        for job in run.jobs:
+            yield job.name
+
+
+def _closest(name: str, names: list[str]) -> str:
+    return next(iter(get_close_matches(name, names, 1)), "")

@@ -1,0 +1,15 @@
+"""`--set NAME=VALUE` of commands that run something once more."""
+
+from collections.abc import Sequence
+
+from onejob.cli.errors import CommandError
+
+
+def parse_settings(items: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name or not equals:
+            raise CommandError(f"--set {item}: expected NAME=VALUE")
+        found[name] = value
+    return found

@@ -1,0 +1,63 @@
+"""What Pods and nodes use now, as metrics.k8s.io tells it: for `top`, `why` and others."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from onejob.cli.clients.base import Api, get, list_all
+from onejob.wire.errors import ApiError
+from onejob.wire.kinds import MEASURED_KINDS, Kind
+from onejob.wire.quantity import parse_quantity
+
+_KIND: Final[Mapping[str, Kind]] = {kind.kind: kind for kind in MEASURED_KINDS}
+
+
+class Usage(Struct, frozen=True, rename="camel"):
+    """An average of the use of processors over the last moments, and the memory in use."""
+
+    cpu_millicores: int = 0
+    memory_bytes: int = 0
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    found = list(usages)
+    return Usage(sum(one.cpu_millicores for one in found), sum(one.memory_bytes for one in found))
+
+
+def usage_of_pod(api: Api, namespace: str, name: str) -> Mapping[str, Usage]:
+    """By container; empty if the Pod is not measured, as those that have ended are not."""
+    try:
+        return _by_container(get(api, _KIND["PodMetrics"], namespace, name))
+    except ApiError:
+        # Other API servers serve no metrics, and not everybody may read them.
+        return {}
+
+
+def usage_of_pods(api: Api, namespace: str) -> Mapping[tuple[str, str], Usage]:
+    """By namespace and name; of all namespaces if none is given. Raises ApiError."""
+    return {
+        (item["metadata"]["namespace"], item["metadata"]["name"]): total(
+            _by_container(item).values()
+        )
+        for item in list_all(api, _KIND["PodMetrics"], namespace)
+    }
+
+
+def usage_of_nodes(api: Api) -> Mapping[str, Usage]:
+    """By name. Raises ApiError."""
+    return {
+        item["metadata"]["name"]: _usage(item["usage"])
+        for item in list_all(api, _KIND["NodeMetrics"], "")
+    }
+
+
+def _by_container(document: dict[str, Any]) -> dict[str, Usage]:
+    return {item["name"]: _usage(item["usage"]) for item in document["containers"]}
+
+
+def _usage(amounts: Mapping[str, str]) -> Usage:
+    return Usage(
+        parse_quantity(amounts.get("cpu", "0")).milli,
+        parse_quantity(amounts.get("memory", "0")).whole,
+    )

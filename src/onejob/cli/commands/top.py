@@ -1,0 +1,74 @@
+"""`onejob top`: what node, Jobs and Pods use, live."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from onejob.cli.options import client_options, output_option
+
+if TYPE_CHECKING:
+    from onejob.cli.clients.sources import Sources
+
+_EPILOG = """\b
+Examples:
+  onejob top          # live; q quits, c m a n sort
+  onejob top -n batch --sort memory
+  onejob top --once   # one table, also where there is no terminal
+  onejob top -o json | jq '.pods[] | select(.usage.memoryBytes > 1e9) | .name'
+
+CPU is in thousandths of a core, an average since the last look. A dash means that nothing is
+measured: the Pod has not started, or the runtime runs no processes."""
+
+
+@click.command(epilog=_EPILOG, short_help="Show what node, Jobs and Pods use")
+@click.option(
+    "--sort",
+    type=click.Choice(["cpu", "memory", "age", "name"]),
+    default="cpu",
+    show_default=True,
+    help="The most first; names from a to z.",
+)
+@click.option("--once", is_flag=True, help="Print one table and end.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.2, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@output_option("json")
+@client_options
+def command(sort: str, once: bool, interval: float, output: str | None, where: "Sources") -> int:
+    """Show what the node, Jobs and Pods use, of all namespaces unless one is named. Jobs and Pods
+    that have ended are not shown."""
+    import msgspec
+
+    from onejob.cli.display.terminal import terminal_of
+    from onejob.cli.top.layout import as_lines
+    from onejob.cli.top.reading import read_snapshot
+    from onejob.cli.top.snapshot import Snapshot, in_order
+    from onejob.clock import SystemClock
+
+    api = where.require_server()
+
+    def read() -> Snapshot:
+        return read_snapshot(api, where.namespace, api.namespace, SystemClock())
+
+    if output:
+        snapshot = read()
+        ordered = msgspec.structs.replace(
+            snapshot, jobs=in_order(snapshot.jobs, sort), pods=in_order(snapshot.pods, sort)
+        )
+        print(msgspec.json.format(msgspec.json.encode(ordered), indent=2).decode())
+        return 0
+    terminal = terminal_of()
+    if once or not terminal.interactive or not sys.stdin.isatty():
+        for line in as_lines(read(), sort, terminal.width):
+            print(line)
+        return 0
+    from onejob.cli.top.screen import follow
+
+    follow(read, sort, interval, f"onejob top: {api.title}")
+    return 0

@@ -1,0 +1,36 @@
+"""The configuration of notifications, for `serve` and `notify`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onejob.cli.errors import CommandError
+from onejob.cli.places import DataDir
+
+if TYPE_CHECKING:
+    from onejob.controllers.notify.config import NotifyConfig
+
+_CONFIG_FILE = "notify.yaml"
+
+
+def find_notify_config(chosen: str | None, place: DataDir) -> "NotifyConfig | None":
+    """Of the file that was chosen, else of the data dir's; None if there is neither. Most servers
+    have none and import nothing for it."""
+    path = Path(chosen) if chosen else place.path / _CONFIG_FILE
+    if not chosen and not path.exists():
+        return None
+    from onejob.controllers.notify.config import BadNotifyConfig, load_config
+
+    try:
+        return load_config(path)
+    except BadNotifyConfig as error:
+        raise CommandError(str(error), "see docs/how-to/notifications.md") from None
+
+
+def require_notify_config(chosen: str | None, place: DataDir) -> "NotifyConfig":
+    config = find_notify_config(chosen, place)
+    if config is None:
+        raise CommandError(
+            f"there is no {place.path / _CONFIG_FILE}",
+            "write one (docs/how-to/notifications.md), or name another with --notify-config",
+        )
+    return config

@@ -1,0 +1,123 @@
+"""The dashboard of one run: with `onejob run --ui`, its control plane listens on this machine."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from onejob.api.access.certificates import BadAuthority, ensure_certificates, server_names
+from onejob.api.http.serving import CannotListen
+from onejob.cli.display.browsers import open_browser
+from onejob.cli.errors import CommandError
+from onejob.cli.places import DataDir, make_private
+from onejob.cli.run.progress import JobProgress
+from onejob.clock import Clock
+from onejob.dashboard.files import Files
+from onejob.dashboard.sessions import LONGEST_SECONDS
+from onejob.explaining.durations import short_seconds
+from onejob.https_server import HttpsServer
+from onejob.server import ControlPlane, Settings
+
+_HOST: Final = "127.0.0.1"
+
+
+class PageOptions(msgspec.Struct, frozen=True):
+    #: How long it stays once every Job has ended; None means until Ctrl-C.
+    stays_seconds: float | None
+    open_browser: bool
+
+
+def page_options(
+    stays_seconds: float | None, environment: Mapping[str, str], *, interactive: bool
+) -> PageOptions:
+    """`stays_seconds` is what was asked for, if anything. Where nobody watches, no browser is
+    opened and nothing waits for a Ctrl-C that nobody sends."""
+    watched = interactive and not environment.get("CI")
+    if stays_seconds is None and not watched:
+        stays_seconds = 0.0
+    return PageOptions(stays_seconds, open_browser=watched)
+
+
+class RunPage:
+    def __init__(self, server: HttpsServer, options: PageOptions) -> None:
+        self._server = server
+        self._options = options
+
+    @classmethod
+    async def start(
+        cls, settings: Settings, data_dir: DataDir | None, clock: Clock, options: PageOptions
+    ) -> "RunPage":
+        """Starts the control plane, too. Raises what `ControlPlane.start` raises, and
+        CommandError."""
+        if not Files().built:
+            raise CommandError(
+                "--ui: the dashboard is not built", "make ui, or install a release of onejob"
+            )
+        try:
+            server = await HttpsServer.start(
+                settings,
+                host=_HOST,
+                port=0,
+                kubeconfig=settings.data_dir / "kubeconfig",
+                pki=None if data_dir is None else _shared_authority(data_dir, clock),
+            )
+        except (BadAuthority, CannotListen) as error:
+            raise CommandError(f"--ui: {error}") from None
+        return cls(server, options)
+
+    @property
+    def plane(self) -> ControlPlane:
+        return self._server.plane
+
+    def show(self, jobs: Sequence[JobProgress]) -> str:
+        """Opens it in a browser if that is wanted and possible; returns what to print."""
+        # The code is good once, for whoever reads this terminal, as long as a session would be.
+        address = self._server.sign_in_address(LONGEST_SECONDS) + _first_page(jobs)
+        if self._options.open_browser and open_browser(address):
+            return f"dashboard: opened {self._server.url}/ui/ in a browser"
+        return f"dashboard: {address}"
+
+    async def stay(self, *ends: "asyncio.Future[Any]") -> None:
+        """Until one of them is done or the time is over."""
+        timeout = self._options.stays_seconds
+        await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+    @property
+    def stay_text(self) -> str:
+        """What to print before `stay`; "" if it ends at once."""
+        seconds = self._options.stays_seconds
+        if seconds == 0:
+            return ""
+        how_long = "" if seconds is None else f"for {short_seconds(seconds)}, or "
+        return f"the dashboard stays {how_long}until Ctrl-C"
+
+    async def stop(self) -> None:
+        """Ends the control plane, too."""
+        await self._server.stop()
+
+
+def _first_page(jobs: Sequence[JobProgress]) -> str:
+    """The query of a sign-in address: the page of the only Job, else all Jobs."""
+    path = ["jobs"]
+    if len(jobs) == 1:
+        path += [jobs[0].key.namespace, jobs[0].key.name]
+    return "?" + urlencode({"open": "/".join(quote(part, safe="") for part in path)})
+
+
+def _shared_authority(data_dir: DataDir, clock: Clock) -> Path:
+    """One authority for the pages of all runs, so that browsers have to be told of it only once."""
+    folder = data_dir.path / "run-pki"
+    make_private(folder)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # Another run may be making it at this moment.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ensure_certificates(folder, server_names(_HOST), clock.now())
+    finally:
+        os.close(lock)
+    return folder

@@ -1,0 +1,91 @@
+"""YAML as people read and write it: what a document looks like, and where in a text something is.
+
+Apart from `manifests`, and imported where there is YAML: a command line needs none.
+"""
+
+import re
+from typing import Any, Final
+
+import yaml
+
+from onejob.api.input.yaml_reading import read_yaml
+
+__all__ = ["line_in", "read_yaml", "why_not_yaml", "yaml_of"]
+
+#: Texts that Kubernetes would read as something else, though PyYAML would not.
+_AMBIGUOUS: Final = re.compile(
+    r"[yYnN]|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0[oO]?[0-7]+"
+)
+_SEGMENT: Final = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+
+
+def yaml_of(document: Any) -> str:
+    """YAML in the order of the document, long texts unfolded."""
+    text: str = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000
+    )
+    return text
+
+
+class _Dumper(yaml.CSafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        """A value that stands in two places is written twice."""
+        return True
+
+
+def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if "\n" in text and not text.endswith(" "):
+        style = "|"
+    elif _AMBIGUOUS.fullmatch(text):
+        style = "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def why_not_yaml(text: str, error: str) -> tuple[int, str]:
+    """Line, from 1 or 0 where there is none to name, and reason that a text could not be read;
+    `error` is what its reader said."""
+    try:
+        for _ in yaml.parse(text, Loader=yaml.CSafeLoader):
+            pass
+    except yaml.MarkedYAMLError as marked:
+        line = marked.problem_mark.line + 1 if marked.problem_mark else 0
+        message = f"not YAML: {marked.problem or marked.context}"
+        if marked.problem_mark and _starts_with_tab(text, line):
+            message += " (indent with spaces: YAML takes no tabs)"
+        return line, message
+    except yaml.YAMLError as other:
+        return 0, f"not YAML: {' '.join(str(other).split())}"
+    return 0, error.removeprefix("error converting YAML to JSON: yaml: ")
+
+
+def _starts_with_tab(text: str, line: int) -> bool:
+    found = text.splitlines()[line - 1 : line]
+    return bool(found) and "\t" in found[0][: len(found[0]) - len(found[0].lstrip())]
+
+
+def line_in(text: str, field: str) -> int:
+    """The line of a field, or of the innermost thing around it that is there; from 1."""
+    node = yaml.compose(text, Loader=yaml.CSafeLoader)
+    line: int = node.start_mark.line
+    for name, key in _SEGMENT.findall(field):
+        found = _child(node, name or key)
+        if found is None:
+            break
+        line, node = found
+    return line + 1
+
+
+def _child(node: yaml.Node, name: str) -> tuple[int, yaml.Node] | None:
+    """Line and value of a field of a mapping or of an item of a list."""
+    if isinstance(node, yaml.SequenceNode) and name.isdigit() and int(name) < len(node.value):
+        item = node.value[int(name)]
+        return item.start_mark.line, item
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == name:
+                return key.start_mark.line, value
+    return None

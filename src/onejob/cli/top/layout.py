@@ -1,0 +1,148 @@
+"""A snapshot as lines of text that fit a terminal. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from onejob.cli.clients.usage import Usage
+from onejob.cli.display.tables import render_table
+from onejob.cli.display.terminal import visible
+from onejob.cli.top.snapshot import JobLine, Line, NodeLine, PodLine, Snapshot, in_order
+from onejob.explaining.durations import short_seconds
+
+_NODE_HEADERS: Final = ("NODE", "CPU", "MEMORY", "PODS")
+_JOB_HEADERS: Final = ("JOB", "STATE", "PODS", "DONE", "FAILED", "CPU", "MEMORY", "AGE")
+_POD_HEADERS: Final = ("POD", "STATE", "RESTARTS", "CPU", "MEMORY", "AGE")
+_KEYS: Final = "sorted by {key}; keys: c cpu, m memory, a age, n name, q quit"
+#: Of a low terminal Jobs get no more than this part.
+_JOBS_PART: Final = 2
+_UNITS: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
+#: However low a terminal is.
+_LEAST_ROWS: Final = 1
+
+
+def as_lines(
+    snapshot: Snapshot, key: str, width: int, height: int | None = None, title: str = ""
+) -> list[str]:
+    """With a `height` there is a title, and rows that do not fit are counted, not shown."""
+    lines: list[str] = []
+    if title:
+        lines += [_cut(f"{title}  {_summary(snapshot)}", width), _cut(_KEYS.format(key=key), width)]
+    lines += [_cut(f"note: {note}", width) for note in snapshot.notes]
+    if snapshot.nodes:
+        rows = [_node_row(node) for node in snapshot.nodes]
+        lines += [*_spaced(lines), *render_table(_NODE_HEADERS, rows, width, whole=0)]
+    jobs = [_job_row(line) for line in in_order(snapshot.jobs, key)]
+    pods = [_pod_row(line) for line in in_order(snapshot.pods, key)]
+    left = None if height is None else height - len(lines)
+    for number, (headers, rows) in enumerate(((_JOB_HEADERS, jobs), (_POD_HEADERS, pods))):
+        room = None if left is None else (left // _JOBS_PART if not number and pods else left)
+        part = _section(headers, rows, width, room, spaced=bool(lines))
+        lines += part
+        left = None if left is None else left - len(part)
+    if not jobs and not pods:
+        lines += [*_spaced(lines), "No Job runs or waits."]
+    return lines if height is None else lines[:height]
+
+
+def _section(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    room: int | None,
+    *,
+    spaced: bool,
+) -> list[str]:
+    if not rows:
+        return []
+    # A screen that is drawn over and over must not wrap: here even names are cut.
+    space = [""] if spaced else []
+    if room is None or len(rows) <= room - len(space) - 1:
+        return [*space, *render_table(headers, rows, width, whole=0)]
+    # One line for the headers, one for how many are not shown.
+    shown = max(_LEAST_ROWS, room - len(space) - 2)
+    more = _cut(f"... and {len(rows) - shown} more", width)
+    return [*space, *render_table(headers, rows[:shown], width, whole=0), more]
+
+
+def _spaced(lines: list[str]) -> list[str]:
+    return [""] if lines else []
+
+
+def _summary(snapshot: Snapshot) -> str:
+    texts = [snapshot.at.strftime("%H:%M:%SZ")]
+    for name, lines in (("Jobs", snapshot.jobs), ("Pods", snapshot.pods)):
+        states = Counter(line.state for line in lines)
+        texts.append(f"{name}: {_counts(states)}")
+    return "  ".join(texts)
+
+
+def _counts(states: Counter[str]) -> str:
+    return ", ".join(f"{n} {state.lower()}" for state, n in states.most_common()) or "none"
+
+
+def _node_row(node: NodeLine) -> list[str]:
+    cpu = memory = "-"
+    if node.usage is not None:
+        cpu = _part(
+            f"{node.usage.cpu_millicores / 1000:.1f}",
+            f"{node.cpu_capacity_millicores / 1000:g}",
+            node.usage.cpu_millicores,
+            node.cpu_capacity_millicores,
+        )
+        memory = _part(
+            memory_text(node.usage.memory_bytes),
+            memory_text(node.memory_capacity_bytes),
+            node.usage.memory_bytes,
+            node.memory_capacity_bytes,
+        )
+    return [node.name, cpu, memory, f"{node.pods}/{node.pods_capacity}"]
+
+
+def _part(used: str, capacity: str, amount: int, whole: int) -> str:
+    share = f" ({amount * 100 // whole}%)" if whole else ""
+    return f"{used}/{capacity}{share}"
+
+
+def _job_row(line: JobLine) -> list[str]:
+    done = str(line.succeeded)
+    if line.completions is not None:
+        done += f"/{line.completions}"
+    return [
+        f"{line.namespace}/{line.name}",
+        line.state,
+        str(line.active),
+        done,
+        str(line.failed),
+        *_usage_cells(line.usage),
+        _age(line),
+    ]
+
+
+def _pod_row(line: PodLine) -> list[str]:
+    name = f"{line.namespace}/{line.name}"
+    return [name, line.state, str(line.restarts), *_usage_cells(line.usage), _age(line)]
+
+
+def _usage_cells(usage: Usage | None) -> tuple[str, str]:
+    if usage is None:
+        return "-", "-"
+    return f"{usage.cpu_millicores}m", memory_text(usage.memory_bytes)
+
+
+def memory_text(amount: int) -> str:
+    """Three digits at least, as far as there are any: `512Ki`, `1.5Gi`, `940Mi`."""
+    value, power = amount / 1024, 0
+    while value >= 1000 and power < len(_UNITS) - 1:
+        value, power = value / 1024, power + 1
+    unit = _UNITS[power]
+    return f"{value:.0f}{unit}" if value >= 10 or value == int(value) else f"{value:.1f}{unit}"
+
+
+def _age(line: Line) -> str:
+    return short_seconds(line.age_seconds)
+
+
+def _cut(text: str, width: int) -> str:
+    text = visible(text).replace("\n", " ")
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"

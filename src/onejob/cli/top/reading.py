@@ -1,0 +1,52 @@
+"""Asks a server for all that a snapshot shows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from onejob.cli.clients.base import Api, list_all
+from onejob.cli.clients.usage import Usage, usage_of_nodes, usage_of_pods
+from onejob.cli.top.snapshot import Snapshot, take_snapshot
+from onejob.clock import Clock
+from onejob.objects.meta import JOBS, NODES, PODS
+from onejob.wire.errors import ApiError, Forbidden
+from onejob.wire.kinds import BY_RESOURCE
+
+T = TypeVar("T")
+
+#: Finished Pods may be very many, and use nothing.
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def read_snapshot(api: Api, namespace: str, fallback: str, clock: Clock) -> Snapshot:
+    """Of one namespace, or of all of them if it is ""; of `fallback` if those may not be listed.
+    Raises ApiError or CommandError if not even Pods can be had."""
+    notes: list[str] = []
+
+    def optional(what: str, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except ApiError as error:
+            notes.append(f"{what} cannot be had: {error.message}")
+            return otherwise
+
+    try:
+        pods = _pods(api, namespace)
+    except Forbidden:
+        if namespace or not fallback:
+            raise
+        notes.append(f"only of namespace {fallback}: you may not list those of all")
+        namespace = fallback
+        pods = _pods(api, namespace)
+    jobs = list_all(api, BY_RESOURCE[JOBS], namespace)
+    nodes: list[dict[str, Any]] = optional(
+        "nodes", lambda: list_all(api, BY_RESOURCE[NODES], ""), []
+    )
+    node_usage: Mapping[str, Usage] = optional("the use of nodes", lambda: usage_of_nodes(api), {})
+    pod_usage: Mapping[tuple[str, str], Usage] = optional(
+        "the use of Pods", lambda: usage_of_pods(api, namespace), {}
+    )
+    return take_snapshot(clock.now(), nodes, jobs, pods, node_usage, pod_usage, notes)
+
+
+def _pods(api: Api, namespace: str) -> list[dict[str, Any]]:
+    return list_all(api, BY_RESOURCE[PODS], namespace, fieldSelector=_NOT_ENDED)

@@ -1,0 +1,165 @@
+"""One look at node, Jobs and Pods and what they use: made from documents, sorted, as JSON. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from onejob.cli.clients.usage import Usage, total
+from onejob.wire.quantity import BadQuantity, parse_quantity
+
+Document = dict[str, Any]
+
+
+class NodeLine(Struct, frozen=True, rename="camel"):
+    name: str
+    cpu_capacity_millicores: int
+    memory_capacity_bytes: int
+    pods: int
+    pods_capacity: int
+    usage: Usage | None = None
+
+
+class Line(Struct, frozen=True, rename="camel", kw_only=True):
+    """A Job or a Pod."""
+
+    namespace: str
+    name: str
+    state: str
+    age_seconds: float
+    #: None if it is not measured.
+    usage: Usage | None = None
+
+
+class JobLine(Line, frozen=True, rename="camel", kw_only=True):
+    #: Pods that are there and have not ended.
+    active: int
+    succeeded: int
+    failed: int
+    #: None: any one that succeeds is enough.
+    completions: int | None
+
+
+class PodLine(Line, frozen=True, rename="camel", kw_only=True):
+    job: str
+    restarts: int
+
+
+class Snapshot(Struct, frozen=True):
+    at: datetime
+    nodes: Sequence[NodeLine] = ()
+    jobs: Sequence[JobLine] = ()
+    pods: Sequence[PodLine] = ()
+    #: What could not be had, in words.
+    notes: Sequence[str] = ()
+
+
+def take_snapshot(
+    now: datetime,
+    nodes: Iterable[Document],
+    jobs: Iterable[Document],
+    pods: Iterable[Document],
+    node_usage: Mapping[str, Usage],
+    pod_usage: Mapping[tuple[str, str], Usage],
+    notes: Sequence[str] = (),
+) -> Snapshot:
+    """Of Jobs and Pods that have not ended."""
+    pods = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+    pod_lines = [_pod_line(pod, pod_usage, now) for pod in pods]
+    used: dict[tuple[str, str], list[Usage]] = {}
+    for line in pod_lines:
+        if line.usage is not None:
+            used.setdefault((line.namespace, line.job), []).append(line.usage)
+    return Snapshot(
+        now,
+        [_node_line(node, pods, node_usage) for node in nodes],
+        [_job_line(job, used, now) for job in jobs if not _has_ended(job)],
+        pod_lines,
+        notes,
+    )
+
+
+L = TypeVar("L", bound=Line)
+
+
+def in_order(lines: Sequence[L], key: str) -> list[L]:
+    """By cpu, memory or age, the most first; or by name."""
+    ordered = sorted(lines, key=lambda line: (line.namespace, line.name))
+    if key != "name":
+        ordered.sort(key=_AMOUNTS[key], reverse=True)
+    return ordered
+
+
+_AMOUNTS: Final[Mapping[str, Callable[[Line], float]]] = {
+    "cpu": lambda line: line.usage.cpu_millicores if line.usage else -1,
+    "memory": lambda line: line.usage.memory_bytes if line.usage else -1,
+    "age": lambda line: line.age_seconds,
+}
+
+
+def _has_ended(job: Document) -> bool:
+    return any(
+        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+        for condition in job.get("status", {}).get("conditions", ())
+    )
+
+
+def _job_line(job: Document, used: Mapping[tuple[str, str], list[Usage]], now: datetime) -> JobLine:
+    metadata, spec, status = job["metadata"], job["spec"], job.get("status", {})
+    place = metadata["namespace"], metadata["name"]
+    active = status.get("active", 0)
+    waiting = "Suspended" if spec.get("suspend") else "Waiting"
+    return JobLine(
+        namespace=place[0],
+        name=place[1],
+        state="Running" if active else waiting,
+        age_seconds=_age(metadata, now),
+        usage=total(used[place]) if place in used else None,
+        active=active,
+        succeeded=status.get("succeeded", 0),
+        failed=status.get("failed", 0),
+        completions=spec.get("completions"),
+    )
+
+
+def _pod_line(pod: Document, usage: Mapping[tuple[str, str], Usage], now: datetime) -> PodLine:
+    metadata, status = pod["metadata"], pod["status"]
+    owners = metadata.get("ownerReferences", ())
+    restarts = sum(one.get("restartCount", 0) for one in status.get("containerStatuses", ()))
+    return PodLine(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        state="Terminating" if "deletionTimestamp" in metadata else status.get("phase", ""),
+        age_seconds=_age(metadata, now),
+        usage=usage.get((metadata["namespace"], metadata["name"])),
+        job=next((owner["name"] for owner in owners if owner["kind"] == "Job"), ""),
+        restarts=restarts,
+    )
+
+
+def _node_line(node: Document, pods: Iterable[Document], usage: Mapping[str, Usage]) -> NodeLine:
+    name = node["metadata"]["name"]
+    capacity = node.get("status", {}).get("capacity", {})
+    return NodeLine(
+        name,
+        _amount(capacity, "cpu", milli=True),
+        _amount(capacity, "memory"),
+        sum(pod["spec"].get("nodeName") == name for pod in pods),
+        _amount(capacity, "pods"),
+        usage.get(name),
+    )
+
+
+def _amount(capacity: Mapping[str, str], name: str, *, milli: bool = False) -> int:
+    try:
+        quantity = parse_quantity(capacity.get(name, "0"))
+    except BadQuantity:
+        return 0
+    return quantity.milli if milli else quantity.whole
+
+
+def _age(metadata: Document, now: datetime) -> float:
+    """Never below zero: clocks of servers differ."""
+    created: datetime = datetime.fromisoformat(metadata["creationTimestamp"])
+    return max(0.0, (now - created).total_seconds())

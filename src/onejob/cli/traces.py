@@ -1,0 +1,33 @@
+"""Traces of a server, where somebody collects them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from onejob import tracing
+from onejob.cli.errors import CommandError
+
+
+@contextmanager
+def traces_sent_to(endpoint: str | None) -> Iterator[None]:
+    """While this lasts; without an endpoint nothing is imported and nothing traced."""
+    if endpoint is None:
+        yield
+        return
+    if urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).netloc:
+        raise CommandError(
+            f"--otlp-endpoint {endpoint!r} is no URL", "for instance http://localhost:4318"
+        )
+    try:
+        from onejob.opentelemetry_traces import OpenTelemetryTracer
+    except ImportError as error:
+        raise CommandError(
+            f"traces need what is not installed ({error.name})", "pip install 'onejob[otel]'"
+        ) from None
+    tracer = OpenTelemetryTracer(endpoint)
+    tracing.use(tracer)
+    try:
+        yield
+    finally:
+        tracing.use(None)
+        tracer.close()

@@ -1,0 +1,261 @@
+"""Slips of newcomers: each gets the command that was meant."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import CommandLine, QuickCommandLine
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    """Somebody without a server, who has a run of a Job that failed."""
+    onejob = QuickCommandLine(tmp_path_factory.mktemp("home"))
+    done = onejob.run("run", "--name", "slip", "--", "sh", "-c", "echo hello; exit 3")
+    assert done.returncode == 1, done.stderr
+    return onejob
+
+
+def _script(home: Path) -> None:
+    (home / "train.py").write_text("#!/usr/bin/env python3\nprint('hi')\n")
+    (home / "train.py").chmod(0o755)
+
+
+def test_a_command_without_dashes(ran: CommandLine) -> None:
+    _script(ran.home)
+    (ran.home / "bare.py").write_text("print('hi')\n")
+    for words, line in (
+        (
+            ("echo", "hello you"),
+            "echo: there is no such file (to run it: onejob run -- echo 'hello you')",
+        ),
+        (
+            ("./train.py",),
+            "./train.py: is a program, not a manifest (to run it: onejob run -- ./train.py)",
+        ),
+        (
+            ("train.py", "3"),
+            "train.py: is a program, not a manifest (to run it: onejob run -- ./train.py 3)",
+        ),
+        (
+            ("bare.py",),
+            "bare.py: is a program, not a manifest (to run it: onejob run -- python3 bare.py)",
+        ),
+        (("no-such-program-here.yaml",), "no-such-program-here.yaml: No such file or directory"),
+    ):
+        done = ran.run("run", *words)
+        assert (done.returncode, done.stderr) == (2, f"error: {line}\n")
+
+
+def test_logs_of_a_job_by_its_name_alone(ran: CommandLine) -> None:
+    done = ran.run("logs", "slip")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert done.stderr == "note: there is no pod/slip: this is job.batch/slip\n"
+    assert ran.run("logs", "pod/slip").returncode == 1
+    absent = ran.run("logs", "absent")
+    assert "no run of the last 7 days has pod/absent" in absent.stderr
+
+
+def test_a_misspelt_name_of_a_kept_job(ran: CommandLine) -> None:
+    for words in (("why", "job/silp"), ("logs", "job/slpi"), ("results", "slipp")):
+        done = ran.run(*words)
+        assert done.returncode == 1
+        assert done.stderr.endswith("there is no server (did you mean job/slip?)\n")
+
+
+def test_a_misspelt_name_on_a_server(served: QuickCommandLine) -> None:
+    assert served.run("create", "namespace", "slips").returncode == 0
+    assert served.run("create", "job", "elsewhere", "-n", "slips", "--", "true").returncode == 0
+    schedule = ("--schedule", "@yearly", "--", "true")
+    assert served.run("create", "cronjob", "nightly", *schedule).returncode == 0
+    for words, line in (
+        (
+            ("cronjob/nigthly",),
+            'cronjobs.batch "nigthly" not found (did you mean cronjob/nightly?)',
+        ),
+        (
+            ("job/elsewhere",),
+            'jobs.batch "elsewhere" not found (namespace slips has one: -n slips)',
+        ),
+        (("job/elsewhre", "-n", "slips"), "(did you mean job/elsewhere?)"),
+        (("job/nothing-like-it",), 'jobs.batch "nothing-like-it" not found\n'),
+    ):
+        for command in ("get", "describe", "delete"):
+            done = served.run(command, *words)
+            assert done.returncode == 1
+            assert line in done.stderr, command
+    done = served.run("create", "job", "lost", "-n", "slip", "--", "true")
+    assert done.stderr == (
+        'error: namespaces "slip" not found (create it: onejob create namespace slip)\n'
+    )
+
+
+def test_a_finished_job_is_not_suspended(served: QuickCommandLine) -> None:
+    assert served.run("create", "job", "over", "--", "true").returncode == 0
+    assert served.run("wait", "over").returncode == 0
+    done = served.run("suspend", "job/over")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: job.batch/over has finished (onejob rerun runs it once more)\n",
+    )
+
+
+def test_a_deployment_in_place_of_a_job(ran: CommandLine) -> None:
+    (ran.home / "web.yaml").write_text(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {}\n"
+    )
+    done = ran.run("run", "web.yaml")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: web.yaml: there is no Job to run, and kind Deployment has no effect here "
+        "(what onejob runs are Jobs: kind: Job, apiVersion: batch/v1)\n",
+    )
+
+
+def test_what_is_wrong_with_a_command_names_no_document(ran: CommandLine) -> None:
+    done = ran.run("run", "--name", "My_Job", "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith('error: metadata.name: Invalid value: "My_Job": a lowercase')
+
+
+def test_validate_warns_as_a_server_does(ran: CommandLine) -> None:
+    (ran.home / "quiet.yaml").write_text(
+        "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a}\n"
+        "spec: {maxReplicas: 2, scaleTargetRef: {kind: Deployment, name: web}}\n"
+    )
+    done = ran.run("validate", "quiet.yaml")
+    assert (done.returncode, done.stdout) == (0, "1 object checked, nothing wrong\n")
+    assert done.stderr.startswith(
+        "warning: quiet.yaml: document 1: HorizontalPodAutoscaler is stored, but has no effect here"
+    )
+    assert ran.run("validate", "--for", "kubernetes", "quiet.yaml").stderr == ""
+
+
+def test_words_are_judged_before_the_server_is_missed(ran: CommandLine) -> None:
+    for words, line in (
+        (("delete",), "what? name a kind of object (for instance: jobs, or job/NAME)"),
+        (("delete", "jbo", "x"), "onejob serves no 'jbo' (did you mean job?)"),
+        (("create", "job"), "give a kind and a name (for instance: onejob create job pi -- date)"),
+        (
+            ("create", "jb", "x"),
+            "onejob create knows no jb (it makes job, cronjob and namespace; for others use -f)",
+        ),
+        (
+            ("create", "cronjob", "x", "--", "true"),
+            "a CronJob needs --schedule (for instance: --schedule '0 3 * * *')",
+        ),
+        (("apply",), "which files? (for instance: onejob apply -f cron.yaml)"),
+        (("apply", "no.yaml"), "no.yaml: No such file or directory"),
+    ):
+        done = ran.run(*words)
+        assert (done.returncode, done.stderr) == (2, f"error: {line}\n")
+
+
+def test_a_job_by_its_name_or_as_kubectl_has_it(ran: CommandLine) -> None:
+    for words in (("slip",), ("job", "slip"), ("jobs", "slip"), ("job/slip",)):
+        done = ran.run("wait", *words)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert done.stdout.startswith("job.batch/slip Failed: ")
+        assert ran.run("why", *words).stdout.startswith("job/slip is Failed, ")
+
+
+def test_kinds_that_nothing_acts_on_are_not_listed_to_whoever_asks(ran: CommandLine) -> None:
+    done = ran.run("get", "widgets")
+    assert done.stderr.startswith("error: onejob serves no 'widgets' (there are namespaces, pods,")
+    assert "cronjobs, jobs," in done.stderr
+    assert "flowschemas" not in done.stderr
+
+
+def test_a_rerun_of_what_only_a_run_has(ran: CommandLine) -> None:
+    done = ran.run("rerun", "job/slip")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: there is no server: job.batch/slip is in a kept run "
+        "(onejob run --resume slip goes on with what did not succeed)\n",
+    )
+    assert "start one: onejob serve" in ran.run("rerun", "job/absent").stderr
+
+
+def test_a_manifest_with_tabs(ran: CommandLine) -> None:
+    (ran.home / "tab.yaml").write_text("kind: Job\nspec:\n\ttemplate: {}\n")
+    done = ran.run("run", "tab.yaml")
+    assert done.returncode == 2
+    assert "line 3: not YAML: " in done.stderr
+    assert done.stderr.endswith("(indent with spaces: YAML takes no tabs)\n")
+
+
+def _in_shell(ran: CommandLine, script: str) -> tuple[int, str, str]:
+    """`$0` is Python, and `"$@"` are the words that make it onejob."""
+    python, *words = ran.arguments()
+    done = subprocess.run(
+        ["bash", "-c", script, python, *words],
+        capture_output=True, check=False, timeout=60, env=ran.environment, cwd=ran.home,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_closed_streams(ran: CommandLine) -> None:
+    assert _in_shell(ran, '"$0" "$@" runs >&-') == (0, "", "")
+    code, output, _ = _in_shell(ran, '"$0" "$@" run -q --ephemeral -o raw -- echo hi <&- 2>&-')
+    assert (code, output) == (0, "hi\n")
+    # Nothing that is opened later has the number of a stream.
+    code, output, errors = _in_shell(
+        ran, '"$0" "$@" run -q --ephemeral -o raw -- readlink /proc/self/fd/0 <&- 2>&-'
+    )
+    assert (code, output, errors) == (0, "/dev/null\n", "")
+
+
+def test_what_is_not_utf_8(ran: CommandLine) -> None:
+    for script, line in (
+        ('"$0" "$@" run -- echo $\'a\\xff\'', r"'a\udcff' is not text in UTF-8 (objects can hold"),
+        (
+            'export A=$\'\\xff\'; "$0" "$@" run --pass-env A -- true',
+            r"the variable A, which Pods get, is not text in UTF-8: '\udcff'",
+        ),
+        (
+            "mkdir $'\\xff' && cd $'\\xff' && \"$0\" \"$@\" run -- true",
+            r"the name of this folder, '\udcff', is not in UTF-8 (cd to another)",
+        ),
+    ):
+        code, _, errors = _in_shell(ran, script)
+        assert (code, errors.startswith(f"error: {line}")) == (2, True), errors
+
+
+def test_a_folder_that_is_gone(ran: CommandLine) -> None:
+    code, _, errors = _in_shell(ran, 'mkdir x && cd x && rmdir ../x && "$0" "$@" run -- true')
+    assert (code, errors) == (2, "error: the folder that you are in is gone (cd to another)\n")
+
+
+def test_what_a_terminal_cannot_show_ends_nothing(ran: CommandLine) -> None:
+    code, output, _ = _in_shell(ran, 'PYTHONIOENCODING=ascii "$0" "$@" run --ephemeral -- echo ✓')
+    assert code == 0
+    assert r"] \u2713" in output
+
+
+#: Presses Ctrl-C while the command imports its first module.
+_EARLY = """
+import os, runpy, signal, sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+runpy.run_module("onejob", run_name="__main__")
+"""
+
+
+def test_ctrl_c_before_anything_has_begun_prints_nothing() -> None:
+    command = [sys.executable, "-c", _EARLY]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    ignored = subprocess.run(
+        ["sh", "-c", 'trap "" INT; exec "$0" -c "$1" --version', sys.executable, _EARLY],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ignored.returncode == 0, ignored.stderr
