@@ -2,15 +2,18 @@
 
 import pytest
 
-from onejob.benchmarks.operation_counts import per_pod
+from onejob.benchmarks.operation_counts import per_finished_job, per_pod
 
-#: Most allowed per Pod: up to 30 % above what was measured when the bound was set.
+#: Most allowed per Pod: about 5 % above what was measured when the bound was set. Of an Indexed Job
+#: each Pod is made of a body of its own, which has to be judged.
 BOUNDS = {
-    "writes per pod": 3.5,
-    "commits per pod": 0.13,
-    "syncs per pod": 0.065,
-    "decodes per pod": 11.5,
-    "encodes per pod": 8.0,
+    "writes per pod": (3.3, 3.3),
+    "commits per pod": (0.12, 0.12),
+    "syncs per pod": (0.06, 0.06),
+    "decodes per pod": (8.1, 11.0),
+    "encodes per pod": (5.6, 7.6),
+    # Of functions, by one thread: what has no other count shows here.
+    "calls per pod": (965, 1200),
 }
 
 
@@ -18,16 +21,20 @@ BOUNDS = {
 def test_operations_per_pod_stay_bounded(indexed: int) -> None:
     counted = per_pod(completions=200, parallelism=20, indexed=indexed).figures
     assert counted.keys() == BOUNDS.keys()
-    too_many = {name: count for name, count in counted.items() if count > BOUNDS[name]}
+    too_many = {name: count for name, count in counted.items() if count > BOUNDS[name][indexed]}
     assert not too_many
     # Created with its node, ended and freed.
     assert counted["writes per pod"] >= 3
     assert counted["decodes per pod"] >= 1
 
 
-def test_counts_repeat_exactly() -> None:
-    sizes = {"completions": 60, "parallelism": 20}
-    assert per_pod(**sizes) == per_pod(**sizes)
+def test_counts_repeat() -> None:
+    # What is remembered by the whole process is filled by the first.
+    _, one, other = (dict(per_pod(completions=60, parallelism=20).figures) for _ in range(3))
+    # A finalizer that the garbage collector runs is a call, too.
+    calls, again = one.pop("calls per pod"), other.pop("calls per pod")
+    assert one == other
+    assert again == pytest.approx(calls, rel=0.02)
 
 
 def test_a_pod_of_a_larger_job_takes_no_more_operations() -> None:
@@ -36,3 +43,21 @@ def test_a_pod_of_a_larger_job_takes_no_more_operations() -> None:
     assert {
         name: large[name] / small[name] for name in small if large[name] > 1.3 * small[name]
     } == {}
+
+
+#: Of a restart, for each Job that is over and has its one Pod: both are judged, the caches take
+#: what was decoded for that, and there is nothing to do for them.
+RESTART_BOUNDS = {
+    "syncs per finished job": 0.0,
+    "decodes per finished job": 4.2,
+    "encodes per finished job": 0.1,
+    "calls per finished job": 270,
+}
+
+
+def test_a_restart_costs_little_for_what_is_over() -> None:
+    counted = per_finished_job(jobs=60).figures
+    assert counted.keys() == RESTART_BOUNDS.keys()
+    too_many = {name: count for name, count in counted.items() if count > RESTART_BOUNDS[name]}
+    assert not too_many
+    assert counted["decodes per finished job"] >= 2

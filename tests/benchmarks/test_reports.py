@@ -61,8 +61,9 @@ def test_a_scenario_that_could_not_be_measured_says_why() -> None:
 def test_a_line_holds_the_occasion_and_the_outcome(tmp_path: Path) -> None:
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
     file = tmp_path / "results" / "full.jsonl"
+    occasion = this_occasion(at)
     for _ in range(2):
-        append(file, as_line(OUTCOME, this_occasion(at)))
+        append(file, as_line(OUTCOME, occasion))
     first, second = map(json.loads, file.read_text().splitlines())
     assert first == second
     assert first["at"] == "2026-01-01T12:00:00Z"

@@ -1,6 +1,7 @@
 """The day after: a great many finished Jobs whose time is over all at once."""
 
 import asyncio
+import logging
 import tempfile
 import time
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ async def _expiring_jobs(jobs: int, pods: int) -> Measurement:
     clock = _LeapingClock()
     async with a_plane(clock=clock) as measured:
         client = measured.client
-        await _fill(client, clock, jobs, pods)
+        await fill(client, clock, jobs, pods)
         follower = _Follower(client, jobs)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(follower.run(measured.plane.store.revision))
@@ -123,7 +124,10 @@ async def _one_job(client: Client, follower: _Follower, name: str) -> float:
     return time.perf_counter() - start
 
 
-async def _fill(client: Client, clock: SystemClock, jobs: int, pods: int) -> None:
+async def fill(client: Client, clock: SystemClock, jobs: int, pods: int) -> None:
+    """Make finished Jobs, the first of which have a finished Pod each."""
+    # That they are left to somebody else is said of each.
+    logging.getLogger("onejob.controllers.job_events").setLevel(logging.ERROR)
     uids: list[str] = []
     for first in range(0, jobs, _BATCH):
         names = [f"{_OLD}{number}" for number in range(first, min(first + _BATCH, jobs))]

@@ -94,6 +94,14 @@ def _spawning(
     )
 
 
+def _followed(*, watchers: int, slow: int) -> Probe:
+    return Probe(
+        "fan_out:one_job",
+        {"completions": 20_000, "parallelism": 100, "watchers": watchers, "slow": slow},
+        {"completions": 50, "parallelism": 10, "watchers": min(watchers, 3), "slow": slow},
+    )
+
+
 _CHEAP = {"CPU per pod, µs": _at_most(300)}
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -307,6 +315,35 @@ SCENARIOS: tuple[Scenario, ...] = (
         "restart",
         "How long after kill -9 with 10,000 live Pods does the server work on?",
         Probe("recovery:restart", {"pods": 10_000}, {"pods": 50}),
+    ),
+    Scenario(
+        "finished",
+        "How long after kill -9 with 100,000 finished objects does it serve, and list Jobs?",
+        Probe(
+            "recovery:among_finished",
+            {"jobs": 90_000, "pods": 10_000},
+            {"jobs": 600, "pods": 50},
+        ),
+        {"started after, s": _at_most(2)},
+        (
+            Beside(
+                "5,000 Jobs with their Pods",
+                Probe(
+                    "recovery:among_finished",
+                    {"jobs": 5_000, "pods": 5_000},
+                    {"jobs": 50, "pods": 50},
+                ),
+            ),
+        ),
+    ),
+    Scenario(
+        "fan-out",
+        "What do 50 watchers of 20,000 Pods cost, and does one who hardly reads hold up others?",
+        _followed(watchers=50, slow=0),
+        beside=(
+            Beside("and one who hardly reads", _followed(watchers=50, slow=1)),
+            Beside("nobody watches", _followed(watchers=0, slow=0)),
+        ),
     ),
     Scenario(
         "store",

@@ -1,7 +1,8 @@
 """Counts of operations: unlike times, they are the same on every machine.
 
 Writes are revisions of the store, commits are transactions on its disk, syncs are those of the
-Job controller, decodes and encodes are calls of the JSON codec.
+Job controller, decodes and encodes are calls of the JSON codec, calls are those of any function,
+Python's own included.
 """
 
 import sys
@@ -15,6 +16,7 @@ from onejob.server import ControlPlane
 from onejob.store.base import StoreError
 from onejob.store.writer import Committer, Done, Job
 
+_CALLS = frozenset(("call", "c_call"))
 _CODEC = "msgspec"
 _OPERATIONS = {
     "decode": "decodes",
@@ -59,11 +61,14 @@ def since(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]
 
 
 @contextmanager
-def counting_codec() -> Iterator[Counter[str]]:
-    """Counts JSON decodes and encodes of this thread. Slow: not for what is timed."""
-    counts: Counter[str] = Counter(decodes=0, encodes=0)
+def counting_calls() -> Iterator[Counter[str]]:
+    """Counts calls of this thread, and those of the JSON codec among them. Slow: not for what is
+    timed."""
+    counts: Counter[str] = Counter(decodes=0, encodes=0, calls=0)
 
     def profile(frame: FrameType, event: str, called: Any) -> None:
+        if event in _CALLS:
+            counts["calls"] += 1
         if event == "c_call" and (operation := _OPERATIONS.get(called.__name__)):
             # Of a function its module, of a method the type of the codec.
             owner = called.__self__

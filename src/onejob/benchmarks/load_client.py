@@ -11,6 +11,11 @@ from urllib.parse import urlsplit
 
 import yaml
 
+_READ_BYTES = 256 * 1024
+_LAST_WORDS_BYTES = 300
+_CRUMB_BYTES = 1024
+_CRUMB_SECONDS = 0.5
+
 
 class Address(NamedTuple):
     host: str
@@ -54,8 +59,10 @@ class Connection:
         self._writer.close()
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
 
-    async def ask(self, method: str, target: str, body: bytes = b"") -> Reply:
-        code, length = await self._head(method, target, body)
+    async def ask(
+        self, method: str, target: str, body: bytes = b"", accept: str = "application/json"
+    ) -> Reply:
+        code, length = await self._head(method, target, body, accept)
         if length is not None:
             return Reply(code, await self._reader.readexactly(length))
         chunks: list[bytes] = []
@@ -71,15 +78,38 @@ class Connection:
         while not enough(seen):
             seen += (await self._chunk()).count(b"\n")
 
+    async def until(self, target: str, end: bytes) -> None:
+        """Read a watch until something in it is `end`. Raises if the server ends it before."""
+        code, _ = await self._head("GET", target, b"")
+        assert code == 200, f"{target} was answered with {code}"
+        seen = b""
+        while end not in seen:
+            seen = seen[-_LAST_WORDS_BYTES:]
+            piece = await self._reader.read(_READ_BYTES)
+            if not piece:
+                raise RuntimeError(f"{target} was ended: {seen.decode(errors='replace')}")
+            seen += piece
+
+    async def hardly_read(self, target: str) -> None:
+        """A watch of somebody who is hardly interested, until cancelled."""
+        await self._head("GET", target, b"")
+        while True:
+            await asyncio.sleep(_CRUMB_SECONDS)
+            if not await self._reader.read(_CRUMB_BYTES):
+                return
+
     async def _chunk(self) -> bytes:
         size = int(await self._reader.readuntil(b"\r\n"), 16)
         return (await self._reader.readexactly(size + 2))[:-2]
 
-    async def _head(self, method: str, target: str, body: bytes) -> tuple[int, int | None]:
+    async def _head(
+        self, method: str, target: str, body: bytes, accept: str = "application/json"
+    ) -> tuple[int, int | None]:
+        first, token = f"{method} {target}".encode(), self._address.token.encode()
         self._writer.write(
-            b"%s %s HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer %s\r\n"
+            b"%s HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer %s\r\naccept: %s\r\n"
             b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-            % (method.encode(), target.encode(), self._address.token.encode(), len(body), body)
+            % (first, token, accept.encode(), len(body), body)
         )
         head = await self._reader.readuntil(b"\r\n\r\n")
         code = int(head[9:12])

@@ -1,10 +1,13 @@
 """Operations per Pod in virtual time: the same on every machine, so that tests can bound them."""
 
+import asyncio
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
-from onejob.benchmarks.counting import CountingCommitter, counting_codec, operations, since
+from onejob.benchmarks.counting import CountingCommitter, counting_calls, operations, since
 from onejob.benchmarks.plane import MeasuredPlane, a_job, completions
 from onejob.benchmarks.results import Measurement
 from onejob.benchmarks.used_nodes import record_node
@@ -15,6 +18,8 @@ from onejob.virtual_time import run_virtual, virtual_clock
 
 #: What a commit takes; everything else takes no time at all.
 _COMMIT_SECONDS = 0.001
+#: By then, all that a start or the end of a Job has to be followed by has happened.
+_SETTLED_SECONDS = 5.0
 
 
 def per_pod(*, completions: int, parallelism: int, indexed: int = 0) -> Measurement:
@@ -23,7 +28,35 @@ def per_pod(*, completions: int, parallelism: int, indexed: int = 0) -> Measurem
     return Measurement({f"{name} per pod": count / completions for name, count in counts.items()})
 
 
-async def _count(folder: Path, pods: int, parallelism: int, indexed: bool) -> dict[str, int]:
+def per_finished_job(*, jobs: int) -> Measurement:
+    """Of a restart, for each Job that is over and has its one Pod: until nothing more happens."""
+    counted = []
+    for count in (jobs, 2 * jobs):
+        with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
+            counted.append(run_virtual(_count_restart(Path(folder), count)))
+    few, many = counted
+    return Measurement(
+        {f"{name} per finished job": (many[name] - few[name]) / jobs for name in many}
+    )
+
+
+async def _count_restart(folder: Path, jobs: int) -> dict[str, int]:
+    async with _a_plane(folder) as measured, completions(measured) as seen:
+        names = [f"job-{number}" for number in range(jobs)]
+        for name in names:
+            await measured.client.write(a_job(name, completions=1, parallelism=1))
+        await seen.of_all(names)
+        await asyncio.sleep(_SETTLED_SECONDS)
+    with counting_calls() as calls:
+        async with _a_plane(folder) as measured:
+            await asyncio.sleep(_SETTLED_SECONDS)
+            counts = {**measured.operations(), **calls}
+    del counts["writes"], counts["commits"]
+    return counts
+
+
+@asynccontextmanager
+async def _a_plane(folder: Path) -> AsyncIterator[MeasuredPlane]:
     committer = CountingCommitter(LoopCommitter(_COMMIT_SECONDS))
     plane = await ControlPlane.start(
         Settings(folder, NodeOptions(runtime=record_node("simulated"), name="node")),
@@ -31,13 +64,24 @@ async def _count(folder: Path, pods: int, parallelism: int, indexed: bool) -> di
     )
     committer.revision = lambda: plane.store.revision
     try:
-        async with completions(MeasuredPlane(plane, committer)) as seen:
-            before = operations(plane, committer)
-            with counting_codec() as codec:
-                await plane.client.write(
-                    a_job("counted", completions=pods, parallelism=parallelism, indexed=indexed)
-                )
-                await seen.of("counted")
-            return {**since(before, operations(plane, committer)), **codec}
+        yield MeasuredPlane(plane, committer)
     finally:
         await plane.stop()
+
+
+async def _count(folder: Path, pods: int, parallelism: int, indexed: bool) -> dict[str, int]:
+    async with _a_plane(folder) as measured:
+        plane, committer = measured.plane, measured.committer
+        async with completions(measured) as seen:
+
+            async def run(name: str, size: int) -> None:
+                job = a_job(name, completions=size, parallelism=parallelism, indexed=indexed)
+                await plane.client.write(job)
+                await seen.of(name)
+
+            # What is imported and remembered with the first Pods is not counted.
+            await run("first", parallelism)
+            before = operations(plane, committer)
+            with counting_calls() as calls:
+                await run("counted", pods)
+            return {**since(before, operations(plane, committer)), **calls}

@@ -144,11 +144,15 @@ class Server:
 
 
 @asynccontextmanager
-async def a_server(runtime: RuntimeName = "process") -> AsyncIterator[Server]:
-    """`onejob serve` in a process and a folder of its own, ready to be asked."""
-    with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
-        command = [*onejob_command(), "serve", "--listen", "127.0.0.1:0", "--data-dir", folder]
-        kubeconfig = Path(folder) / "kubeconfig"
+async def a_server(
+    runtime: RuntimeName = "process", folder: Path | None = None
+) -> AsyncIterator[Server]:
+    """`onejob serve` in a process of its own, ready to be asked. Without a folder, which no server
+    used before, the state is thrown away."""
+    with tempfile.TemporaryDirectory(prefix="onejob-bench-") as scratch:
+        place = folder or Path(scratch)
+        command = [*onejob_command(), "serve", "--listen", "127.0.0.1:0", "--data-dir", str(place)]
+        kubeconfig = place / "kubeconfig"
         async with _running([*command, "--runtime", record_node(runtime)], kubeconfig) as pid:
             yield Server(pid, address_of(kubeconfig))
 

@@ -1,0 +1,138 @@
+"""What one request may cost the server, counted in calls of onejob's functions: everything that is
+asked of every request (who, may it, is it their turn, count it) shows here."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from onejob.api.access.admin_token import TOKEN_FILE
+from onejob.api.http.app import ApiApp
+from onejob.api.http.connection import Connection, OpenConnections
+from onejob.clock import SystemClock
+from onejob.https_server import HttpsServer
+from onejob.node.options import NodeOptions
+from onejob.server import Settings
+
+#: 53 when the bound was set.
+MOST_CALLS_PER_GET = 58
+#: 80 when the bound was set.
+MOST_CALLS_WITH_CONNECTION = 87
+_REQUESTS = 50
+_NODE = "/api/v1/nodes/here"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/namespaces/default", _NODE])
+def test_calls_per_get(tmp_path: Path, path: str) -> None:
+    """Of a Node, whose document is completed for readers, but once for each version."""
+    calls = asyncio.run(_calls_per_get(tmp_path, path))
+    assert 20 <= calls <= MOST_CALLS_PER_GET
+
+
+def test_calls_per_get_from_bytes_to_bytes(tmp_path: Path) -> None:
+    calls = asyncio.run(_calls_with_connection(tmp_path))
+    assert 20 <= calls <= MOST_CALLS_WITH_CONNECTION
+
+
+@asynccontextmanager
+async def _a_server(tmp_path: Path) -> AsyncIterator[tuple[ApiApp, bytes]]:
+    """And the token of its admin."""
+    settings = Settings(tmp_path / "data", NodeOptions(runtime="simulated", name="here"))
+    kubeconfig = tmp_path / "kubeconfig"
+    server = await HttpsServer.start(settings, host="127.0.0.1", port=0, kubeconfig=kubeconfig)
+    try:
+        yield server.listener.app, (settings.data_dir / TOKEN_FILE).read_bytes().strip()
+    finally:
+        await server.stop()
+
+
+async def _calls_per_get(tmp_path: Path, path: str) -> float:
+    async with _a_server(tmp_path) as (app, token):
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(b"authorization", b"Bearer " + token), (b"accept", b"application/json")],
+            "state": {},
+        }
+        answers: list[int] = []
+
+        async def receive() -> Mapping[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            answers.append(message.get("status", 0))
+
+        async def ask() -> None:
+            await app(dict(scope), receive, send)
+
+        # Nothing in here waits, so no other task of the server is counted.
+        calls = await _counted(ask)
+        assert set(answers) == {200, 0}
+        return calls
+
+
+class _Written(asyncio.Transport):
+    """Of a client that reads everything at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.last = bytes(data)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def _calls_with_connection(tmp_path: Path) -> float:
+    async with _a_server(tmp_path) as (app, token):
+        shared = OpenConnections(app, SystemClock())
+        connection = Connection(shared, asyncio.get_running_loop())
+        transport = _Written()
+        connection.connection_made(transport)
+        request = (
+            b"GET /api/v1/namespaces/default HTTP/1.1\r\nhost: h\r\naccept: application/json\r\n"
+            b"authorization: Bearer %b\r\n\r\n" % token
+        )
+
+        async def ask() -> None:
+            transport.last = b""
+            connection.data_received(request)
+            await asyncio.gather(*shared.tasks)
+            assert transport.last.startswith(b"HTTP/1.1 200 OK\r\n")
+
+        calls = await _counted(ask)
+        connection.connection_lost(None)
+        return calls
+
+
+async def _counted(ask: Callable[[], Awaitable[None]]) -> float:
+    await ask()
+    counted = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal counted
+        counted += event == "call" and "/onejob/" in frame.f_code.co_filename
+
+    sys.setprofile(count)
+    try:
+        for _ in range(_REQUESTS):
+            await ask()
+    finally:
+        sys.setprofile(None)
+    return counted / _REQUESTS
