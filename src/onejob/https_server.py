@@ -1,15 +1,24 @@
 """`onejob serve`: a control plane behind HTTPS, with its own CA and an admin kubeconfig."""
 
-from collections.abc import AsyncIterator
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, TypedDict
 
 from msgspec.structs import replace
 
+from onejob import own_process, tracing
 from onejob.api.access.admin_token import TOKEN_FILE, AdminTokenAuthenticator, admin_token
-from onejob.api.access.authentication import AnyOf, CertificateAuthenticator
+from onejob.api.access.authentication import (
+    ADMIN,
+    AnyOf,
+    CertificateAuthenticator,
+    Credentials,
+)
 from onejob.api.access.authorization import Authorizer, RbacAuthorizer
+from onejob.api.access.certificate_requests import CERTIFICATE_REQUESTS, note_requester
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
@@ -18,13 +27,13 @@ from onejob.api.access.users import USERS_FILE, UserTokenAuthenticator
 from onejob.api.http.app import ApiApp
 from onejob.api.http.serving import ApiServer, local_url
 from onejob.api.schema.openapi import OpenApiDocuments
+from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
+from onejob.api.sessions.port_forwarding import Connection
+from onejob.api.usage import Measurement, UsageSource
 from onejob.controllers.mirror.pod_sources import PodLogs, Ports
 from onejob.controllers.mirror.pod_sources import Sessions as PodSessionSource
-from onejob.dashboard.files import Files
-from onejob.dashboard.pages import DashboardPages
+from onejob.dashboard.on_demand import DashboardOnDemand
 from onejob.dashboard.sessions import Sessions
-from onejob.dashboard.summaries import Summaries
-from onejob.node.agent.agent import NodeAgent
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
 from onejob.node.sessions.pod_sessions import PodSessions
@@ -33,6 +42,7 @@ from onejob.wire.requests import LogOptions
 
 if TYPE_CHECKING:
     from onejob.api.audit.recorder import Auditor
+    from onejob.dashboard.pages import DashboardPages
 
 
 class HttpsServer:
@@ -43,12 +53,14 @@ class HttpsServer:
         plane: ControlPlane,
         listener: ApiServer,
         kubeconfig: Path,
+        sessions: Sessions,
         auditor: "Auditor | None" = None,
     ) -> None:
         self.plane = plane
+        self._sessions = sessions
         self._auditor = auditor
         self.kubeconfig = kubeconfig
-        self._listener = listener
+        self.listener = listener
 
     @classmethod
     async def start(
@@ -60,40 +72,49 @@ class HttpsServer:
         kubeconfig: Path,
         world: World | None = None,
         tls_files: TlsFiles | None = None,
+        pki: Path | None = None,
     ) -> "HttpsServer":
-        """Listening when this returns. Raises CannotOpen, NotTrusted, BadAuthority, BadTlsFile,
+        """Everything is running when this returns. It listens, and the kubeconfig is written, as
+        soon as requests can be answered: what has finished long ago need not be known to the
+        controllers for that. `pki` is where its authority is, if not in the data
+        directory. Raises CannotOpen, NotTrusted, BadAuthority, BadTlsFile,
         BadKeys, CannotAudit, RuntimeUnavailable or CannotListen with one clear line."""
         world = world or World()
         auditor = _auditor(settings, world)
         prepare_data_dir(settings.data_dir)
-        certificates = ensure_certificates(
-            settings.data_dir / "pki", server_names(host), world.clock.now()
-        )
+        own_pki = settings.data_dir / "pki"
+        # The keys of service accounts are there in any case.
+        own_pki.mkdir(mode=0o700, exist_ok=True)
+        certificates = ensure_certificates(pki or own_pki, server_names(host), world.clock.now())
         tls_files = tls_files or TlsFiles()
         tls = tls_files.server_context(certificates)
         authority = tls_files.trusted_by_clients(certificates)
         settings = replace(settings, with_access=True)
-        plane = await ControlPlane.start(
+        plane = await ControlPlane.open(
             settings,
             world,
             root_ca=authority.decode(),
             api_url=local_url(host, port) if port else "",
+            auditor=auditor,
         )
         assert plane.access is not None
         assert plane.accounts is not None
+        listener: ApiServer | None = None
         try:
             await plane.access.synced()
             authorizer = RbacAuthorizer(plane.access.policy)
             check = EscalationCheck(plane.access.policy, authorizer)
             plane.service.guards.update(dict.fromkeys(EscalationCheck.resources, check))
+            plane.service.guards[CERTIFICATE_REQUESTS] = note_requester
             token_file = settings.data_dir / TOKEN_FILE
             token = admin_token(token_file)
             sources = _pod_sources(plane)
+            sessions = Sessions(world.clock)
             app = ApiApp(
                 plane.service,
                 authenticator=AnyOf(
                     [
-                        CertificateAuthenticator(),
+                        CertificateAuthenticator(world.clock),
                         AdminTokenAuthenticator(token_file),
                         UserTokenAuthenticator(settings.data_dir / USERS_FILE, world.clock),
                         plane.accounts.authenticator,
@@ -106,26 +127,43 @@ class HttpsServer:
                 metrics=plane.metrics,
                 accounts=plane.accounts,
                 auditor=auditor,
-                dashboard=_dashboard(plane, authorizer, sources["logs"]),
+                dashboard=DashboardOnDemand(
+                    lambda: _dashboard(plane, sessions, authorizer, sources["logs"]),
+                    plane.begun,
+                ),
                 **sources,
             )
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=world.clock)
             await listener.start()
             plane.api_url = listener.url
+            _export_process(plane)
+            if auditor is not None:
+                _export_audit(plane, auditor)
+            write_kubeconfig(kubeconfig, server=listener.url, authority=authority, token=token)
+            await plane.begin()
         except BaseException:
+            if listener is not None:
+                await listener.stop()
             await plane.stop()
             raise
-        write_kubeconfig(kubeconfig, server=listener.url, authority=authority, token=token)
-        if auditor is not None:
-            _export_audit(plane, auditor)
-        return cls(plane, listener, kubeconfig, auditor)
+        if (tracer := tracing.current()) is not None:
+            from onejob.controllers.traces import EndedThings
+
+            EndedThings(tracer, plane.informers)
+        return cls(plane, listener, kubeconfig, sessions, auditor)
 
     @property
     def url(self) -> str:
-        return self._listener.url
+        return self.listener.url
+
+    def sign_in_address(self, seconds: float) -> str:
+        """Opens the dashboard as the admin, once, for so long."""
+        token = admin_token(self.plane.settings.data_dir / TOKEN_FILE)
+        code = self._sessions.new_code(ADMIN.name, Credentials(token), seconds)
+        return f"{self.url}/ui/#/sign-in/{code}"
 
     async def stop(self) -> None:
-        await self._listener.stop()
+        await self.listener.stop()
         await self.plane.stop()
         if self._auditor is not None:
             self._auditor.log.stop()
@@ -144,13 +182,30 @@ def _auditor(settings: Settings, world: World) -> "Auditor | None":
     return Auditor(policy, log, world.clock.now, SystemRandom())
 
 
+def _export_process(plane: ControlPlane) -> None:
+    read, pods = plane.metrics.read, plane.informers.pods.cache
+    read("process_cpu_seconds_total", lambda: {(): time.process_time()})
+    read("process_resident_memory_bytes", lambda: {(): own_process.resident_bytes()})
+    read("process_open_fds", lambda: {(): own_process.open_descriptors()})
+    read("process_max_fds", lambda: {(): own_process.descriptor_limit()})
+    # The cache keeps a Pod that has ended until it is counted.
+    read("onejob_pods", lambda: Counter((pod.status.phase,) for pod in pods if not pod.terminal))
+
+
 def _export_audit(plane: ControlPlane, auditor: "Auditor") -> None:
     log = auditor.log
     plane.metrics.read("apiserver_audit_event_total", lambda: {(): log.written})
     plane.metrics.read("apiserver_audit_error_total", lambda: {("log",): log.dropped})
 
 
-def _dashboard(plane: ControlPlane, authorizer: Authorizer, logs: PodLogs) -> DashboardPages:
+def _dashboard(
+    plane: ControlPlane, sessions: Sessions, authorizer: Authorizer, logs: PodLogs
+) -> "DashboardPages":
+    from onejob.dashboard.files import Files
+    from onejob.dashboard.pages import DashboardPages
+    from onejob.dashboard.queues import Queues
+    from onejob.dashboard.summaries import Summaries
+
     summaries = Summaries(
         plane.client,
         plane.store,
@@ -158,14 +213,15 @@ def _dashboard(plane: ControlPlane, authorizer: Authorizer, logs: PodLogs) -> Da
         plane.clock,
         plane.settings.local_zone,
     )
-    return DashboardPages(Sessions(plane.clock), authorizer, summaries, Files(), logs)
+    queues = Queues(plane.client, plane.clock)
+    return DashboardPages(sessions, authorizer, summaries, queues, Files(), logs)
 
 
 class _PodSources(TypedDict, total=False):
     logs: PodLogs
     sessions: PodSessionSource
     ports: Ports
-    usage: UsageMeter
+    usage: UsageSource
 
 
 def _pod_sources(plane: ControlPlane) -> _PodSources:
@@ -177,22 +233,45 @@ def _pod_sources(plane: ControlPlane) -> _PodSources:
             "sessions": PodSessionSource(None, client),
             "ports": Ports(None, client),
         }
-    node = plane.node
+    here = _Node(plane)
     return {
-        "logs": PodLogs(_NodeLogs(node), client),
-        "sessions": PodSessionSource(PodSessions(node, client), client),
-        "ports": Ports(PodPorts(node.runtime, client), client),
-        "usage": UsageMeter(node.runtime, node.node_name, plane.clock),
+        "logs": PodLogs(here, client),
+        "sessions": PodSessionSource(here, client),
+        "ports": Ports(here, client),
+        "usage": here,
     }
 
 
-class _NodeLogs:
-    """The node agent as the API's source of logs."""
+class _Node:
+    """The node as the API's source of logs, sessions, ports and use of the machine. Whoever asks
+    before it has taken over what runs waits until then."""
 
-    def __init__(self, node: NodeAgent) -> None:
+    def __init__(self, plane: ControlPlane) -> None:
+        node = plane.node
         self._node = node
+        self._begun = plane.begun
+        self._sessions = PodSessions(node, plane.client)
+        self._ports = PodPorts(node.runtime, plane.client)
+        self._usage = UsageMeter(node.runtime, node.node_name, plane.clock)
 
     async def logs(
         self, namespace: str, name: str, container: str, options: LogOptions
     ) -> AsyncIterator[bytes]:
+        await self._begun()
         return self._node.logs(namespace, name, container, options)
+
+    async def exec(self, request: ExecRequest, streams: ExecStreams) -> int:
+        await self._begun()
+        return await self._sessions.exec(request, streams)
+
+    async def connect(self, namespace: str, name: str, port: int) -> Connection:
+        await self._begun()
+        return await self._ports.connect(namespace, name, port)
+
+    async def pods(self) -> Mapping[str, Measurement]:
+        await self._begun()
+        return await self._usage.pods()
+
+    async def node(self) -> Measurement | None:
+        await self._begun()
+        return await self._usage.node()

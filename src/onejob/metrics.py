@@ -22,6 +22,9 @@ class Metric(Struct, frozen=True):
     aliases: tuple[str, ...] = ()
     #: Label values that are called otherwise under those names.
     renamed: Mapping[str, str] = field(default_factory=dict)
+    #: Label values that are shown as 0 before anything is counted: Prometheus sees no increase in a
+    #: series that begins with 1, so that an alert would miss the first failure.
+    preset: tuple[tuple[str, ...], ...] = ()
 
 
 def doubling(first: float, count: int) -> tuple[float, ...]:
@@ -29,6 +32,21 @@ def doubling(first: float, count: int) -> tuple[float, ...]:
 
 
 _SYNC_LABELS = ("completion_mode", "result", "action")
+_MODES = ("Indexed", "NonIndexed")
+_REASONS = {
+    "succeeded": ("CompletionsReached", "SuccessPolicy"),
+    "failed": (
+        *("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy"),
+        *("FailedIndexes", "MaxFailedIndexesExceeded"),
+    ),
+}
+_ENDS_OF_JOBS = tuple(
+    (mode, result, reason)
+    for mode in _MODES
+    for result, reasons in _REASONS.items()
+    for reason in reasons
+)
+_ENDS_OF_PODS = tuple((mode, result) for mode in _MODES for result in _REASONS)
 
 METRICS: Sequence[Metric] = (
     Metric(
@@ -43,12 +61,12 @@ METRICS: Sequence[Metric] = (
     Metric(
         "job_controller_jobs_finished_total", "counter",
         "The number of finished Jobs", ("completion_mode", "result", "reason"),
-        aliases=("job_finished_total",),
+        aliases=("job_finished_total",), preset=_ENDS_OF_JOBS,
     ),
     Metric(
         "job_controller_job_pods_finished_total", "counter",
         "The number of finished Pods that are fully tracked", ("completion_mode", "result"),
-        aliases=("job_pod_finished",), renamed={"succeeded": "completed"},
+        aliases=("job_pod_finished",), renamed={"succeeded": "completed"}, preset=_ENDS_OF_PODS,
     ),
     Metric(
         "job_controller_job_finished_indexes_total", "counter",
@@ -157,7 +175,28 @@ METRICS: Sequence[Metric] = (
         "onejob_controller_requests_total", "counter",
         "The number of requests that the controllers sent to the API server",
     ),
+    Metric("onejob_pods", "gauge", "The number of Pods that have not ended", ("phase",)),
+    Metric(
+        "process_cpu_seconds_total", "counter", "Time that the server used processors, in seconds"
+    ),
+    Metric("process_resident_memory_bytes", "gauge", "The memory that the server uses"),
+    Metric("process_open_fds", "gauge", "The number of file descriptors that the server has open"),
+    Metric("process_max_fds", "gauge", "The number of file descriptors that it may have open"),
+    Metric(
+        "onejob_notifications_total", "counter",
+        "The number of attempts to deliver a notification", ("target", "result"),
+    ),
+    Metric(
+        "onejob_notifications_waiting", "gauge",
+        "The number of notifications that wait to be delivered", ("target",),
+    ),
+    Metric(
+        "onejob_admission_denied_total", "counter", "The number of objects that were refused",
+        ("plugin",),
+    ),
     Metric("workqueue_depth", "gauge", "The number of keys that are due", ("name",)),
+    Metric("workqueue_adds_total", "counter", "The number of keys that became due", ("name",)),
+    Metric("workqueue_retries_total", "counter", "The number of keys that failed", ("name",)),
 )  # fmt: skip
 
 _BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
@@ -226,8 +265,10 @@ class Metrics:
                 continue
             reader = self._readers.get(metric.name)
             values = reader() if reader else self._values.get(metric.name, {})
-            if not values and not metric.labels:
-                values = {(): 0}
+            if not metric.labels:
+                values = {(): 0, **values}
+            elif metric.preset:
+                values = {**dict.fromkeys(metric.preset, 0), **values}
             renamed = {} if name == metric.name else metric.renamed
             for labels, value in sorted(values.items()):
                 shown = [renamed.get(label, label) for label in labels]

@@ -7,33 +7,24 @@ HTTPS server in front of one.
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from msgspec import Struct, field
 
-from onejob.api.damage import is_readable
+from onejob.api.damage import Judge
 from onejob.api.service import Service
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
 from onejob.client.write_series import StagedWrites
 from onejob.clock import Clock, SystemClock
 from onejob.clock_watch import ClockWatch
-from onejob.controllers.access import (
-    AccessPolicy,
-    ClusterRoleAggregation,
-    ControllerRights,
-    NodeRights,
-    bootstrap_roles,
-)
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.cronjob import CronJobController
 from onejob.controllers.custom_resources import DefinitionController
-from onejob.controllers.disruption import DisruptionController
 from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
@@ -43,7 +34,6 @@ from onejob.controllers.pending.controller import PendingDeadlines
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.queueing.config import write_limits
 from onejob.controllers.queueing.controller import QueueController
-from onejob.controllers.quotas import QuotaController
 from onejob.controllers.selection import (
     ALL,
     CLUSTER_ROLES,
@@ -53,6 +43,7 @@ from onejob.controllers.selection import (
     JOB,
     MIRROR,
     NAMESPACE,
+    NOTIFICATION,
     PENDING,
     POD_GARBAGE,
     QUEUE,
@@ -61,7 +52,9 @@ from onejob.controllers.selection import (
 )
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
+from onejob.informers.queue_metrics import export_queues
 from onejob.informers.shared import SharedInformers
+from onejob.informers.workqueue import WorkQueue
 from onejob.metrics import Metrics
 from onejob.node.agent.agent import NodeAgent
 from onejob.node.agent.capacity import read_amounts
@@ -75,30 +68,20 @@ from onejob.planning.job.settings import Settings as JobSettings
 from onejob.planning.names import TRACKING
 from onejob.planning.pod.security import Means
 from onejob.planning.queue.limits import Limits
-from onejob.planning.rbac.inside import controller_user, node_user
-from onejob.planning.rbac.policy import CLUSTER_ROLES as CLUSTER_ROLE_RESOURCE
 from onejob.store.log import LogStore
 from onejob.store.writer import Committer
 from onejob.trusted_paths import make_trusted_folder, require_own_files
-from onejob.wire.requests import User, WriteOptions
+from onejob.wire.requests import WriteOptions
 
 if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
+    from onejob.api.audit.recorder import Auditor
     from onejob.api.audit.settings import AuditSettings
-    from onejob.client.acting import ActingClient, Rights
+    from onejob.client.acting import ActingClient
+    from onejob.controllers.access import AccessPolicy
+    from onejob.controllers.identities import Identities
+    from onejob.controllers.notify.config import NotifyConfig
     from onejob.store.encryption import Cipher
-
-#: Controllers that act under the name of a service account, as in Kubernetes.
-_ACCOUNTS: Final = {
-    JOB: "job-controller",
-    CRONJOB: "cronjob-controller",
-    TTL: "ttl-after-finished-controller",
-    GARBAGE: "generic-garbage-collector",
-    POD_GARBAGE: "pod-garbage-collector",
-    NAMESPACE: "namespace-controller",
-    CLUSTER_ROLES: "clusterrole-aggregation-controller",
-    QUOTA: "resourcequota-controller",
-}
 
 
 class Settings(Struct, frozen=True):
@@ -126,6 +109,8 @@ class Settings(Struct, frozen=True):
     encryption_keys: Path | None = None
     #: What is recorded of requests; None for nothing.
     audit: "AuditSettings | None" = None
+    #: Who is notified of Jobs; None for nobody.
+    notify: "NotifyConfig | None" = None
     #: Whether there are roles and tokens of service accounts, for a server that several users and
     #: Pods reach.
     with_access: bool = False
@@ -150,11 +135,30 @@ class _Controller(Protocol):
     def run(self) -> Coroutine[Any, Any, None]: ...
 
 
+@runtime_checkable
+class _Queued(Protocol):
+    """A controller with work in queues, some of it for a later time."""
+
+    @property
+    def queues(self) -> Mapping[str, WorkQueue[Any]]: ...
+
+    def clock_jumped(self) -> None: ...
+
+
 class ControlPlane:
     """Store, API, controllers and node agent in this process. Made by `start`."""
 
-    def __init__(self, settings: Settings, world: World, store: LogStore, root_ca: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        world: World,
+        store: LogStore,
+        root_ca: str,
+        auditor: "Auditor | None",
+        judge: Judge,
+    ) -> None:
         self.settings = settings
+        self._judge = judge
         #: How Pods on this machine reach the API server; "" while it does not listen.
         self.api_url = ""
         self.clock = world.clock
@@ -176,7 +180,17 @@ class ControlPlane:
         self.checked_client = LocalClient(
             self.service, WriteOptions(field_manager="onejob", field_validation="Strict")
         )
-        self.informers = SharedInformers(self.client)
+        self._identities = self._make_identities(auditor) if settings.with_access else None
+        #: Who may do what; None without roles.
+        self.access = None if self._identities is None else self._identities.access
+        #: What the API server itself does.
+        self._own_client: LocalClient | ActingClient = (
+            self.client if self._identities is None else self._identities.server
+        )
+        self.informers = SharedInformers(
+            self.client if self._identities is None else self._identities.informers,
+            known_view=judge.take_view,
+        )
         #: Done, with the reason as its result, when this plane can no longer be trusted: the
         #: process should end, and start again from what is on disk.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -185,18 +199,22 @@ class ControlPlane:
         self._recorders: list[Coroutine[Any, Any, None]] = []
         self._controller_tasks: list[asyncio.Task[None]] = []
         self._recorder_tasks: list[asyncio.Task[None]] = []
+        self._begun = asyncio.Event()
         self._stopping = False
-        #: Who may do what; None without roles.
-        self.access = AccessPolicy(self.client) if settings.with_access else None
         self.accounts = self._make_accounts() if settings.with_access else None
-        self._acting: dict[str, ActingClient] = {}
         self._add_controllers(root_ca)
         self._add_mirror(world.rng)
+        self._add_notifications()
         if self.access is not None:
             self._add_access(self.access)
         self._export_store()
         self._kept_logs: KeptLogs | None = None
         self._node = self._make_node(world) if settings.with_node else None
+
+    def _make_identities(self, auditor: "Auditor | None") -> "Identities":
+        from onejob.controllers.identities import Identities
+
+        return Identities(self.client, self.service.kinds, self.metrics, auditor)
 
     def _make_accounts(self) -> "ServiceAccounts":
         from onejob.api.access.service_accounts.accounts import ServiceAccounts
@@ -227,18 +245,16 @@ class ControlPlane:
             lambda name: tuple(services.find("namespace", name)),
             issues_tokens=self.accounts is not None,
             api_server=lambda: self.api_url,
-            host_paths=settings.host_paths,
+            host_paths=self.service.admission.host_paths_of,
         )
         make = partial(kind.make, options, settings.data_dir, world.clock)
         if options.kept_logs is not None and kind.traits.runs_programs:
             self._kept_logs = KeptLogs(settings.data_dir, world.clock, options.kept_logs)
             # Before the node agent hears of it, and removes what a Pod had.
             self.informers.pods.on_change(self._kept_logs.pods_changed)
-        client: LocalClient | ActingClient = self.client
-        if self.access is not None:
-            client = self._client_of(node_user(node_name), NodeRights(self.access.policy))
+        identities = self._identities
         node = NodeAgent(
-            client,
+            self.client if identities is None else identities.node(node_name),
             self.informers.pods,
             (world.runtime or make)(context),
             node_name=node_name,
@@ -253,7 +269,12 @@ class ControlPlane:
         return node
 
     def _add_controllers(self, root_ca: str) -> None:
-        client, informers, clock, metrics = self.client, self.informers, self.clock, self.metrics
+        client, informers, clock, metrics = (
+            self._own_client,
+            self.informers,
+            self.clock,
+            self.metrics,
+        )
         gates, acting = self.settings.gates, self._acting_client
         job_settings = self._job_settings()
         queue: QueueController | None = None
@@ -270,9 +291,7 @@ class ControlPlane:
                 new_series=lambda: StagedWrites(acting(JOB)),
                 gate=queue,
             ),
-            CRONJOB: lambda: CronJobController(
-                self._controller_context(CRONJOB), local_zone=self.settings.local_zone
-            ),
+            CRONJOB: self._make_cronjob_controller,
             TTL: lambda: TtlController(
                 acting(TTL),
                 informers,
@@ -292,39 +311,20 @@ class ControlPlane:
                 acting(NAMESPACE), informers, clock=clock, root_ca=root_ca, kinds=self.service.kinds
             ),
             PENDING: lambda: PendingDeadlines(self._controller_context(PENDING)),
-            QUOTA: lambda: QuotaController(
-                acting(QUOTA), self.service.admission.quotas, clock=clock
-            ),
-            DISRUPTION: lambda: DisruptionController(
-                self._controller_context(DISRUPTION), self.service.kinds
-            ),
+            QUOTA: self._make_quota_controller,
+            DISRUPTION: self._make_disruption_controller,
         }
         running = [make() for name, make in makers.items() if name in self.settings.controllers]
         # Elsewhere the API server itself forgets events, so this is not one to choose.
         expiry = EventExpiry(client, clock=clock)
-        queued = [
-            part
-            for part in running
-            if isinstance(
-                part,
-                (
-                    JobController,
-                    CronJobController,
-                    TtlController,
-                    DisruptionController,
-                    PendingDeadlines,
-                ),
-            )
-        ]
-        for waits in (*queued, expiry):
-            self._clock_watch.on_jump(waits.clock_jumped)
+        queued = [part for part in running if isinstance(part, _Queued)]
+        self._clock_watch.on_jump(expiry.clock_jumped)
+        for part in queued:
+            self._clock_watch.on_jump(part.clock_jumped)
+        export_queues(metrics, lambda: [controller.queues for controller in queued])
         metrics.read(
-            "workqueue_depth",
-            lambda: {
-                (name,): depth
-                for controller in queued
-                for name, depth in controller.queue_depths.items()
-            },
+            "onejob_admission_denied_total",
+            lambda: {(plugin,): count for plugin, count in self.service.admission.denied.items()},
         )
         definitions = DefinitionController(client, lambda: self.service.definitions, clock=clock)
         self._controllers += [
@@ -332,8 +332,29 @@ class ControlPlane:
         ]
         self._controllers.append(expiry.follow())
 
-    def _add_access(self, access: AccessPolicy) -> None:
-        self._controllers += [informer.run() for informer in access.informers.values()]
+    # These are imported where they are wanted: a run has none of them.
+
+    def _make_cronjob_controller(self) -> _Controller:
+        from onejob.controllers.cronjob import CronJobController
+
+        context = self._controller_context(CRONJOB)
+        return CronJobController(context, local_zone=self.settings.local_zone)
+
+    def _make_quota_controller(self) -> _Controller:
+        from onejob.controllers.quotas import QuotaController
+
+        client, quotas = self._acting_client(QUOTA), self.service.admission.quotas
+        return QuotaController(client, quotas, clock=self.clock)
+
+    def _make_disruption_controller(self) -> _Controller:
+        from onejob.controllers.disruption import DisruptionController
+
+        return DisruptionController(self._controller_context(DISRUPTION), self.service.kinds)
+
+    def _add_access(self, access: "AccessPolicy") -> None:
+        from onejob.controllers.access import ClusterRoleAggregation
+        from onejob.planning.rbac.policy import CLUSTER_ROLES as CLUSTER_ROLE_RESOURCE
+
         if CLUSTER_ROLES in self.settings.controllers:
             roles = access.informers[CLUSTER_ROLE_RESOURCE]
             self._controllers.append(
@@ -352,9 +373,26 @@ class ControlPlane:
         chosen = MIRROR in self.settings.controllers
         if chosen and self.settings.gates.enabled("JobManagedBy"):
             mirror = MirrorOnDemand(
-                self.client, self.informers, clock=self.clock, connect=http_connection(rng)
+                self._acting_client(MIRROR),
+                self.informers,
+                clock=self.clock,
+                connect=http_connection(rng),
             )
             self._controllers.append(mirror.run())
+
+    def _add_notifications(self) -> None:
+        if self.settings.notify is None or NOTIFICATION not in self.settings.controllers:
+            return
+        from onejob.controllers.notify.controller import Notifications
+
+        notifications = Notifications(
+            self._controller_context(NOTIFICATION),
+            self.settings.notify,
+            self.settings.data_dir,
+            local_zone=self.settings.local_zone,
+        )
+        self._clock_watch.on_jump(notifications.clock_jumped)
+        self._controllers.append(notifications.run())
 
     def _export_store(self) -> None:
         store, metrics = self.store, self.metrics
@@ -369,21 +407,9 @@ class ControlPlane:
         self._recorders.append(recorder.run())
         return ControllerContext(client, self.informers, recorder, self.clock, self.metrics)
 
-    def _acting_client(self, component: str) -> "LocalClient | ActingClient":
+    def _acting_client(self, name: str) -> "LocalClient | ActingClient":
         """The API as a controller may use it, where there are roles."""
-        account = _ACCOUNTS.get(component)
-        if account is None or self.access is None:
-            return self.client
-        return self._client_of(controller_user(account), ControllerRights(self.access.policy))
-
-    def _client_of(self, user: User, rights: "Rights") -> "ActingClient":
-        from onejob.client.acting import ActingClient
-
-        if user.name not in self._acting:
-            self._acting[user.name] = ActingClient(
-                self.client, user, rights, self.service.kinds, self.metrics
-            )
-        return self._acting[user.name]
+        return self.client if self._identities is None else self._identities.controller(name)
 
     @classmethod
     async def start(
@@ -393,53 +419,96 @@ class ControlPlane:
         *,
         root_ca: str = "",
         api_url: str = "",
+        auditor: "Auditor | None" = None,
     ) -> Self:
         """Everything is running when this returns. `api_url` is how Pods will reach the server, if
         that is known before it listens.
 
         Raises CannotOpen, NotTrusted, BadKeys or RuntimeUnavailable with one clear line.
         """
+        plane = await cls.open(settings, world, root_ca=root_ca, api_url=api_url, auditor=auditor)
+        try:
+            await plane.begin()
+        except RuntimeUnavailable:
+            await plane.stop()
+            raise
+        return plane
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        world: World | None = None,
+        *,
+        root_ca: str = "",
+        api_url: str = "",
+        auditor: "Auditor | None" = None,
+    ) -> Self:
+        """The API can be used when this returns, and nothing that is written through it from now
+        on will be missed by the controllers and the node, which start with `begin`. With thousands
+        of finished objects, it takes much longer until these know them all.
+
+        Raises CannotOpen, NotTrusted or BadKeys with one clear line.
+        """
         world = world or World()
         prepare_data_dir(settings.data_dir)
+        judge = Judge()
         store = await LogStore.open(
             settings.data_dir / "onejob.db",
             clock=world.clock,
             committer=world.committer,
             vfs=world.vfs,
-            is_readable=is_readable,
+            is_readable=judge.is_readable,
             cipher=_cipher(settings),
         )
         try:
-            plane = cls(settings, world, store, root_ca)
+            plane = cls(settings, world, store, root_ca, auditor, judge)
         except BaseException:
             await store.close()
             raise
         plane.api_url = api_url
+        if plane._node is not None:
+            plane._node.prepare()
         plane.service.install_definitions()
-        await bootstrap(plane.client)
+        await bootstrap(plane._own_client)
         if settings.with_access:
-            await bootstrap_roles(plane.client)
+            from onejob.controllers.access import bootstrap_roles
+
+            await bootstrap_roles(plane._own_client)
         if settings.queue_limits is not None:
-            await write_limits(plane.client, settings.queue_limits)
-        await plane.informers.start()
-        plane._controller_tasks = [asyncio.create_task(part) for part in plane._controllers]
-        plane._recorder_tasks = [asyncio.create_task(part) for part in plane._recorders]
+            await write_limits(plane._own_client, settings.queue_limits)
         asyncio.get_running_loop().set_exception_handler(plane._callback_failed)
         store.failed.add_done_callback(lambda failed: plane._fail(str(failed.result())))
-        own = [*plane._controller_tasks, *plane._recorder_tasks]
-        if plane._node is not None:
-            try:
-                await plane._node.start()
-            except RuntimeUnavailable:
-                await plane.stop()
-                raise
-            own += plane._node.tasks
-        if plane._kept_logs is not None:
-            plane._kept_logs.start()
-        plane.informers.on_task(lambda task: task.add_done_callback(plane._part_ended))
-        for task in own:
-            task.add_done_callback(plane._part_ended)
+        if plane.access is not None:
+            informers = plane.access.informers.values()
+            plane._controller_tasks = [asyncio.create_task(one.run()) for one in informers]
+        judge.keep_views(True)
+        await plane.informers.begin()
         return plane
+
+    async def begin(self) -> None:
+        """Start the controllers and the node, and wait until they know what there is. Raises
+        RuntimeUnavailable; then, as whenever this fails, call `stop`."""
+        await self.informers.start()
+        self._judge.keep_views(False)
+        parts, self._controllers = self._controllers, []
+        self._controller_tasks += [asyncio.create_task(part) for part in parts]
+        parts, self._recorders = self._recorders, []
+        self._recorder_tasks = [asyncio.create_task(part) for part in parts]
+        own = [*self._controller_tasks, *self._recorder_tasks]
+        if self._node is not None:
+            await self._node.start()
+            own += self._node.tasks
+        if self._kept_logs is not None:
+            self._kept_logs.start()
+        self.informers.on_task(lambda task: task.add_done_callback(self._part_ended))
+        for task in own:
+            task.add_done_callback(self._part_ended)
+        self._begun.set()
+
+    async def begun(self) -> None:
+        """Wait until everything is running."""
+        await self._begun.wait()
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
         """Parts run for as long as the plane does: one that ends by itself is a bug."""
@@ -463,6 +532,9 @@ class ControlPlane:
         Pods that end with us do not end by themselves: controllers that saw it would count them
         as failures and replace them, so these leave first."""
         self._stopping = True
+        for part in (*self._controllers, *self._recorders):
+            # It was never begun.
+            part.close()
         if self.settings.node.pods_end_with_us:
             await _cancel(self._controller_tasks)
         if self._node is not None:

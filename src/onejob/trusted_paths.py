@@ -89,6 +89,27 @@ def read_own_file(path: Path) -> bytes:
                 raise
 
 
+def read_trusted_file(path: Path) -> bytes:
+    """The content of a file of ours or of root's that others can neither have written nor put in
+    its place. Raises NotTrusted, or OSError as `open` does. Links of ours or root's are followed:
+    what administrators keep is often reached through one."""
+    user = os.geteuid()
+    target = Path(os.path.realpath(path))
+    for folder in (path.parent, target.parent):
+        with _walk(folder, user) as parent:
+            _check_parent(folder, os.fstat(parent), user)
+    with _opened(target, os.O_RDONLY | os.O_NONBLOCK) as file:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotTrusted(f"{path} is not a regular file; name one")
+        if not _is_trusted_owner(found.st_uid, user):
+            raise NotTrusted(f"{path} belongs to {_name_of(found.st_uid)}; use a file of your own")
+        if _others_may_write(found, user):
+            raise NotTrusted(f"others may write to {path}; forbid it: chmod go-w {path}")
+        with os.fdopen(os.dup(file), "rb") as content:
+            return content.read()
+
+
 # --- the way to a folder ------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from onejob.controllers.job import JobController
 from onejob.controllers.mirror.on_demand import MirrorOnDemand
 from onejob.controllers.ttl import TtlController
 from onejob.gates import FeatureGates
+from onejob.informers.queue_metrics import Queues, export_queues
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import Key
@@ -82,7 +83,7 @@ class Manager:
         self._requests_before = 0
         self.metrics.read("onejob_controller_leading", lambda: {(): int(self.leading)})
         self.metrics.read("onejob_controller_requests_total", lambda: {(): self.requests})
-        self.metrics.read("workqueue_depth", self._queue_depths)
+        export_queues(self.metrics, lambda: self._term.queues() if self._term is not None else ())
 
     @property
     def leading(self) -> bool:
@@ -185,9 +186,6 @@ class Manager:
         """To a cluster that mirrored Jobs run on: no write there either, once the term is over."""
         return HttpClient(target, rng=self._rng, permit=permit, request_seconds=_REQUEST_SECONDS)
 
-    def _queue_depths(self) -> dict[tuple[str, ...], float]:
-        return self._term.queue_depths() if self._term is not None else {}
-
     # --- what others see ------------------------------------------------------------------
 
     def health(self) -> tuple[int, str]:
@@ -254,12 +252,8 @@ class _Controllers:
                 )
                 self._parts.append(mirror.run())
 
-    def queue_depths(self) -> dict[tuple[str, ...], float]:
-        depths: dict[tuple[str, ...], float] = {}
-        for controller in self._queues:
-            for name, depth in controller.queue_depths.items():
-                depths[(name,)] = depths.get((name,), 0) + depth
-        return depths
+    def queues(self) -> list[Queues]:
+        return [controller.queues for controller in self._queues]
 
     async def run(self) -> None:
         """Until cancelled. Raises if any part ends."""
