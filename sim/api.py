@@ -1,6 +1,7 @@
 """The in-process client with the weaknesses that the interface `Client` allows.
 
-Answers get lost after the write has happened, watches are late, end, or expire. Events are never
+Answers get lost after the write has happened, rights are missing, watches are late, end, or
+expire. Events are never
 reordered, dropped or shown twice within one watch: no server does that.
 """
 
@@ -13,10 +14,11 @@ import msgspec
 from onejob.api.service import Service
 from onejob.client.base import Create, Listing, Op, Result, Selection, WatchEvent, Written
 from onejob.client.local import LocalClient
-from onejob.objects.meta import PODS, Meta, View
+from onejob.objects.meta import PODS, Key, Meta, View
 from onejob.wire.errors import Expired, InternalError
 from onejob.wire.requests import Outcome
 from sim.faults import Chance
+from sim.rights import Rights
 
 _LATEST_SECONDS = 2.0
 #: What the informer asks for that the node follows; others list the Pods of one namespace.
@@ -39,17 +41,29 @@ class FaultyClient(LocalClient):
     safe."""
 
     def __init__(
-        self, service: Service, dice: Chance, acknowledge: Callable[[str, int], None]
+        self,
+        service: Service,
+        dice: Chance,
+        rights: Rights,
+        acknowledge: Callable[[str, int], None],
     ) -> None:
         super().__init__(service)
         self._dice = dice
+        self._rights = rights
         self._acknowledge = acknowledge
+        #: What our own writes were about, by their revisions.
+        self._staged: dict[int, str] = {}
         #: When it was shown here that a Pod is being deleted or gone, by uid.
         self.deletions_shown: dict[str, float] = {}
         #: Before the process is up, nothing goes wrong: it would only be started again.
         self.reliable = True
 
+    async def get(self, key: Key) -> bytes:
+        self._require("get", key.resource)
+        return await super().get(key)
+
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
+        self._require("list", what.resource)
         listing = await super().list(what, limit=limit, token=token)
         if what == _ALL_PODS:
             for document in listing.documents:
@@ -59,6 +73,7 @@ class FaultyClient(LocalClient):
     async def watch(
         self, what: Selection, *, after: int
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        self._require("watch", what.resource)
         async with aclosing(super().watch(what, after=after)) as batches:
             async for batch in batches:
                 for part in self._parts(batch):
@@ -92,12 +107,17 @@ class FaultyClient(LocalClient):
     def stage(self, op: Op) -> Outcome:
         if self._happens("refused write"):
             raise InternalError("the simulation refused the write")
-        return super().stage(op)
+        if not self.reliable:
+            self._rights.require_write(op)
+        outcome = super().stage(op)
+        self._staged[outcome.revision] = _resource(op)
+        return outcome
 
     async def durable(self, revision: int) -> None:
         await super().durable(revision)
-        # Only the Job controller writes ahead, and only Jobs and Pods.
-        self._answer([(PODS, revision)] if revision else [])
+        # Whoever was refused waits for writes of others, perhaps of people.
+        resource = self._staged.get(revision)
+        self._answer([] if resource is None else [(resource, revision)])
 
     def _answer(self, written: Sequence[tuple[str, int]]) -> None:
         if self._happens("lost answer"):
@@ -115,6 +135,10 @@ class FaultyClient(LocalClient):
         if gone or b'"deletionTimestamp"' in document:
             uid = _read(document).metadata.uid
             self.deletions_shown.setdefault(uid, asyncio.get_running_loop().time())
+
+    def _require(self, verb: str, resource: str) -> None:
+        if not self.reliable:
+            self._rights.require(verb, resource)
 
     def _happens(self, kind: str) -> bool:
         return not self.reliable and self._dice.happens(kind)

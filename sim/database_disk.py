@@ -18,6 +18,8 @@ VFS = "onejob-sim"
 _DATABASE = "onejob.db"
 #: Not a file of contents: made anew by whoever opens the database first.
 _INDEX = f"{_DATABASE}-shm"
+#: Says how far commits got; kept in mapped memory, not through SQLite.
+_LOCK = f"{_DATABASE}.lock"
 
 
 class DatabaseDisk:
@@ -25,12 +27,16 @@ class DatabaseDisk:
 
     def __init__(self, seed: int, dice: Dice, folder: Path, is_full: Callable[[], bool]) -> None:
         self._rng = Random(f"{seed} database disk")
+        self._marks = Random(f"{seed} marks")
         self._dice = dice
         self._folder = folder
         self._is_full = is_full
         self._disk = FaultyDisk(VFS, before=self._before, shorten=self._shorten)
         self._crash: Callable[[str], None] = lambda why: None
         self._images: dict[str, bytearray] | None = None
+        self._mark = b""
+        #: As it was when the process first wrote anything: synced before that.
+        self._first_mark: bytes | None = None
         #: Before the process is up, nothing goes wrong: it would only be started again.
         self.reliable = True
         #: What happened leaves the store not knowing what is on disk: its process has to end.
@@ -45,6 +51,7 @@ class DatabaseDisk:
         """A process begins with the files as they are; `crash` kills it."""
         self._crash = crash
         self.reliable, self.broke = True, False
+        self._first_mark = None
         self._disk.journal.clear()
         for path in sorted(self._folder.glob(f"{_DATABASE}*")):
             if path.name != _INDEX and not path.name.endswith(".lock"):
@@ -60,6 +67,11 @@ class DatabaseDisk:
         """The process is dead: what it writes from now on was never written."""
         keep = any_part(self._rng) if machine_too else everything
         self._images = images_after_power_loss(self._disk.journal, keep)
+        # Written after the sync of a commit: whatever is left of the disk has reached it. That it
+        # is on disk as well is left to the kernel.
+        self._mark = (self._folder / _LOCK).read_bytes()
+        if machine_too and self._first_mark is not None and self._marks.random() < 0.5:
+            self._mark = self._first_mark
         self.reliable = True
 
     def restore(self) -> None:
@@ -72,11 +84,15 @@ class DatabaseDisk:
                 path.unlink()
         for name, image in images.items():
             (self._folder / name).write_bytes(image)
+        with open(self._folder / _LOCK, "r+b") as lock:
+            lock.write(self._mark)
 
     def _happens(self, kind: str) -> bool:
         return not self.reliable and self._dice.happens(kind)
 
     def _before(self, entry: Entry) -> None:
+        if self._first_mark is None and entry.what == "write":
+            self._first_mark = (self._folder / _LOCK).read_bytes()
         if self.reliable:
             return
         if entry.what == "sync":

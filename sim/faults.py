@@ -27,11 +27,13 @@ RATES = {
     "split watch": 0.1,
     "broken watch": 0.02,
     "expired watch": 0.02,
+    "right taken away": 0.002,
     # The machine that runs containers.
     "slow start": 0.2,
     "failed start": 0.03,
     "hindered start": 0.03,
     "lost end": 0.02,
+    "out of memory": 0.05,
     "late report": 0.2,
     "ignored SIGTERM": 0.2,
     "lost request": 0.5,
@@ -43,11 +45,15 @@ RATES = {
     "failed fork": 0.02,
     "left a stray": 0.05,
     "late request": 0.1,
+    "repeated request": 0.05,
     "short send": 0.1,
     "short write": 0.05,
     "failed write": 0.005,
     "failed sync": 0.02,
     "no allocation": 0.01,
+    "quick end": 0.3,
+    # People who do not wait until all is running.
+    "asked early": 0.4,
 }
 
 #: A world has each kind with this probability: worlds with few kinds reach what is hidden by
@@ -70,6 +76,12 @@ class Trace:
 
 class Chance(Protocol):
     """What decides about faults."""
+
+    #: Nothing goes wrong any more.
+    calm: bool
+
+    def count(self, kind: str) -> None:
+        """It happened once more, as a consequence of something else."""
 
     def happens(self, kind: str) -> bool: ...
 
@@ -114,4 +126,4 @@ class Dice:
         return self._sequences[kind].random() * most
 
 
-_TOO_MANY_TO_NOTE = ("slow commit", "late watch", "split watch")
+_TOO_MANY_TO_NOTE = ("slow commit", "late watch", "split watch", "request denied")

@@ -32,7 +32,7 @@ from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit
 from onejob.wire.requests import LogOptions
 from sim.faults import Dice
-from sim.workloads import FATAL_EXIT, IGNORED_EXIT, never_ends
+from sim.workloads import EXIT_CODES, never_ends
 
 _SLOWEST_START_SECONDS = 3.0
 _LATEST_REPORT_SECONDS = 2.0
@@ -53,6 +53,10 @@ class Process:
     failed_start: bool = False
     #: Nobody will be able to say how it ended.
     lost: bool = False
+    #: Ends because there is no more memory for it.
+    starves: bool = False
+    #: Ends because it was asked to.
+    stopping: bool = False
 
     def state(self, now: float) -> Literal["asked", "running", "ended"]:
         if now < self.begins_at:
@@ -87,6 +91,7 @@ class Machine:
         #: Asked for and not begun when the control plane died: after a reboot the next one has to
         #: take such a Pod for lost.
         self._unseen: set[AttemptRef] = set()
+        self._restarts_without_record: set[AttemptRef] = set()
         self.problems: list[str] = []
         #: Whoever keeps the records lives on, and tells each process of the control plane.
         self.rebooted = False
@@ -122,10 +127,15 @@ class Machine:
             process.ends_at, process.lost = now, True
         # Records are written one after the other: if one is missing, so are those after it.
         while running and self._rng.random() < _UNRECORDED:
-            del self.processes[running.pop().ref]
+            ref = running.pop().ref
+            del self.processes[ref]
+            if ref.attempt:
+                # A container that is restarted anyway: which number its next start has is guessed
+                # from what is on record, and may be this one once more.
+                self._restarts_without_record.add(ref)
 
     def begin(self, ref: AttemptRef, now: float, *, never_ends: bool) -> Process:
-        if ref in self.ran:
+        if ref in self.ran and ref not in self._restarts_without_record:
             self.problems.append(f"{ref} was started a second time")
         for other in self.processes.values():
             same = (other.ref.uid, other.ref.container) == (ref.uid, ref.container)
@@ -138,24 +148,30 @@ class Machine:
         process = Process(ref, begins_at, begins_at + duration, self._exit_code())
         if self._dice.happens("failed start"):
             process.failed_start, process.code, process.ends_at = True, 128, begins_at
+        elif self._dice.happens("out of memory"):
+            process.starves, process.code = True, 128 + _SIGKILL
         process.lost = self._dice.happens("lost end")
         self.processes[ref] = self.ran[ref] = process
         return process
 
     def stop(self, process: Process, grace_seconds: float, now: float) -> None:
-        if process.state(now) == "ended" or process.code in (128 + _SIGTERM, 128 + _SIGKILL):
+        if process.state(now) == "ended" or process.stopping or process.failed_start:
             return
-        if process.failed_start:
-            return
-        code, ends_at = 128 + _SIGTERM, now + self._rng.choice((0.0, 0.1))
+        # One that has not begun yet begins first: requests are carried out in their order.
+        from_now = max(now, process.begins_at)
+        code, ends_at = 128 + _SIGTERM, from_now + self._rng.choice((0.0, 0.1))
         if self._dice.happens("ignored SIGTERM"):
-            code, ends_at = 128 + _SIGKILL, now + grace_seconds
+            code, ends_at = 128 + _SIGKILL, from_now + grace_seconds
         if ends_at < process.ends_at:
-            process.code, process.ends_at = code, ends_at
+            process.code, process.ends_at, process.stopping = code, ends_at, True
+            process.starves = False
 
     def forget(self, uid: str, now: float) -> None:
         for ref in [ref for ref in self.processes if ref.uid == uid]:
             process = self.processes.pop(ref)
+            if process.begins_at > now:
+                # It never will.
+                del self.ran[ref]
             process.ends_at = min(process.ends_at, now)
 
     def _duration(self) -> float:
@@ -164,7 +180,7 @@ class Machine:
     def _exit_code(self) -> int:
         if self._dice.calm or self._rng.random() >= self._failing:
             return 0
-        return self._rng.choice((1, IGNORED_EXIT, FATAL_EXIT))
+        return self._rng.choice(EXIT_CODES)
 
 
 class MachineRuntime:
@@ -273,7 +289,7 @@ class MachineRuntime:
             loop.call_at(process.ends_at + delay, self._report_end, process)
 
     def _report_start(self, process: Process) -> None:
-        if process.ref not in self._reported:
+        if process.ref not in self._reported and process.ref in self._machine.processes:
             self._tell(self._start(process))
 
     def _report_end(self, process: Process) -> None:
@@ -301,7 +317,8 @@ class MachineRuntime:
             return Lost(process.ref, ended_at)
         signal = process.code - 128 if process.code > 128 else 0
         began_at = self._moment(process.begins_at)
-        return Ended(process.ref, Exit(process.code, ended_at, began_at, signal))
+        reason = "OOMKilled" if process.starves else ""
+        return Ended(process.ref, Exit(process.code, ended_at, began_at, signal, reason))
 
     def _moment(self, at: float) -> datetime:
         return self._clock.now() + timedelta(seconds=at - self._now())

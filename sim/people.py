@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.client.base import Create, Delete, Op, Patch, Propagation, Selection
+from onejob.client.base import Create, Delete, Evict, Op, Patch, Propagation, Selection
 from onejob.client.local import LocalClient
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Key
@@ -19,7 +19,7 @@ from sim.faults import Trace
 from sim.history import History
 
 _SELECTED_BY = "batch.kubernetes.io/controller-uid"
-_TEAM = "team"
+TEAM = "team"
 
 
 class People:
@@ -35,8 +35,10 @@ class People:
         self._uses_cron = self._rng.random() < 0.3
         self._deeds: Sequence[Callable[[], Awaitable[None]]] = (
             *[self._create_job] * 4, *[self._edit_job] * 4, self._delete_job,
-            *[self._delete_pod] * 3, self._edit_pod, self._create_pod,
+            *[self._delete_pod] * 3, self._edit_pod, self._create_pod, self._evict_pod,
         )  # fmt: skip
+        #: What they wanted gone, whether they were answered or not.
+        self.deleted: set[Key] = set()
 
     def meet(self, plane: ControlPlane) -> None:
         """Talk to this process from now on, as anybody would."""
@@ -44,7 +46,7 @@ class People:
 
     async def begin(self) -> None:
         if self._uses_team:
-            await self._create(NAMESPACES, "", workloads.namespace(_TEAM))
+            await self._create(NAMESPACES, "", workloads.namespace(TEAM))
         if self._uses_cron:
             await self._create(CRONJOBS, self._place(), workloads.cronjob(self._rng, "cron"))
         for _ in range(self._rng.randint(1, 3)):
@@ -52,7 +54,7 @@ class People:
 
     async def act(self) -> None:
         if self._uses_team and self._rng.random() < 0.05:
-            await self._write(Delete(Key(NAMESPACES, "", _TEAM)))
+            await self._write(Delete(Key(NAMESPACES, "", TEAM)))
         else:
             await self._rng.choice(self._deeds)()
 
@@ -61,7 +63,10 @@ class People:
         for cronjob in await self._found(CRONJOBS):
             await self._patch(cronjob, {"spec": {"suspend": True}})
         for job in await self._jobs():
-            if not job.finished:
+            if job.spec.managed_by is not None:
+                # Its manager does not exist.
+                await self._write(Delete(job.key, "Background"))
+            elif not job.finished:
                 await self._patch(job.key, {"spec": {"suspend": False, "parallelism": 3}})
         for pod in await self._pods():
             if workloads.never_ends(pod.metadata.name) and not pod.metadata.deleting:
@@ -102,6 +107,11 @@ class People:
         if pod is not None:
             grace = self._rng.choice((None, None, 0, 5))
             await self._write(Delete(pod.key, grace_seconds=grace))
+
+    async def _evict_pod(self) -> None:
+        pod = self._one_of([pod for pod in await self._pods() if pod.active])
+        if pod is not None:
+            await self._write(Evict(pod.key, grace_seconds=self._rng.choice((None, 5))))
 
     async def _edit_pod(self) -> None:
         pod = self._one_of([pod for pod in await self._pods() if pod.active])
@@ -152,6 +162,8 @@ class People:
 
     async def _write(self, op: Op) -> None:
         what = f"{op.resource} {op.document!r}" if isinstance(op, Create) else repr(op)
+        if isinstance(op, Delete):
+            self.deleted.add(op.key)
         try:
             written = await self._client.write(op)
         except ApiError as error:
@@ -162,7 +174,7 @@ class People:
         self._history.acknowledge(resource, written.revision)
 
     def _place(self) -> str:
-        return _TEAM if self._uses_team and self._rng.random() < 0.5 else "default"
+        return TEAM if self._uses_team and self._rng.random() < 0.5 else "default"
 
     def _name(self, kind: str) -> str:
         self._names += 1

@@ -4,32 +4,32 @@ from random import Random
 from typing import Any
 
 FOREIGN_FINALIZER = "example.com/hold"
-#: Exit codes for which a Job may have a rule.
-IGNORED_EXIT, FATAL_EXIT = 42, 43
+#: Exit codes for which a Job may have a rule, and one for which none has.
+EXIT_CODES = (1, 42, 43, 44)
+#: Who manages Jobs that the control plane has to leave alone.
+OTHER_MANAGER = "example.com/manager"
+QUEUE = "gpu"
 #: How the names of Pods begin whose programs run until they are stopped.
 SERVICE = "service"
 
-_FAILURE_POLICY = {
-    "rules": [
-        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [IGNORED_EXIT]}},
-        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_EXIT]}},
-    ]
-}
-
 
 def job(rng: Random, name: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "name": name,
-        "annotations": {"onejob.dev/backoff-seconds": rng.choice(("0", "1", "10"))},
-    }
+    annotations = {"onejob.dev/backoff-seconds": rng.choice(("0", "1", "10"))}
+    for outcome in ("success", "failure"):
+        if rng.random() < 0.1:
+            seconds = rng.choice(("0", "5", "60"))
+            annotations[f"onejob.dev/ttl-seconds-after-{outcome}"] = seconds
+    if rng.random() < 0.2:
+        annotations["onejob.dev/oom-memory-factor"] = "2"
+    metadata: dict[str, Any] = {"name": name, "annotations": annotations}
+    if rng.random() < 0.5:
+        metadata["labels"] = {"onejob.dev/queue": QUEUE}
     if rng.random() < 0.1:
         metadata["finalizers"] = [FOREIGN_FINALIZER]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": job_spec(rng),
-    }
+    spec = job_spec(rng)
+    if rng.random() < 0.05:
+        spec["managedBy"] = OTHER_MANAGER
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def job_spec(rng: Random) -> dict[str, Any]:
@@ -47,10 +47,11 @@ def job_spec(rng: Random) -> dict[str, Any]:
     if rng.random() < 0.3:
         spec["podReplacementPolicy"] = "Failed"
     never = spec["template"]["spec"]["restartPolicy"] == "Never"
-    if rng.random() < 0.3 and never:
-        spec |= {"podFailurePolicy": _FAILURE_POLICY, "podReplacementPolicy": "Failed"}
+    if rng.random() < 0.4 and never:
+        spec["podFailurePolicy"] = _failure_policy(rng, "backoffLimitPerIndex" in spec)
+        spec["podReplacementPolicy"] = "Failed"
     if rng.random() < 0.1:
-        spec["activeDeadlineSeconds"] = rng.randint(1, 200)
+        spec["activeDeadlineSeconds"] = rng.choice((1, 5, 20, 100))
     if rng.random() < 0.2:
         spec["ttlSecondsAfterFinished"] = rng.choice((0, 5, 60))
     if rng.random() < 0.1:
@@ -62,10 +63,43 @@ def _make_indexed(rng: Random, spec: dict[str, Any], completions: int) -> None:
     spec["completionMode"] = "Indexed"
     if rng.random() < 0.5 and spec["template"]["spec"]["restartPolicy"] == "Never":
         spec |= {"backoffLimitPerIndex": rng.randint(0, 2), "backoffLimit": 1000}
-        if rng.random() < 0.3:
-            spec["maxFailedIndexes"] = rng.randint(0, completions)
+        if rng.random() < 0.5:
+            spec["maxFailedIndexes"] = min(completions, rng.choice((0, 0, 1, 2)))
     if rng.random() < 0.3:
-        spec["successPolicy"] = {"rules": [{"succeededCount": rng.randint(1, completions)}]}
+        rules = [_success_rule(rng, completions) for _ in range(rng.randint(1, 2))]
+        spec["successPolicy"] = {"rules": rules}
+
+
+def _success_rule(rng: Random, completions: int) -> dict[str, Any]:
+    if rng.random() < 0.5:
+        return {"succeededCount": rng.randint(1, completions)}
+    first = rng.randrange(completions)
+    last = rng.randrange(first, completions)
+    rule: dict[str, Any] = {"succeededIndexes": f"{first}-{last}" if last > first else f"{first}"}
+    if rng.random() < 0.5:
+        rule["succeededCount"] = rng.randint(1, last - first + 1)
+    return rule
+
+
+def _failure_policy(rng: Random, per_index: bool) -> dict[str, Any]:
+    """Rules of all actions, in any order."""
+    actions = ["Ignore", "FailJob", "Count", *(["FailIndex"] if per_index else [])]
+    rules = [_failure_rule(rng, rng.choice(actions)) for _ in range(rng.randint(1, 4))]
+    return {"rules": rules}
+
+
+def _failure_rule(rng: Random, action: str) -> dict[str, Any]:
+    if rng.random() < 0.2:
+        return {"action": action, "onPodConditions": [{"type": "DisruptionTarget"}]}
+    values = sorted(rng.sample(EXIT_CODES[1:], rng.randint(1, 2)))
+    operator = "In"
+    if action != "Ignore" and rng.random() < 0.1:
+        # Not to be ignored: what is stopped, and so ends with none of these, would be forever.
+        operator = "NotIn"
+    codes: dict[str, Any] = {"operator": operator, "values": values}
+    if rng.random() < 0.2:
+        codes["containerName"] = "main"
+    return {"action": action, "onExitCodes": codes}
 
 
 def pod_template(rng: Random) -> dict[str, Any]:

@@ -33,7 +33,9 @@ from sim.history import History, Version
 from sim.machine import Machine, MachineRuntime
 from sim.node.machine import ProcessMachine
 from sim.node.runtime import WatchedRuntime
-from sim.people import People
+from sim.people import TEAM, People
+from sim.rights import Rights
+from sim.workloads import QUEUE
 
 T = TypeVar("T")
 
@@ -69,7 +71,8 @@ def simulate(
 ) -> Verdict:
     """The same seed always lives the same life (within processes that hash alike). `often` names
     kinds of faults that this world shall have many of; `node` what its Pods run on, which is
-    otherwise drawn as well; `job_limit` is how many Jobs may run at once."""
+    otherwise drawn as well; `job_limit` is how many Jobs may run at once, which some worlds limit
+    anyway."""
     # Memory, not disk: a simulation dies with its process, and syncing is most of its time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
@@ -83,6 +86,14 @@ def _drawn_node(seed: int) -> Node:
     return Random(f"{seed} node").choice(("machine", "processes"))
 
 
+def _drawn_limits(seed: int) -> Limits:
+    rng = Random(f"{seed} limits")
+    if rng.random() < 0.7:
+        return Limits()
+    possible = {"*": 3, f"namespace/{TEAM}": 2, QUEUE: 1}
+    return Limits({scope: possible[scope] for scope in rng.sample(sorted(possible), 2)})
+
+
 class _World:
     """What outlives the processes of the control plane."""
 
@@ -90,7 +101,7 @@ class _World:
         self, seed: int, folder: Path, often: Collection[str], node: Node, job_limit: int | None
     ) -> None:
         self.seed = seed
-        self.limits = None if job_limit is None else Limits({"*": job_limit})
+        self.limits = _drawn_limits(seed) if job_limit is None else Limits({"*": job_limit})
         self.folder = folder
         self.rng = Random(f"{seed} world")
         self.trace = Trace()
@@ -99,7 +110,8 @@ class _World:
         self.database = DatabaseDisk(seed, self.dice, folder, lambda: self.disk.full)
         self.history = History()
         self.people = People(seed, self.history, self.trace)
-        self.judge = Judge(job_limit)
+        self.judge = Judge(self.limits)
+        self.rights = Rights(self.dice)
         #: What the wall clock said at time 0; changes when the clock is set.
         self.epoch = NOON
         self.machine: Machine | ProcessMachine = Machine(seed, self.dice)
@@ -129,7 +141,12 @@ class _World:
                 at_rest = runner.run(_live(self))
                 now = runner.get_loop().time()
             now += self.rng.random() * _LONGEST_OUTAGE_SECONDS
-        self.judge.judge(self.history, self.machine)
+        self.judge.judge(
+            self.history,
+            self.machine,
+            steady_clock=not self.dice.happened["clock set"],
+            deleted_by_people=self.people.deleted,
+        )
         return Verdict(
             self.seed,
             tuple(self.judge.problems.found),
@@ -195,10 +212,7 @@ class _Life:
         if plane is None:
             return False
         world = self._world
-        plane.failed.add_done_callback(lambda failed: self._fail(failed.result()))
         self._committer.reliable = self._client.reliable = world.database.reliable = False
-        world.people.meet(plane)
-        world.history.follow(plane.store)
         stopped = await self._or_death(self._disturb())
         if stopped is None:
             return False
@@ -213,7 +227,7 @@ class _Life:
         settings = Settings(
             world.folder,
             self._options,
-            queue_limits=world.limits,
+            queue_limits=world.limits or None,
         )
         outside = World(
             clock=self._clock,
@@ -226,17 +240,27 @@ class _Life:
         world.trace.note("start")
         world.database.begin(self._crash)
         try:
-            return await ControlPlane.start(settings, outside)
+            plane = await ControlPlane.open(settings, outside)
         except CannotOpen as error:
             world.judge.problems.add("starts after every crash", str(error))
             world.broken = True
             return None
+        plane.failed.add_done_callback(lambda failed: self._fail(failed.result()))
+        world.people.meet(plane)
+        world.history.follow(plane.store)
+        if world.begun and world.dice.happens("asked early"):
+            # A server answers before its controllers and its node know what there is.
+            for _ in range(1 + int(world.dice.up_to("asked early", 4))):
+                await world.people.act()
+        await plane.begin()
+        return plane
 
     def _make_client(self, service: Service) -> FaultyClient:
         assert isinstance(service.store, LogStore)
         self._store = service.store
         self._world.history.check_restart(self._store.revision)
-        self._client = FaultyClient(service, self._world.dice, self._world.history.acknowledge)
+        world = self._world
+        self._client = FaultyClient(service, world.dice, world.rights, world.history.acknowledge)
         return self._client
 
     def _make_runtime(self, node: NodeContext) -> MachineRuntime | WatchedRuntime:
@@ -355,7 +379,8 @@ class _Life:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.wait(others, timeout=_CLOSE_SECONDS)
+        if others:
+            await asyncio.wait(others, timeout=_CLOSE_SECONDS)
         with suppress(TimeoutError, StoreError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._store.close()

@@ -1,6 +1,7 @@
 """CronJobs: one Job per scheduled time, and none beside another where that is forbidden."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
@@ -17,22 +18,42 @@ class CronJobCheck:
     #: By CronJob, the Jobs that go on.
     _going_on: dict[str, set[str]] = field(default_factory=dict)
     _slots: dict[tuple[str, str], str] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)
+    #: Those that no status spoke of when a process began: if their Job was deleted, or is before it
+    #: is looked at, nothing is left that could tell. So it is with Kubernetes, too.
+    _off_record: set[tuple[str, str]] = field(default_factory=set)
+
+    def see_restart(self) -> None:
+        self._off_record = {slot for slot in self._slots if not self._is_on_record(slot)}
+        for slot in [slot for slot in self._off_record if self._slots[slot] in self._gone]:
+            del self._slots[slot]
+
+    def _is_on_record(self, slot: tuple[str, str]) -> bool:
+        uid, time = slot
+        cronjob = self._cronjobs.get(uid)
+        last = None if cronjob is None else cronjob.status.last_schedule_time
+        return last is not None and last >= datetime.fromisoformat(time)
 
     def see_cronjob(self, cronjob: CronJob, *, gone: bool) -> None:
         if gone:
             self._cronjobs.pop(cronjob.metadata.uid, None)
         else:
             self._cronjobs[cronjob.metadata.uid] = cronjob
+            self._off_record = {slot for slot in self._off_record if not self._is_on_record(slot)}
 
     def see_job(self, job: Job, *, gone: bool) -> None:
         owner = job.metadata.controller_ref
         if owner is None or owner.kind != "CronJob":
             return
         uid, going_on = job.metadata.uid, self._going_on.setdefault(owner.uid, set())
+        slot = owner.uid, job.metadata.annotations.get(_SLOT, "")
+        if gone:
+            self._gone.add(uid)
+            if slot in self._off_record:
+                self._slots.pop(slot, None)
         if gone or job.finished:
             going_on.discard(uid)
             return
-        slot = owner.uid, job.metadata.annotations.get(_SLOT, "")
         if self._slots.setdefault(slot, uid) != uid:
             self.problems.add(CHECK, f"CronJob {owner.name} ran twice for {slot[1]}")
         cronjob = self._cronjobs.get(owner.uid)

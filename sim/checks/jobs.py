@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from onejob.objects.job import Job, UncountedPods
 from onejob.objects.pod import Pod
-from onejob.planning.job.failure_policy import judge_failed_pod
 from onejob.planning.job.indexes import parse_indexes
 from onejob.planning.job.pod_facts import completion_index, is_tracked
+from sim.checks.policies import fewest_successes, is_ignored
 from sim.checks.problems import Problems
 
 COUNTS, TERMINAL, FREED = "exact counts", "terminal status", "freed after counted"
@@ -60,14 +60,14 @@ class JobCheck:
         if gone:
             return
         self._fewest_completions = min(self._fewest_completions, job.spec.completions or 0)
-        self._fewest_enough = min(self._fewest_enough, _enough(job))
+        self._fewest_enough = min(self._fewest_enough, fewest_successes(job))
         self._most_parallel = max(self._most_parallel, job.spec.parallelism or 0)
         if before.finished and job.status != before.status:
             self._complain(TERMINAL, f"a finished status changed: {before.status} -> {job.status}")
         if _succeeds(job) and not _succeeds(before):
             self._see_success(job)
         if job.finished and not before.finished:
-            self._see_finished(job)
+            self._see_finished(before, job)
         old, new = _lists(before), _lists(job)
         self._see_listed(job, set(new.succeeded) - set(old.succeeded), self._listed_succeeded)
         self._see_listed(job, set(new.failed) - set(old.failed), self._listed_failed)
@@ -79,7 +79,7 @@ class JobCheck:
         if self.gone:
             return
         job = self.job
-        if not job.finished:
+        if not job.finished and job.spec.managed_by is None:
             self._complain("convergence", f"did not finish after the faults: {job.status}")
             return
         for life in self._lives.values():
@@ -92,7 +92,7 @@ class JobCheck:
         if succeeded < self._fewest_enough:
             self._complain(COUNTS, f"succeeds with {succeeded} of {self._fewest_enough}")
 
-    def _see_finished(self, job: Job) -> None:
+    def _see_finished(self, before: Job, job: Job) -> None:
         status = job.status
         if _lists(job) != UncountedPods():
             self._complain(COUNTS, f"finished with uncounted Pods: {_lists(job)}")
@@ -100,6 +100,9 @@ class JobCheck:
         if job.indexed:
             completed = parse_indexes(status.completed_indexes, job.spec.completions or 0)
             succeeded = len(completed)
+            if job.spec.completions != job.spec.parallelism:
+                # One that was scaled down while it was elastic, and is so no more, keeps its count.
+                succeeded = max(succeeded, before.status.succeeded)
         if (status.succeeded, status.failed) != (succeeded, len(self._listed_failed)):
             self._complain(COUNTS, f"{status} is not the sum of what was listed")
         for life in self._lives.values():
@@ -197,14 +200,7 @@ def _ended(job: Job, pod: Pod) -> bool:
 
 
 def _counts(job: Job, failed: Pod) -> bool:
-    return judge_failed_pod(job.spec.pod_failure_policy, failed).counts
-
-
-def _enough(job: Job) -> int:
-    """How many successes complete a Job."""
-    policy = job.spec.success_policy
-    counts = [rule.succeeded_count for rule in policy.rules] if policy is not None else []
-    return min((count for count in counts if count is not None), default=job.spec.completions or 0)
+    return not is_ignored(job, failed)
 
 
 def _lists(job: Job) -> UncountedPods:

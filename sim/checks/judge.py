@@ -1,16 +1,23 @@
 """All checks on a whole history."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
+from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
+from onejob.planning.queue.limits import Limits
+from onejob.virtual_time import NOON
 from sim.checks.cronjobs import CronJobCheck
 from sim.checks.jobs import JobCheck
+from sim.checks.memory import MemoryCheck
 from sim.checks.pods import PodCheck
 from sim.checks.problems import Problems
 from sim.checks.queue import QueueCheck
 from sim.checks.ran import Machinery
+from sim.checks.verdicts import VerdictCheck
 from sim.history import History, Version
 
 SURVIVAL = "acknowledged writes survive"
@@ -18,21 +25,39 @@ SURVIVAL = "acknowledged writes survive"
 
 @dataclass
 class Judge:
-    #: How many Jobs may run at once, if there is a limit.
-    job_limit: int | None = None
+    #: How many Jobs may run at once.
+    limits: Limits = field(default_factory=Limits)
     problems: Problems = field(default_factory=Problems)
 
     def __post_init__(self) -> None:
         self._pods = PodCheck(self.problems)
         self._cronjobs = CronJobCheck(self.problems)
-        self._queue = QueueCheck(self.problems, self.job_limit)
+        self._memory = MemoryCheck(self.problems)
+        self._queue = QueueCheck(self.problems, self.limits)
         self._jobs: dict[str, JobCheck] = {}
+        self._verdicts: dict[str, VerdictCheck] = {}
+        self._steady_clock = True
+        self._deleted_by_people: Set[Key] = frozenset()
         #: By Pod, the Job that it was made for.
         self._job_of: dict[str, str] = {}
 
-    def judge(self, history: History, machine: Machinery | None = None) -> None:
-        """`machine` is what ran the Pods, if that is to be compared."""
+    def judge(
+        self,
+        history: History,
+        machine: Machinery | None = None,
+        *,
+        steady_clock: bool = True,
+        deleted_by_people: Set[Key] = frozenset(),
+    ) -> None:
+        """`machine` is what ran the Pods, if that is to be compared; `steady_clock` says that the
+        clock was never set."""
+        self._steady_clock = steady_clock
+        self._deleted_by_people = deleted_by_people
+        restarts = sorted(history.restarts, reverse=True)
         for version in history.in_order():
+            while restarts and restarts[-1] < version.revision:
+                restarts.pop()
+                self._cronjobs.see_restart()
             self._see(version)
         for job in self._jobs.values():
             job.see_the_end()
@@ -49,7 +74,12 @@ class Judge:
                 uid = job.metadata.uid
                 if uid not in self._jobs:
                     self._jobs[uid] = JobCheck(self.problems, job)
+                    self._verdicts[uid] = VerdictCheck(
+                        self.problems, job, self._steady_clock, self._deleted_by_people
+                    )
                 self._jobs[uid].see_job(job, gone=version.gone)
+                at = NOON + timedelta(seconds=version.at)
+                self._verdicts[uid].see_job(job, at, gone=version.gone)
             case Pod() as pod:
                 self._pods.see(pod, version.revision, gone=version.gone)
                 self._see_pod_of_job(pod, gone=version.gone)
@@ -62,6 +92,8 @@ class Judge:
         owner, uid = pod.metadata.controller_ref, pod.metadata.uid
         if owner is not None:
             self._job_of.setdefault(uid, owner.uid)
-        job = self._jobs.get(self._job_of.get(uid, ""))
-        if job is not None:
-            job.see_pod(pod, gone=gone)
+        job = self._job_of.get(uid, "")
+        if job in self._jobs:
+            self._jobs[job].see_pod(pod, gone=gone)
+            self._verdicts[job].see_pod(pod, gone=gone)
+            self._memory.see_pod(self._jobs[job].job, pod, gone=gone)

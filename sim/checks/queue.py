@@ -1,6 +1,9 @@
 """The queue: no more Jobs run at once than allowed, and they begin in the order they came."""
 
-from onejob.objects.job import Job
+from collections.abc import Sequence
+
+from onejob.objects.job import Job, JobStatus
+from onejob.planning.queue.limits import Limits
 from sim.checks.problems import Problems
 
 LIMIT = "no more Jobs run at once than the limit"
@@ -9,44 +12,68 @@ _QUEUED = "onejob.dev/queued"
 
 
 class QueueCheck:
-    def __init__(self, problems: Problems, limit: int | None) -> None:
+    def __init__(self, problems: Problems, limits: Limits) -> None:
         self._problems = problems
-        self._limit = limit
-        self._running: set[str] = set()
-        #: Jobs that the queue has suspended: when each entered.
-        self._waiting: dict[str, int] = {}
+        self._limits = limits
+        #: The scopes of each Job that runs.
+        self._running: dict[str, Sequence[str]] = {}
+        #: Jobs that the queue has suspended: their scopes, and when each entered.
+        self._waiting: dict[str, tuple[Sequence[str], int]] = {}
+        #: What the status of a suspended Job says: it may not say yet that it is.
+        self._suspended: dict[str, JobStatus] = {}
 
     def see_job(self, job: Job, *, gone: bool) -> None:
-        if self._limit is None:
+        scopes = self._limits.scopes_of(job)
+        if not scopes or job.spec.managed_by is not None:
             return
         uid = job.metadata.uid
         if gone or job.finished or job.metadata.deleting:
-            self._running.discard(uid)
+            self._running.pop(uid, None)
             self._waiting.pop(uid, None)
         elif job.spec.suspend:
-            self._see_suspended(job)
+            self._see_suspended(job, scopes)
+        elif self._suspended.get(uid) == job.status:
+            # It was resumed, and nobody has acted on that yet.
+            self._see_resumed(job)
         elif job.status.start_time is not None and not job.condition_is_true("Suspended"):
-            self._see_running(job)
-        elif _QUEUED not in job.metadata.annotations:
+            # How it ends is decided of one that was suspended and resumed meanwhile: it starts no
+            # Pods any more.
+            if uid in self._running or not _is_decided(job):
+                self._see_running(job, scopes)
+        else:
+            self._see_resumed(job)
+
+    def _see_resumed(self, job: Job) -> None:
+        if _QUEUED not in job.metadata.annotations:
             self._see_released(job)
 
-    def _see_suspended(self, job: Job) -> None:
+    def _see_suspended(self, job: Job, scopes: Sequence[str]) -> None:
         uid = job.metadata.uid
-        self._running.discard(uid)
+        self._running.pop(uid, None)
+        self._suspended[uid] = job.status
         entered = job.metadata.annotations.get(_QUEUED)
         if entered is not None:
-            self._waiting[uid] = int(entered)
+            self._waiting[uid] = scopes, int(entered)
         else:
             self._waiting.pop(uid, None)
 
     def _see_released(self, job: Job) -> None:
-        entered = self._waiting.pop(job.metadata.uid, None)
-        if entered is not None and any(other < entered for other in self._waiting.values()):
+        mine = self._waiting.pop(job.metadata.uid, None)
+        if mine is None:
+            return
+        scopes, entered = mine
+        # Those of other scopes may wait for a limit of their own.
+        if any(other == scopes and since < entered for other, since in self._waiting.values()):
             self._problems.add(ORDER, f"Job {job.metadata.name} was let go before its turn")
 
-    def _see_running(self, job: Job) -> None:
-        assert self._limit is not None
+    def _see_running(self, job: Job, scopes: Sequence[str]) -> None:
         self._waiting.pop(job.metadata.uid, None)
-        self._running.add(job.metadata.uid)
-        if len(self._running) > self._limit:
-            self._problems.add(LIMIT, f"Job {job.metadata.name} is number {len(self._running)}")
+        self._running[job.metadata.uid] = scopes
+        for scope in scopes:
+            number = sum(scope in others for others in self._running.values())
+            if number > self._limits.by_scope[scope]:
+                self._problems.add(LIMIT, f"Job {job.metadata.name} is number {number} of {scope}")
+
+
+def _is_decided(job: Job) -> bool:
+    return job.condition_is_true("SuccessCriteriaMet") or job.condition_is_true("FailureTarget")

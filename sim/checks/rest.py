@@ -9,6 +9,7 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Meta, View
 from onejob.objects.pod import read_pod
 from onejob.server import ControlPlane
+from sim.checks.policies import time_to_live
 from sim.checks.ran import Machinery
 
 
@@ -62,7 +63,7 @@ def _jobs(plane: ControlPlane) -> Iterable[str]:
         name = f"Job {job.metadata.namespace}/{job.metadata.name}"
         if not job.finished:
             yield f"{name} did not finish after the faults: {job.status}"
-        elif job.spec.ttl_seconds_after_finished is not None:
+        elif time_to_live(job) is not None:
             yield f"{name} is finished and its time to live is over"
 
 

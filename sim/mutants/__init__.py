@@ -7,11 +7,12 @@ production code has no branch for them; one whose target was renamed fails loudl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from sim.mutants import control_plane, node, store
+from sim.mutants import control_plane, node, policies, store
 from sim.mutants.planting import Plant
 
 MUTANTS: Mapping[str, Plant] = {
     **control_plane.MUTANTS,
+    **policies.MUTANTS,
     **store.MUTANTS,
     **node.MUTANTS,
 }

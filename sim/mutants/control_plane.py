@@ -12,10 +12,10 @@ from onejob.client.local import LocalClient
 from onejob.controllers import job as job_module
 from onejob.controllers.job import JobController
 from onejob.controllers.job_effects import change_pods, remove_finalizers
+from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
-from onejob.informers.watcher import Listed
 from onejob.objects.job import Job
-from onejob.objects.meta import PODS
+from onejob.objects.meta import PODS, Key
 from onejob.planning.job.plan import Plan, PodRef
 from onejob.planning.job.planner import plan_job
 from onejob.planning.names import TRACKING
@@ -141,22 +141,17 @@ def _plan_on_stale_caches(undo: ExitStack) -> None:
 def _keep_gone_objects(undo: ExitStack) -> None:
     """What went while a watch was down stays in the cache. Only in that of Pods: gone objects of
     other kinds are looked for by name before anything is done about them."""
-    original = Informer._replace
+    original = Informer._list_again
 
-    def put_all(self: Informer[Any], listed: Listed) -> None:
-        if self._what.resource != PODS:
-            original(self, listed)
-            return
-        self._deferred.clear()
-        deltas = []
-        for document in listed.documents:
-            view = self._read(document)
-            deltas.append(self.cache.put(self._key_of(view), view, document))
-        self._advance(listed.revision)
-        self._notify(deltas)
-        self._synced.set()
+    async def list_again(
+        self: Informer[Any], present: dict[Key, Any]
+    ) -> tuple[list[Delta[Any]], int]:
+        listed = await original(self, present)
+        if self._what.resource == PODS:
+            present.update((key, self.cache.get(key)) for key in list(self.cache.keys()))
+        return listed
 
-    replace(undo, Informer, "_replace", put_all)
+    replace(undo, Informer, "_list_again", list_again)
 
 
 MUTANTS: Mapping[str, Plant] = {

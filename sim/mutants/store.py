@@ -1,12 +1,13 @@
-"""Mistakes of the store: about writes that share a commit."""
+"""Mistakes of the store: about writes that share a commit, and about how far commits got."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from onejob.store.base import StoreError, StoreFailed
+from onejob.store.base import Change, StoreError, StoreFailed
 from onejob.store.commit_queue import CommitGroup, CommitQueue
 from onejob.store.log import LogStore
+from onejob.store.writer import Writer
 from sim.mutants.planting import Plant, replace
 
 
@@ -49,8 +50,20 @@ def _drop_one_group(undo: ExitStack) -> None:
     replace(undo, CommitQueue, "_roll_back", roll_back)
 
 
+def _mark_early(undo: ExitStack) -> None:
+    """What is about to be committed is noted in the lock file as if it were."""
+    original = Writer.append
+
+    def append(self: Writer, changes: Sequence[Change], size: int) -> None:
+        self._lock.committed(changes[-1].revision)
+        original(self, changes, size)
+
+    replace(undo, Writer, "append", append)
+
+
 MUTANTS: Mapping[str, Plant] = {
     "shared commit acknowledged before it is durable": _acknowledge_early,
     "rollback of a shared commit ignored": _ignore_rollback,
     "only one group dropped by a rollback": _drop_one_group,
+    "mark made before its commit": _mark_early,
 }

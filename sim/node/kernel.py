@@ -16,7 +16,7 @@ from onejob.node.runtime import AttemptRef
 from sim.faults import Dice
 from sim.node.descriptors import Pipe
 from sim.node.timeline import Timeline
-from sim.workloads import FATAL_EXIT, IGNORED_EXIT, never_ends
+from sim.workloads import EXIT_CODES, never_ends
 
 TICKS_PER_SECOND = 100
 _PIDS = range(300, 420)
@@ -24,7 +24,6 @@ _PIDS = range(300, 420)
 _PID_RESTS_SECONDS = 21.0
 _LONGEST_STRAY_SECONDS = 60.0
 _LONGEST_STRANGER_SECONDS = 120.0
-_EXIT_CODES = (1, IGNORED_EXIT, FATAL_EXIT)
 
 Kind = Literal["command", "init", "stray", "stranger"]
 
@@ -150,7 +149,7 @@ class Kernel:
         duration = self._rng.choice((0.0, self._rng.random() * self._longest))
         code = 0
         if not self._dice.calm and self._rng.random() < self._failing:
-            code = self._rng.choice(_EXIT_CODES)
+            code = self._rng.choice(EXIT_CODES)
         self.timeline.after(duration, lambda: self.end(process, code << 8))
 
     def end(self, process: Process, status: int) -> None:

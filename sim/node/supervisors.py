@@ -1,6 +1,7 @@
 """Supervisors: the production one, driven by the simulated kernel, until it leaves or is killed."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sim.node.system_calls import SupervisorKilled, SystemCalls
 from sim.node.timeline import Timeline
 
 #: What handshakes did not have at first.
-_ADDED = frozenset({"version", "folders", "limits_rights", "pid_namespace_problem"})
+_ADDED = frozenset({"version", "settles", "folders", "limits_rights", "pid_namespace_problem"})
 #: How long it may take to come to its turn.
 _SLOWEST_TURN_SECONDS = 0.005
 
@@ -49,6 +50,8 @@ class RunningSupervisor:
         self._supervisor: Supervisor | None = None
         self.ended = False
         self._turn_due = False
+        #: When it is woken for its timers; one such moment is enough, the earliest.
+        self._timer_at = math.inf
 
     def start(self) -> None:
         """It was executed a while ago, and begins."""
@@ -132,9 +135,20 @@ class RunningSupervisor:
         elif self.epoll.poll():
             self.wake()
         elif (delay := supervisor.next_timer_in) >= 0:
-            self._timeline.after(delay, self._turn_for_timer)
+            self._turn_within(delay)
 
-    def _turn_for_timer(self) -> None:
+    def _turn_within(self, delay: float) -> None:
+        # As epoll does: never a moment too early, when the timer would not be due yet.
+        seconds = math.ceil(delay * 1000) / 1000
+        due = self._timeline.now + seconds
+        if due < self._timer_at:
+            self._timer_at = due
+            self._timeline.after(seconds, lambda: self._turn_for_timer(due))
+
+    def _turn_for_timer(self, due: float) -> None:
+        if due != self._timer_at:
+            return
+        self._timer_at = math.inf
         if not self._turn_due:
             self._turn()
 

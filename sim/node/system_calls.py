@@ -24,6 +24,7 @@ from onejob.node.supervisor import (
     linux,
     loop,
     main,
+    news,
     pid_namespaces,
     processes,
     record_file,
@@ -37,6 +38,7 @@ from sim.faults import Dice
 from sim.node.descriptors import Epoll, Nothing, PipeReader, Table
 from sim.node.files import Files
 from sim.node.kernel import TICKS_PER_SECOND, Kernel, Process
+from sim.workloads import never_ends
 
 _ONLY_READ = frozenset({"path", "strerror", "waitstatus_to_exitcode", "geteuid"})
 #: How long a forked child takes to write down its start: less than a new supervisor to begin.
@@ -112,6 +114,8 @@ class SystemCalls:
             limit = SimpleNamespace(RLIMIT_NOFILE=0, getrlimit=lambda kind: (_DESCRIPTOR_LIMIT, 0))
             _put(undo, main, "resource", limit)
             _put(undo, main, "wait_until_gone", self._wait_until_gone)
+            # Few start at a time here.
+            _put(undo, news, "ENOUGH", 1)
             for name, call in self._of_spawn().items():
                 _put(undo, spawn, name, call)
             for name, call in self._of_linux().items():
@@ -186,6 +190,9 @@ class SystemCalls:
         process.hostname = request["env"].get("HOSTNAME", "")
         _give(table, process, streams.output, streams.errors)
         self._kernel.run_program(process, AttemptRef(*request["claim"]))
+        if not never_ends(process.hostname) and self._dice.happens("quick end"):
+            # Before the supervisor goes on to the next.
+            self._kernel.end(process, 0)
         self.enter()
         return process.pid
 

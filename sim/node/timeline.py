@@ -20,8 +20,12 @@ class Timeline:
         return self._past if self._loop is None else max(self._past, self._loop.time())
 
     def after(self, seconds: float, action: Action) -> None:
+        self.at(self.now + seconds, action)
+
+    def at(self, moment: float, action: Action) -> None:
+        """Actions of the same moment happen in the order in which they came."""
         self._number += 1
-        heapq.heappush(self._events, (self.now + seconds, self._number, action))
+        heapq.heappush(self._events, (moment, self._number, action))
         self._arm()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:

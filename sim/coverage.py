@@ -1,0 +1,57 @@
+"""`python -m sim.coverage FILE`: how much of each package was run, from a data file of coverage."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+#: Packages below which each folder gets a row of its own.
+_DIVIDED = ("node", "planning")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "coverage", "json", "--quiet"),
+                *("--data-file", sys.argv[1], "-o", str(report)),
+            ],
+            check=True,
+        )
+        files = json.loads(report.read_text())["files"]
+    for line in table(files):
+        print(line)
+    return 0
+
+
+def table(files: Mapping[str, Any]) -> list[str]:
+    """One line per package, by what `coverage json` says of its files."""
+    covered: Counter[str] = Counter()
+    statements: Counter[str] = Counter()
+    for name, found in files.items():
+        for package in _packages(name):
+            covered[package] += found["summary"]["covered_lines"]
+            statements[package] += found["summary"]["num_statements"]
+    return [
+        f"{covered[package] / statements[package]:6.1%}  of {statements[package]:6}  {package}"
+        for package in sorted(statements)
+        if statements[package]
+    ]
+
+
+def _packages(name: str) -> list[str]:
+    """The package of a file, and where that is divided, its part too."""
+    parts = PurePath(name).parts
+    below = parts[parts.index("onejob") + 1 :]
+    if below[0] in _DIVIDED and len(below) > 2:
+        return [below[0], f"{below[0]}/{below[1]}"]
+    return [below[0]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

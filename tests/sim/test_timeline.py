@@ -1,0 +1,19 @@
+"""The machine's own time: what is due at one moment happens in the order in which it came."""
+
+from functools import partial
+from random import Random
+
+from sim.node.timeline import Timeline
+
+
+def test_what_came_first_happens_first_whenever_it_was_said() -> None:
+    """`now + (moment - now)` is not always `moment`: bytes of one connection overtook others."""
+    rng = Random(1)
+    for _ in range(200):
+        timeline, happened = Timeline(), list[int]()
+        moment = 10 + rng.random()
+        for number in range(10):
+            timeline.run_until(timeline.now + rng.random())
+            timeline.at(moment, partial(happened.append, number))
+        timeline.run_until(moment)
+        assert happened == list(range(10))
