@@ -3,9 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from onejob.cli.clients.base import Ask
+import msgspec
+
+from onejob.cli.clients.base import Ask, path_of
 from onejob.cli.clients.http_api import open_http_api
+from onejob.cli.clients.known_kinds import KnownKinds, discovered
 from onejob.testing import OnejobNamespace, OnejobServer
+from onejob.wire.errors import AlreadyExists
 
 Document = dict[str, Any]
 
@@ -32,6 +36,78 @@ def a_cronjob(name: str, schedule: str, script: str, **spec: Any) -> Document:
             "jobTemplate": {"spec": a_job(name, script)["spec"]},
         },
     }
+
+
+def a_definition(plural: str, kind: str, column: dict[str, str]) -> Document:
+    """A CustomResourceDefinition with one column of its own, of integers."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "additionalPrinterColumns": [
+            {"name": column["name"], "type": "integer", "jsonPath": column["path"]},
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [version],
+        },
+    }
+
+
+def a_train(name: str, cars: int) -> Document:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Train",
+        "metadata": {"name": name, "labels": {"size": "long" if cars > 9 else "short"}},
+        "spec": {"cars": cars},
+    }
+
+
+def change(
+    namespace: OnejobNamespace,
+    document: Document,
+    merge: Document,
+    subresource: str = "",
+    manager: str = "",
+) -> None:
+    """A merge patch of an object."""
+    api = open_http_api(namespace.kubeconfig, "")
+    kind = KnownKinds(lambda: discovered(api)).find(document["apiVersion"], document["kind"])
+    assert kind is not None
+    metadata = document["metadata"]
+    path = path_of(kind, metadata.get("namespace", ""), metadata["name"], subresource)
+    body = msgspec.json.encode(merge)
+    query = {"fieldManager": manager}
+    api.send(Ask("PATCH", path, query, body=body, content_type="application/merge-patch+json"))
+    api.close()
+
+
+def limits(namespace: OnejobNamespace, text: str) -> None:
+    """Sets how many Jobs of the server may run at once."""
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "onejob-queues", "namespace": "kube-system"},
+    }
+    body = {**config_map, "data": {"limits": text}}
+    api = open_http_api(namespace.kubeconfig, "")
+    path = "/api/v1/namespaces/kube-system/configmaps"
+    try:
+        api.send(Ask("POST", path, body=msgspec.json.encode(body)))
+    except AlreadyExists:
+        change(namespace, config_map, {"data": {"limits": text}})
+    finally:
+        api.close()
 
 
 def sign_in_address(kubeconfig: Path, server: OnejobServer) -> str:

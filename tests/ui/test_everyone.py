@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
-from onejob.testing import OnejobNamespace
+from onejob.testing import OnejobNamespace, OnejobServer
 from tests.ui.demo import a_job
 
 Open = Callable[[str], Page]
@@ -26,8 +26,10 @@ PAGES = {
     "yaml": "/jobs/{ns}/train?tab=yaml",
     "cronjobs": "/cronjobs?namespace={ns}",
     "cronjob": "/cronjobs/{ns}/nightly-backup",
-    "kinds": "/resources",
-    "table": "/resources/v1/pods?namespace={ns}",
+    "queue": "/queue",
+    "mirrors": "/mirrors?namespace={ns}",
+    "kinds": "/resources?text=job",
+    "table": "/resources/v1/pods?namespace={ns}&text=train",
     "create": "/create",
 }
 
@@ -100,6 +102,17 @@ def test_a_job_is_found_suspended_read_and_rerun_with_keys_alone(
     expect(dialog).to_contain_text("Run job/first once more?")
     press("Enter")
     expect(page.get_by_role("heading", name="first-rerun-1")).to_be_visible()
+    expect(page.get_by_role("button", name="Suspend first-rerun-1")).to_be_visible()
+    press("s")
+    expect(dialog).to_contain_text("Suspend job/first-rerun-1?")
+    press("Escape")
+    press("l")
+    expect(page.get_by_role("log")).to_contain_text("from the first")
+    page.get_by_role("link", name="YAML").press("Enter")
+    editor = page.get_by_role("textbox", name="YAML of Job first-rerun-1")
+    editor.press("x")
+    expect(editor).to_be_focused()
+    expect(dialog).to_have_count(0)
 
 
 def test_keys_are_explained(open_dashboard: Open) -> None:
@@ -112,6 +125,28 @@ def test_keys_are_explained(open_dashboard: Open) -> None:
     page.keyboard.press("g")
     page.keyboard.press("c")
     expect(page.get_by_role("heading", name="CronJobs")).to_be_visible()
+
+
+_PRESS_WHEN_SHOWN = """
+const watcher = new MutationObserver(() => {
+  const heading = document.querySelector("h1");
+  if (!heading) return;
+  watcher.disconnect();
+  heading.dispatchEvent(new KeyboardEvent("keydown", {key: "?", bubbles: true}));
+});
+watcher.observe(document, {childList: true, subtree: true});
+"""
+
+
+def test_no_key_is_missed_once_a_page_is_shown(
+    context: BrowserContext, server: OnejobServer
+) -> None:
+    page = context.new_page()
+    # Pressed before the browser has even drawn what was put into the page.
+    page.add_init_script(_PRESS_WHEN_SHOWN)
+    page.goto(f"{server.url}/ui/#/")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.close()
 
 
 def test_indexes_are_chosen_with_arrow_keys(open_dashboard: Open, demo: OnejobNamespace) -> None:

@@ -7,8 +7,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from onejob.planning.mirror.names import TARGET_LABEL
 from onejob.testing import OnejobNamespace, OnejobServer
-from tests.ui.demo import a_cronjob, a_job, sign_in_address
+from tests.ui.browsers import replace_text
+from tests.ui.demo import (
+    a_cronjob,
+    a_definition,
+    a_job,
+    a_train,
+    change,
+    limits,
+    sign_in_address,
+)
 
 Open = Callable[[str], Page]
 
@@ -22,8 +32,8 @@ def test_a_link_signs_in_once_and_leaves_no_trace(browser: Browser, server: Onej
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
     address = sign_in_address(server.kubeconfig, server)
-    page.goto(address)
-    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    page.goto(address + "?open=jobs%2Fdefault%2Fnothing")
+    expect(page.get_by_text("There is no such Job")).to_be_visible()
     assert "sign-in" not in page.url
     page.reload()
     expect(page.get_by_text("onejob-admin")).to_be_visible()
@@ -34,6 +44,19 @@ def test_a_link_signs_in_once_and_leaves_no_trace(browser: Browser, server: Onej
     page.goto("about:blank")
     page.goto(address)
     expect(page.get_by_role("alert")).to_contain_text("was used or is too old")
+    context.close()
+
+
+def test_signing_out_without_an_answer_says_what_is_left(
+    browser: Browser, server: OnejobServer
+) -> None:
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    page.goto(sign_in_address(server.kubeconfig, server))
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.route("**/ui/api/session", lambda route: route.abort())
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("alert")).to_contain_text("the server could not be told")
     context.close()
 
 
@@ -59,8 +82,39 @@ def test_the_overview_says_what_is_wrong_in_words(
     expect(wrong).to_contain_text("BackoffLimitExceeded")
     expect(page.get_by_role("region", name="Running now")).to_contain_text("render")
     expect(page.get_by_role("meter", name="Memory")).to_be_visible()
-    expect(page.get_by_role("img", name="Jobs per hour")).to_be_visible()
+    expect(page.get_by_role("table", name="Pods that use most")).to_contain_text("render-")
+    expect(page.get_by_role("img", name="Jobs per hour: 2 complete and 2 failed")).to_be_visible()
+    page.get_by_label("Time shown").select_option("hour")
+    expect(page.get_by_role("img", name="Jobs per minute: 2 complete")).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("Failed in a day"))).to_contain_text("2")
+
+
+def test_the_overview_says_how_much_more_is_wrong(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    for number in range(8):
+        namespace.create(a_job(f"bad-{number}", "exit 1", backoffLimit=0))
+    for number in range(8):
+        namespace.wait_for_job(f"bad-{number}")
+    page = open_dashboard(f"/?namespace={namespace.name}")
+    wrong = page.get_by_role("region", name="What is wrong right now")
+    expect(wrong.locator("li")).to_have_count(6)
+    expect(wrong.get_by_role("link", name="2 more that failed")).to_be_visible()
+
+
+def test_the_overview_has_what_cronjobs_were_warned_of(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    """A quota keeps its Jobs from being created."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    namespace.create({**quota, "spec": {"hard": {"count/jobs.batch": "0"}}})
+    namespace.create(a_cronjob("blocked", "@every 1s", "true"))
+    page = open_dashboard(f"/?namespace={namespace.name}")
+    wrong = page.get_by_role("region", name="What is wrong right now")
+    # The page asks four times a minute.
+    expect(wrong).to_contain_text("exceeded quota", timeout=40_000)
+    wrong.get_by_role("link", name=f"{namespace.name}/blocked").click()
+    expect(page.get_by_role("heading", name="blocked")).to_be_visible()
 
 
 # --- jobs -----------------------------------------------------------------------------------
@@ -76,6 +130,10 @@ def test_jobs_are_filtered_by_state_text_and_labels(
     expect(rows).to_have_count(2)
     page.get_by_label("Filter by labels").fill("app=train")
     expect(rows).to_have_count(1)
+    page.get_by_label("Filter by labels").fill("app!=train")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Filter by labels").fill("app in (train, import), !other, app notin (x)")
+    expect(rows).to_have_count(2)
     page.get_by_label("Filter by name or owner").fill("nothing like it")
     expect(page.get_by_text("No Job matches the filters")).to_be_visible()
     page.get_by_role("button", name="Clear the filters").click()
@@ -146,7 +204,7 @@ def test_an_index_leads_to_its_pods(open_dashboard: Open, demo: OnejobNamespace)
     expect(page.get_by_text("job/train is Failed")).to_be_visible()
     cells = page.get_by_role("application")
     # The fourth square of the first row.
-    cells.click(position={"x": 10 + 3 * 18 + 6, "y": 12})
+    cells.click(position={"x": 14 + 3 * 18 + 6, "y": 12})
     rows = page.get_by_role("table", name="Pods").locator("tbody tr")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("Failed")
@@ -171,84 +229,6 @@ def test_a_job_that_runs_changes_before_ones_eyes(
     expect(row).to_contain_text("3/3")
 
 
-def test_yaml_is_edited_with_errors_at_their_line(
-    open_dashboard: Open, namespace: OnejobNamespace
-) -> None:
-    namespace.create(a_job("edited", "sleep 60", suspend=True, parallelism=1))
-    page = open_dashboard(f"/jobs/{namespace.name}/edited?tab=yaml")
-    editor = page.get_by_role("textbox", name="YAML of Job edited")
-    expect(editor).to_contain_text("parallelism: 1")
-    _replace(page, "parallelism: 1", "parallelism: -5")
-    page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_role("alert")).to_contain_text("spec.parallelism")
-    expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
-    _replace(page, "parallelism: -5", "parallelism: 3")
-    page.get_by_role("button", name="Check only").click()
-    expect(page.get_by_text("The server would accept this")).to_be_visible()
-    assert namespace.get("job", "edited")["spec"]["parallelism"] == 1
-    page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_text("Job edited changed")).to_be_visible()
-    assert namespace.get("job", "edited")["spec"]["parallelism"] == 3
-
-
-def _replace(page: Page, old: str, new: str) -> None:
-    """Types over a piece of the editor's text."""
-    line = page.locator(".cm-line", has_text=old)
-    line.click()
-    page.keyboard.press("End")
-    for _ in old:
-        page.keyboard.press("Shift+ArrowLeft")
-    page.keyboard.type(new)
-
-
-# --- logs -----------------------------------------------------------------------------------
-
-
-def test_logs_of_all_pods_are_merged_searched_and_saved(
-    open_dashboard: Open, namespace: OnejobNamespace, downloads: Path
-) -> None:
-    script = 'for i in 1 2 3; do echo "line $i of $JOB_COMPLETION_INDEX"; done'
-    namespace.create(a_job("talk", script, completions=2, completionMode="Indexed"))
-    namespace.wait_for_job("talk")
-    page = open_dashboard(f"/jobs/{namespace.name}/talk?tab=logs")
-    log = page.get_by_role("log")
-    expect(log.locator(".l")).to_have_count(6)
-    page.get_by_label("Search in the logs").fill("3 of 1")
-    expect(log.locator("mark")).to_have_text("3 of 1")
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Download").click()
-    saved.value.save_as(downloads / "talk.log")
-    text = (downloads / "talk.log").read_text()
-    assert text.count("line ") == 6
-    page.get_by_role("button", name="2 of 2 Pods").click()
-    page.get_by_role("button", name="None").click()
-    expect(page.get_by_text("No Pod is chosen")).to_be_visible()
-    page.get_by_role("checkbox").first.check()
-    expect(log.locator(".l")).to_have_count(3)
-
-
-def test_logs_are_followed(open_dashboard: Open, namespace: OnejobNamespace) -> None:
-    script = "echo first; sleep 1; echo second; sleep 60"
-    namespace.create(a_job("goes-on", script))
-    page = open_dashboard(f"/jobs/{namespace.name}/goes-on?tab=logs")
-    log = page.get_by_role("log")
-    expect(log).to_contain_text("first")
-    expect(log).to_contain_text("second")
-    page.get_by_role("button", name="Times").click()
-    expect(log.locator(".ts").first).to_have_text(re.compile(r"^\d\d:\d\d:\d\d"))
-
-
-def test_earlier_attempts_of_a_container_are_shown(
-    open_dashboard: Open, namespace: OnejobNamespace
-) -> None:
-    job = a_job("retries", "echo attempt; exit 1", backoffLimit=6)
-    job["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
-    namespace.create(job)
-    page = open_dashboard(f"/jobs/{namespace.name}/retries?tab=logs")
-    page.get_by_role("button", name="Previous attempt").click()
-    expect(page.get_by_role("log")).to_contain_text("attempt")
-
-
 # --- cronjobs -------------------------------------------------------------------------------
 
 
@@ -262,6 +242,10 @@ def test_a_cronjob_shows_its_times_and_runs_now(
     expect(page.get_by_role("region", name="Next times").locator("li").first).to_contain_text(
         "02:30"
     )
+    calendar = page.get_by_role("table", name="Calendar of fires")
+    expect(calendar.locator("tbody td")).to_have_count(35)
+    expect(calendar.get_by_text("1 to come").first).to_be_attached()
+    page.get_by_label("Time zone of the calendar").select_option("mine")
     page.get_by_role("button", name="Suspend nightly").click()
     page.get_by_role("dialog").get_by_role("button", name="Suspend").click()
     expect(page.get_by_text("cronjob/nightly is suspended.")).to_be_visible()
@@ -269,25 +253,102 @@ def test_a_cronjob_shows_its_times_and_runs_now(
     expect(page.get_by_role("heading", name=re.compile("^nightly-manual-"))).to_be_visible()
 
 
+def test_a_calendar_does_not_say_that_there_is_nothing_on_days_that_it_does_not_know(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_cronjob("often", "* * * * *", "true", timeZone="Asia/Tokyo"))
+    page = open_dashboard(f"/cronjobs/{namespace.name}/often")
+    calendar = page.get_by_role("table", name="Calendar of fires")
+    expect(calendar.locator("tbody td").last).to_have_attribute(
+        "title", re.compile("further times")
+    )
+
+
+def test_a_cronjob_without_a_zone_has_its_times_in_that_of_whoever_looks(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_cronjob("ticks", "@every 1h", "true"))
+    page = open_dashboard(f"/cronjobs/{namespace.name}/ticks")
+    expect(page.get_by_text("times in your zone")).to_have_count(2)
+    expect(page.get_by_label("Time zone of the calendar").locator("option")).to_have_count(1)
+
+
 # --- everything else ------------------------------------------------------------------------
 
 
-def test_any_kind_has_a_table_and_yaml(open_dashboard: Open, namespace: OnejobNamespace) -> None:
+def test_any_kind_has_a_live_table_and_yaml(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    """A custom resource with columns of its own, like everything else that is served."""
+    namespace.create(a_definition("trains", "Train", {"name": "Cars", "path": ".spec.cars"}))
+    namespace.create(a_train("first", 3))
+    page = open_dashboard(f"/resources?namespace={namespace.name}")
+    page.get_by_label("Filter kinds").fill("train")
+    page.get_by_role("link", name="Train").click()
+    table = page.get_by_role("table", name="Train")
+    expect(table.get_by_role("columnheader")).to_have_text(["Namespace", "Name", "Cars", "Age"])
+    namespace.create(a_train("second", 12))
+    expect(table.get_by_role("row", name=re.compile("second"))).to_contain_text("12")
+    page.get_by_label("Filter by labels").fill("size=short")
+    page.get_by_label("Filter by labels").press("Enter")
+    expect(table.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="first").click()
+    editor = page.get_by_role("textbox", name="YAML of Train first")
+    expect(editor).to_contain_text("cars: 3")
+    expect(editor.locator(".cm-line").first).to_have_text("apiVersion: example.com/v1")
+    train = namespace.get("trains", "first")
+    change(namespace, train, {"spec": {"cars": 4}})
+    expect(editor).to_contain_text("cars: 4")
+    replace_text(page, "cars: 4", "cars: 5")
+    change(namespace, train, {"spec": {"cars": 6}})
+    expect(page.get_by_text("changed by somebody else")).to_be_visible()
+    page.get_by_role("button", name="Take theirs").click()
+    expect(editor).to_contain_text("cars: 6")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(table).to_be_visible()
+    expect(table.get_by_role("link", name="first")).to_have_count(0)
+
+
+def test_the_queue_says_who_waits_for_what(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    page = open_dashboard(f"/queue?namespace={namespace.name}")
+    expect(page.get_by_text("No Job of this namespace is subject to a limit")).to_be_visible()
+    limits(namespace, "gpu=1")
+    for name in ("first", "second"):
+        job = a_job(name, "sleep 60")
+        job["metadata"]["labels"]["onejob.dev/queue"] = "gpu"
+        namespace.create(job)
+    expect(page.get_by_role("meter", name="queue gpu")).to_have_attribute(
+        "aria-valuetext", "1 of 1 run, 1 Job waiting"
+    )
+    rows = page.get_by_role("table", name="Queue").locator("tbody tr")
+    expect(rows.nth(0)).to_contain_text("Running")
+    expect(rows.nth(1)).to_contain_text("queue gpu: as many run as may")
+    rows.nth(1).get_by_role("link").click()
+    expect(page.get_by_text("waits in the queue")).to_be_visible()
+    page.get_by_role("button", name="Suspend second").click()
+    page.get_by_role("dialog").get_by_role("button", name="Suspend").click()
+    expect(page.get_by_text("job/second is suspended.")).to_be_visible()
+    limits(namespace, "")
+
+
+def test_mirrors_are_shown_with_what_is_wrong(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    page = open_dashboard(f"/mirrors?namespace={namespace.name}")
+    expect(page.get_by_text("onejob mirror add prod")).to_be_visible()
     namespace.create(
         {
             "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "settings"},
-            "data": {"colour": "green"},
+            "kind": "Secret",
+            "metadata": {"name": "prod", "labels": {TARGET_LABEL: ""}},
+            "stringData": {"kubeconfig": "nonsense"},
         }
     )
-    page = open_dashboard(f"/resources?namespace={namespace.name}")
-    page.get_by_label("Filter kinds").fill("configmap")
-    page.get_by_role("link", name="ConfigMap").click()
-    page.get_by_label("Filter by text").fill("settings")
-    page.get_by_role("link", name="settings").click()
-    editor = page.get_by_role("textbox", name="YAML of ConfigMap settings")
-    expect(editor).to_contain_text("colour: green")
+    expect(page.get_by_role("row", name=re.compile("prod"))).to_contain_text("Not ready")
+    expect(page.get_by_role("alert")).to_contain_text("BadKubeconfig")
 
 
 def test_a_job_is_created_from_the_form(open_dashboard: Open, namespace: OnejobNamespace) -> None:
@@ -337,7 +398,14 @@ def test_whoever_may_only_look_is_told_so(
     _add_viewer(home, namespace, target)
     context = browser.new_context(ignore_https_errors=True)
     page = context.new_page()
-    page.goto(sign_in_address(target, server) + f"?namespace={namespace.name}")
+    page.goto(sign_in_address(target, server))
+    page.get_by_role("heading", name="Overview").wait_for()
+    expect(page.get_by_role("alert")).to_contain_text("Choose a namespace that you may look at")
+    expect(page.get_by_text("Nothing is wrong")).to_have_count(0)
+    expect(page.get_by_text("Nothing is running")).to_have_count(0)
+    field = page.get_by_role("textbox", name="Namespace")
+    field.fill(namespace.name)
+    field.press("Enter")
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.get_by_role("button", name="Suspend seen").click()
     page.get_by_role("dialog").get_by_role("button", name="Suspend").click()

@@ -2,11 +2,14 @@ import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import icon from "./icon.svg";
 import { homeNamespace, showNamespace } from "./lib/paths";
-import { go, place } from "./lib/router";
+import { place } from "./lib/router";
 import { explainError, resume, signedOutBecause, signIn, who } from "./lib/session";
 import { visible } from "./lib/text";
 import { Frame } from "./parts/frame";
 import "./style.css";
+
+// Most of these pages are what somebody comes for: their code is fetched while signing in.
+if (place.value.path[0] === "jobs" && place.value.path.length > 2) void import("./pages/job");
 
 const theme = localStorage.getItem("onejob-theme");
 if (theme) document.documentElement.dataset["theme"] = theme;
@@ -16,12 +19,14 @@ async function start(): Promise<void> {
   if (path[0] === "sign-in" && path[1]) {
     const code = path[1];
     const namespace = query.get("namespace");
+    const open = query.get("open");
     // The code is good only once, but it need not stay in the history either.
     history.replaceState(null, "", "#/");
     dispatchEvent(new HashChangeEvent("hashchange"));
     try {
       await signIn(code);
       if (namespace && !homeNamespace.value) showNamespace(namespace);
+      if (open) location.replace(`#/${open}`);
     } catch (error) {
       signedOutBecause.value = explainError(error);
       who.value = null;
@@ -60,6 +65,5 @@ function App() {
   return <Frame />;
 }
 
-export { go };
 const root = document.getElementById("app");
 if (root) render(<App />, root);

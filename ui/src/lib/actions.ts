@@ -1,5 +1,5 @@
 /** What can be done to objects, each through the API that everybody uses. */
-import { type CronJob, type Job, type KubeObject } from "./objects";
+import { type CronJob, type Job, type KubeObject, QUEUED } from "./objects";
 import { CRONJOB, JOB, type Kind, pathOf } from "./paths";
 import { ask, askJson } from "./session";
 
@@ -12,6 +12,14 @@ export async function setSuspend(kind: Kind, object: KubeObject, suspend: boolea
     method: "PATCH", type: MERGE, body: JSON.stringify({ spec: { suspend } }),
   });
   return `${kind.kind} ${object.metadata.name} ${suspend ? "suspended" : "resumed"}`;
+}
+
+/** A Job that waits for its turn waits no more, and stays suspended. */
+export async function leaveQueue(job: Job): Promise<string> {
+  await ask(pathOf(JOB, ns(job), job.metadata.name), {
+    method: "PATCH", type: MERGE, body: JSON.stringify({ metadata: { annotations: { [QUEUED]: null } }, spec: { suspend: true } }),
+  });
+  return `Job ${job.metadata.name} suspended`;
 }
 
 export async function remove(kind: Kind, object: KubeObject): Promise<string> {

@@ -1,21 +1,25 @@
 /** Lists that stay current through the watch API. */
 import { type Signal, signal } from "@preact/signals";
-import type { KubeObject } from "./objects";
+import { keyOf, type KubeObject } from "./objects";
 import { ApiFailure, ask, askJson, explainError } from "./session";
 
 const PAGE = 500;
+/** How often kinds are read that cannot be watched. */
+const POLL_MS = 5000;
 /** Changes are shown together, so that a busy server does not make the page draw all the time. */
 const SHOW_MS = 150;
 
-interface ListDocument<T> {
-  items: T[];
-  metadata: { resourceVersion: string; continue?: string };
+interface Page {
+  metadata: { resourceVersion: string; continue?: string; remainingItemCount?: number };
 }
 
-interface WatchEvent<T> {
+interface WatchEvent {
   type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
-  object: T & { code?: number; message?: string };
+  object: { metadata: { resourceVersion: string }; code?: number; message?: string };
 }
+
+/** Measurements have no UID. */
+export const idOf = (object: KubeObject): string => object.metadata.uid || keyOf(object);
 
 /** The objects below one path; current while somebody uses it and the tab is visible. */
 export class Live<T extends KubeObject> {
@@ -23,8 +27,15 @@ export class Live<T extends KubeObject> {
   /** Whether the first list is complete. */
   readonly loaded = signal(false);
   readonly problem = signal("");
+  /** How many objects there are beyond those that were read. */
+  readonly left = signal(0);
+  /** Whether the server can be asked for changes; else it is asked for everything, again and again. */
+  watched = true;
   /** The code of the answer behind `problem`. */
   problemCode = 0;
+  protected readonly accept: string = "application/json";
+  /** So many are read; of what comes into being beyond that nothing is shown. */
+  protected readonly most: number = Infinity;
   private readonly objects = new Map<string, T>();
   private stop: AbortController | undefined;
   private showTimer: number | undefined;
@@ -34,6 +45,15 @@ export class Live<T extends KubeObject> {
     readonly path: string,
     readonly query: Record<string, string> = {},
   ) {}
+
+  /** The objects of a page of a list, or of an event. */
+  protected itemsOf(page: Page): T[] {
+    return (page as Page & { items: T[] }).items;
+  }
+
+  protected eventItems(event: WatchEvent): T[] {
+    return [event.object as unknown as T];
+  }
 
   /** To be called when use begins; returns what ends it. */
   use(): () => void {
@@ -60,6 +80,12 @@ export class Live<T extends KubeObject> {
     else if (!this.stop) void this.run((this.stop = new AbortController()));
   };
 
+  /** Reads everything once more. */
+  again(): void {
+    this.end();
+    if (this.users > 0) this.followVisibility();
+  }
+
   private end(): void {
     this.stop?.abort();
     this.stop = undefined;
@@ -72,7 +98,8 @@ export class Live<T extends KubeObject> {
         let version = await this.list(stop.signal);
         this.problem.value = "";
         wait = 500;
-        while (!stop.signal.aborted) version = await this.watch(version, stop.signal);
+        while (!stop.signal.aborted && this.watched) version = await this.watch(version, stop.signal);
+        await new Promise((done) => setTimeout(done, POLL_MS));
       } catch (error) {
         if (stop.signal.aborted) return;
         if (error instanceof ApiFailure && error.code === 410) continue;
@@ -91,13 +118,14 @@ export class Live<T extends KubeObject> {
     for (;;) {
       const query = new URLSearchParams({ ...this.query, limit: String(PAGE) });
       if (token) query.set("continue", token);
-      const page = await askJson<ListDocument<T>>(`${this.path}?${query}`, { signal: stop });
-      for (const item of page.items) {
-        this.objects.set(item.metadata.uid, item);
-        seen.add(item.metadata.uid);
+      const page = await askJson<Page>(`${this.path}?${query}`, { signal: stop, accept: this.accept });
+      for (const item of this.itemsOf(page)) {
+        this.objects.set(idOf(item), item);
+        seen.add(idOf(item));
       }
       token = page.metadata.continue ?? "";
-      if (!token) {
+      if (!token || seen.size >= this.most) {
+        this.left.value = token ? (page.metadata.remainingItemCount ?? 1) : 0;
         for (const uid of [...this.objects.keys()]) if (!seen.has(uid)) this.objects.delete(uid);
         this.show();
         this.loaded.value = true;
@@ -111,16 +139,19 @@ export class Live<T extends KubeObject> {
     const query = new URLSearchParams({
       ...this.query, watch: "true", resourceVersion: version, allowWatchBookmarks: "true",
     });
-    const answer = await ask(`${this.path}?${query}`, { signal: stop });
+    const answer = await ask(`${this.path}?${query}`, { signal: stop, accept: this.accept });
     for await (const line of lines(answer)) {
-      const event = JSON.parse(line) as WatchEvent<T>;
+      const event = JSON.parse(line) as WatchEvent;
       if (event.type === "ERROR") {
         throw new ApiFailure(event.object.code ?? 500, event.object.message ?? "the watch failed", "", []);
       }
       version = event.object.metadata.resourceVersion;
       if (event.type === "BOOKMARK") continue;
-      if (event.type === "DELETED") this.objects.delete(event.object.metadata.uid);
-      else this.objects.set(event.object.metadata.uid, event.object);
+      for (const item of this.eventItems(event)) {
+        if (event.type === "DELETED") this.objects.delete(idOf(item));
+        else if (!this.left.value || this.objects.has(idOf(item))) this.objects.set(idOf(item), item);
+        else this.left.value += event.type === "ADDED" ? 1 : 0;
+      }
       this.showSoon();
     }
     return version;
@@ -134,6 +165,39 @@ export class Live<T extends KubeObject> {
     clearTimeout(this.showTimer);
     this.showTimer = undefined;
     this.items.value = new Map(this.objects);
+  }
+}
+
+export interface TableRow extends KubeObject {
+  cells: unknown[];
+}
+
+export interface ColumnDefinition {
+  name: string;
+  type: string;
+  priority: number;
+  description?: string;
+}
+
+interface TableDocument extends Page {
+  columnDefinitions?: ColumnDefinition[] | null;
+  rows: { cells: unknown[]; object: KubeObject }[] | null;
+}
+
+/** The same as rows of a table, with the columns that the server prints. */
+export class LiveTable extends Live<TableRow> {
+  readonly columns = signal<ColumnDefinition[]>([]);
+  protected override readonly accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+  protected override readonly most = 5000;
+
+  protected override itemsOf(page: Page): TableRow[] {
+    const table = page as TableDocument;
+    if (table.columnDefinitions?.length) this.columns.value = table.columnDefinitions;
+    return (table.rows ?? []).map((row) => ({ metadata: row.object.metadata, cells: row.cells }));
+  }
+
+  protected override eventItems(event: WatchEvent): TableRow[] {
+    return this.itemsOf(event.object);
   }
 }
 
@@ -161,13 +225,21 @@ const shared = new Map<string, Live<KubeObject>>();
 
 /** One list for all who show the same. */
 export function live<T extends KubeObject>(path: string, query: Record<string, string> = {}): Live<T> {
-  const name = `${path}?${new URLSearchParams(query)}`;
+  return remembered(`${path}?${new URLSearchParams(query)}`, () => new Live<KubeObject>(path, query)) as unknown as Live<T>;
+}
+
+export function liveTable(path: string, query: Record<string, string> = {}): LiveTable {
+  const name = `table ${path}?${new URLSearchParams(query)}`;
+  return remembered(name, () => new LiveTable(path, { ...query, includeObject: "Metadata" })) as LiveTable;
+}
+
+function remembered(name: string, make: () => Live<KubeObject>): Live<KubeObject> {
   let found = shared.get(name);
   if (!found) {
-    found = new Live<KubeObject>(path, query);
+    found = make();
     shared.set(name, found);
     // What nobody has used for long is forgotten with the oldest.
     if (shared.size > 30) shared.delete(shared.keys().next().value as string);
   }
-  return found as unknown as Live<T>;
+  return found;
 }

@@ -1,4 +1,5 @@
 /** Kubernetes objects, as far as the page reads them. */
+import type { Managed } from "./changes";
 
 export interface Owner {
   kind: string;
@@ -17,6 +18,7 @@ export interface Metadata {
   labels?: Record<string, string>;
   annotations?: Record<string, string>;
   ownerReferences?: Owner[];
+  managedFields?: Managed[];
 }
 
 export interface KubeObject {
@@ -44,7 +46,7 @@ export interface Job extends KubeObject {
     activeDeadlineSeconds?: number;
     ttlSecondsAfterFinished?: number;
     managedBy?: string;
-    template: { spec: { containers: { name: string; command?: string[]; args?: string[]; image?: string }[] } };
+    template: { spec: { initContainers?: { name: string }[]; containers: { name: string }[] } };
   };
   status?: {
     active?: number;
@@ -66,7 +68,7 @@ export interface CronJob extends KubeObject {
 }
 
 export interface KubeEvent extends KubeObject {
-  involvedObject: { kind: string; name: string; uid?: string };
+  involvedObject: { kind: string; namespace?: string; name: string; uid?: string };
   type?: string;
   reason?: string;
   message?: string;
@@ -76,6 +78,10 @@ export interface KubeEvent extends KubeObject {
   eventTime?: string;
   series?: { count?: number; lastObservedTime?: string };
 }
+
+/** When it was seen last. */
+export const eventTime = (event: KubeEvent): string =>
+  event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp;
 
 export interface Node extends KubeObject {
   status?: {
@@ -125,7 +131,7 @@ export interface JobSummary extends Words {
   endedPodsLookedAt: number;
   allPodsLookedAt: boolean;
   failures: Failure[];
-  activeIndexes: { running: string; pending: string };
+  podIndexes: { running: string; pending: string; failed: string };
 }
 
 export interface Fire {
@@ -136,9 +142,13 @@ export interface Fire {
 }
 
 export interface CronJobSummary extends Words {
+  /** "" for one that counts from its last time. */
   zone: string;
   past: Fire[];
   coming: string[];
+  /** Whether there are times before and after those. */
+  morePast: boolean;
+  moreComing: boolean;
 }
 
 export type State = "Running" | "Waiting" | "Suspended" | "Complete" | "Failed" | "Ending" | "Elsewhere";
@@ -149,11 +159,16 @@ export function finished(job: Job): Condition | undefined {
   );
 }
 
+/** Set by the queue on Jobs that it keeps suspended until their turn. */
+export const QUEUED = "onejob.dev/queued";
+
+export const isQueued = (job: Job): boolean => job.spec.suspend === true && QUEUED in (job.metadata.annotations ?? {});
+
 export function stateOf(job: Job): State {
   const end = finished(job);
   if (end) return end.type as State;
   if (job.metadata.deletionTimestamp) return "Ending";
-  if (job.spec.suspend) return "Suspended";
+  if (job.spec.suspend) return isQueued(job) ? "Waiting" : "Suspended";
   if (job.spec.managedBy && job.spec.managedBy !== "kubernetes.io/job-controller") {
     return job.status?.active ? "Running" : "Elsewhere";
   }

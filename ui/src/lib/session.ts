@@ -107,6 +107,9 @@ export async function resume(): Promise<void> {
     who.value = null;
     return;
   }
+  // The page need not wait until it knows the name: what it asks for meanwhile is answered, or it
+  // is not signed in.
+  who.value ??= { user: "", groups: [], version: "", localZone: "" };
   try {
     who.value = await askJson<Who>("/ui/api/session");
   } catch (error) {
@@ -117,13 +120,17 @@ export async function resume(): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
+  let left = "";
   try {
     await ask("/ui/api/session", { method: "DELETE" });
-  } finally {
-    localStorage.removeItem(KEY);
-    signedOutBecause.value = "";
-    who.value = null;
+  } catch (error) {
+    if (!(error instanceof ApiFailure && error.code === 401)) {
+      left = `This browser is signed out, but the server could not be told: ${explainError(error)}. There the session ends after an hour.`;
+    }
   }
+  localStorage.removeItem(KEY);
+  signedOutBecause.value = left;
+  who.value = null;
 }
 
 export function explainError(error: unknown): string {

@@ -12,6 +12,9 @@ export function shortDuration(ms: number): string {
   return `${Math.floor(hours / 24)}d${hours % 24}h`;
 }
 
+/** Of times in whole seconds. */
+export const wholeDuration = (ms: number): string => (ms < 1000 ? "under 1s" : shortDuration(ms).replace(".0s", "s"));
+
 export function age(time: string | undefined | null, now: number): string {
   if (!time) return "";
   const seconds = Math.max(0, (now - Date.parse(time)) / 1000);
@@ -33,6 +36,12 @@ export function clockText(time: string | number, now: number): string {
   const moment = new Date(time);
   return Math.abs(now - moment.getTime()) < 12 * 3_600_000 ? clockForm.format(moment) : dayForm.format(moment);
 }
+
+/** The time of day with milliseconds, in the zone of whoever looks, as everywhere else. */
+export const millisText = (time: string): string => {
+  const moment = new Date(time);
+  return Number.isNaN(moment.getTime()) ? "" : `${clockForm.format(moment)}.${String(moment.getMilliseconds()).padStart(3, "0")}`;
+};
 
 export const fullTime = (time: string | number): string => dayForm.format(new Date(time));
 

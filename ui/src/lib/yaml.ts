@@ -8,7 +8,7 @@ export const toYaml = (value: unknown): string => stringify(value, { lineWidth: 
 
 /** What people do not edit. */
 export function withoutNoise<T extends KubeObject>(object: T): T {
-  const { managedFields: _, ...metadata } = object.metadata as T["metadata"] & { managedFields?: unknown };
+  const { managedFields: _, ...metadata } = object.metadata;
   return { ...object, metadata } as T;
 }
 

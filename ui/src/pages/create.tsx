@@ -22,6 +22,19 @@ interface Form {
   zone: string;
 }
 
+/** Texts that other pages lead to. */
+const TEMPLATES: Record<string, string> = {
+  limits: `apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: onejob-queues
+  namespace: kube-system
+data:
+  # How many Jobs may run at once: of all, and of those with the label onejob.dev/queue: gpu.
+  limits: "*=8,gpu=2"
+`,
+};
+
 /** Splits a command as a shell would, without running anything of it. */
 export function words(command: string): string[] {
   const found: string[] = [];
@@ -68,7 +81,7 @@ export function Create() {
     completions: 1, parallelism: 1, indexed: false, retries: 6, deadline: 0,
     schedule: place.value.query.get("schedule") ?? "", zone: "",
   });
-  const [own, setOwn] = useState<string | null>(null);
+  const [own, setOwn] = useState<string | null>(TEMPLATES[place.value.query.get("template") ?? ""] ?? null);
   const [marks, setMarks] = useState<Mark[]>([]);
   const [problem, setProblem] = useState("");
   const made = useMemo(() => toYaml(manifest(form)), [form]);
@@ -108,7 +121,8 @@ export function Create() {
         const path = pathOf({ ...kind, version: version || kind.version }, namespace);
         created.push([kind, await askJson<KubeObject>(`${path}?${query}`, { method: "POST", body: JSON.stringify(document) })]);
       } catch (error) {
-        setProblem(explainError(error));
+        const before = created.length && !dryRun ? `${created.length} of ${parsed.documents.length} objects were created; the next was refused: ` : "";
+        setProblem(before + explainError(error));
         setMarks(marksOf(error, parsed.parts[i]));
         return;
       }

@@ -1,19 +1,23 @@
 import { lazy, Suspense } from "preact/compat";
 import { useMemo } from "preact/hooks";
-import { CRONJOB, remove, runNow, setSuspend } from "../lib/actions";
+import { CRONJOB, JOB, remove, runNow, setSuspend } from "../lib/actions";
 import { now, useAnswer, useLive } from "../lib/hooks";
-import { type CronJob, type CronJobSummary, keyOf } from "../lib/objects";
+import { type CronJob, type CronJobSummary, finished, type Job, keyOf } from "../lib/objects";
 import { namespaceShown, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
-import { who } from "../lib/session";
-import { age, fullTime, inZone, shortDuration, visible } from "../lib/text";
+import { askJson, who } from "../lib/session";
+import { age, count, fullTime, inZone, several, shortDuration, visible } from "../lib/text";
 import { Empty, Foreign, Problem, Section, StateMark } from "../parts/basics";
 import { confirmThen, perform } from "../parts/dialogs";
+import { FireCalendar, missedText } from "../parts/calendar";
 import { Forbidden, NamespaceChoice } from "../parts/namespaces";
 import { type Column, Table } from "../parts/table";
 import { Why } from "../parts/why";
 
 const YamlView = lazy(() => import("../parts/yaml-view").then((m) => ({ default: m.YamlView })));
+
+/** So many of the next times are listed; the calendar has more. */
+const LISTED = 30;
 
 const placeOf = (c: CronJob) => ["cronjobs", c.metadata.namespace ?? "", c.metadata.name];
 const stateOf = (c: CronJob) => (c.spec.suspend ? "Suspended" : c.status?.active?.length ? "Running" : "Scheduled");
@@ -36,6 +40,20 @@ function start(cronjob: CronJob): Promise<void> {
   });
 }
 
+async function askDelete(cronjob: CronJob): Promise<undefined> {
+  const { items } = await askJson<{ items: Job[] }>(pathOf(JOB, cronjob.metadata.namespace ?? ""));
+  const own = items.filter((job) => job.metadata.ownerReferences?.some((owner) => owner.uid === cronjob.metadata.uid));
+  const running = own.filter((job) => !finished(job)).length;
+  confirmThen(
+    `Delete cronjob/${cronjob.metadata.name}?`,
+    <>
+      <p>The CronJob goes, and with it {several(own.length, "Job")}{running ? `, of which ${count(running)} still run and are stopped` : ""}, with their Pods and logs.</p>
+      <p class="muted">This cannot be undone.</p>
+    </>,
+    "Delete",
+    async () => { const done = await remove(CRONJOB, cronjob); go(["cronjobs"]); return done; }, true);
+}
+
 function Actions({ cronjob, small }: { cronjob: CronJob; small?: boolean }) {
   const name = visible(cronjob.metadata.name);
   const style = small ? "small" : "";
@@ -46,11 +64,7 @@ function Actions({ cronjob, small }: { cronjob: CronJob; small?: boolean }) {
         {cronjob.spec.suspend ? "Resume" : "Suspend"}
       </button>
       {!small && (
-        <button class="danger" onClick={() => confirmThen(
-          `Delete cronjob/${cronjob.metadata.name}?`, "Its Jobs go with it, their Pods and logs, too. This cannot be undone.", "Delete",
-          async () => { const done = await remove(CRONJOB, cronjob); go(["cronjobs"]); return done; }, true)}>
-          Delete
-        </button>
+        <button class="danger" aria-label={`Delete ${name}`} onClick={() => void perform(() => askDelete(cronjob))}>Delete</button>
       )}
     </>
   );
@@ -74,7 +88,7 @@ export function CronJobs() {
     { name: "State", cell: (c) => <StateMark state={stateOf(c)} /> },
     { name: "Last fired", num: true, wide: true, cell: (c) => (c.status?.lastScheduleTime ? `${age(c.status.lastScheduleTime, at)} ago` : "never") },
     { name: "Last success", num: true, wide: true, cell: (c) => (c.status?.lastSuccessfulTime ? `${age(c.status.lastSuccessfulTime, at)} ago` : "") },
-    { name: "Actions", wide: true, width: "1%", cell: (c) => <span class="actions"><Actions cronjob={c} small /></span> },
+    { name: "Actions", wide: true, held: true, width: "1%", cell: (c) => <span class="actions"><Actions cronjob={c} small /></span> },
   ];
   return (
     <>
@@ -101,6 +115,10 @@ export function CronJobPage({ namespace, name }: { namespace: string; name: stri
   const at = now.value;
   const words = summary.value;
   const zone = words?.zone ?? "";
+  const zoneNote = zone ? `times in ${visible(zone)} and yours` : "times in your zone";
+  const timesOf = (time: string) => (zone
+    ? <><span class="nowrap" title={fullTime(time)}>{inZone(time, zone)}</span><span class="muted nowrap">{inZone(time, "")}</span></>
+    : <span class="nowrap both" title={fullTime(time)}>{fullTime(time)}</span>);
   if (!cronjob) {
     return list.loaded.value
       ? <div class="card"><Empty title="There is no such CronJob" actions={<a class="button" href={href(["cronjobs"])}>All CronJobs</a>} /></div>
@@ -129,31 +147,31 @@ export function CronJobPage({ namespace, name }: { namespace: string; name: stri
       {yaml ? <Suspense fallback={<p class="muted">Loading…</p>}><YamlView kind={CRONJOB} namespace={namespace} name={name} /></Suspense> : words && (
         <>
           <div class="card pad"><Why words={words} /></div>
+          <Section title="Calendar" note={missedText(words.past)}><FireCalendar times={words} /></Section>
           <div class="grid cols-2">
-            <Section title="Past" note={`times in ${visible(zone)} and yours`}>
+            <Section title="Past" note={zoneNote}>
               <div class="card" style={{ maxHeight: "420px", overflow: "auto" }} tabIndex={0} role="region" aria-label="Past times">
                 {words.past.length === 0 ? <Empty title="It has not fired yet" actions={<button onClick={() => void start(cronjob)}>Run it now</button>} /> : (
                   <ul class="fires">
                     {words.past.map((fire) => (
                       <li key={fire.at}>
-                        <span class="nowrap" title={fullTime(fire.at)}>{inZone(fire.at, zone)}</span>
-                        <span class="muted nowrap">{inZone(fire.at, "")}</span>
+                        {timesOf(fire.at)}
                         <StateMark state={fire.state} />
-                        {fire.job ? <a class="cut" href={href(["jobs", namespace, fire.job])}><Foreign text={fire.job} /></a> : <span class="muted">{visible(fire.why)}</span>}
+                        {fire.job && <a class="cut" href={href(["jobs", namespace, fire.job])} title={visible(fire.job)}><Foreign text={fire.job} /></a>}
+                        {fire.why && <span class="reason">{visible(fire.why)}</span>}
                       </li>
                     ))}
                   </ul>
                 )}
               </div>
             </Section>
-            <Section title="Next" note={`times in ${visible(zone)} and yours`}>
+            <Section title="Next" note={zoneNote}>
               <div class="card" style={{ maxHeight: "420px", overflow: "auto" }} tabIndex={0} role="region" aria-label="Next times">
                 {words.coming.length === 0 ? <Empty title="No further time">{cronjob.spec.suspend ? "It is suspended: resume it to have Jobs started again." : "Its schedule has none, or cannot be read."}</Empty> : (
                   <ul class="fires">
-                    {words.coming.map((time) => (
+                    {words.coming.slice(0, LISTED).map((time) => (
                       <li key={time}>
-                        <span class="nowrap">{inZone(time, zone)}</span>
-                        <span class="muted nowrap">{inZone(time, "")}</span>
+                        {timesOf(time)}
                         <span class="muted nowrap">in {shortDuration(Date.parse(time) - at)}</span>
                         <span />
                       </li>

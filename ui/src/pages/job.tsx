@@ -1,15 +1,16 @@
 import { lazy, Suspense } from "preact/compat";
 import { useMemo, useState } from "preact/hooks";
 import { now, useAnswer, useLive } from "../lib/hooks";
-import { durationOf, finished, type Job, type JobSummary, type KubeEvent, ownerText, type PodRow, stateOf } from "../lib/objects";
+import { durationOf, eventTime, finished, type Job, type JobSummary, type KubeEvent, ownerText, type PodRow, stateOf } from "../lib/objects";
+import { useKeys } from "../lib/keys";
 import { EVENT, JOB, pathOf, POD } from "../lib/paths";
-import { href, place, setQuery } from "../lib/router";
+import { go, href, place, setQuery } from "../lib/router";
 import { ask } from "../lib/session";
-import { age, clockText, count, fullTime, several, shortDuration, visible } from "../lib/text";
-import { Empty, Foreign, Problem, Progress, Section, StateMark } from "../parts/basics";
+import { age, clockText, count, fullTime, several, visible, wholeDuration } from "../lib/text";
+import { Empty, Foreign, OwnerLink, Problem, Progress, Section, StateMark } from "../parts/basics";
 import { Gantt } from "../parts/gantt";
 import { IndexGrid } from "../parts/index-grid";
-import { JobActions } from "../parts/job-actions";
+import { askDelete, askRerun, askSuspend, JobActions } from "../parts/job-actions";
 import { Logs } from "../parts/logs";
 import { type Column, Table } from "../parts/table";
 import { Why } from "../parts/why";
@@ -22,9 +23,16 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
   const list = useLive<Job>(pathOf(JOB, namespace), { fieldSelector: `metadata.name=${name}` });
   const job = [...list.items.value.values()][0];
   const tab = place.value.query.get("tab") ?? "";
-  const path = job ? `/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}` : "";
+  // Asked for together with the Job: a busy server takes its time for each answer.
+  const path = list.loaded.value && !job ? "" : `/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
   const over = job ? finished(job) !== undefined && !job.status?.terminating : false;
   const summary = useAnswer<JobSummary>(path, job?.metadata.resourceVersion ?? "", 1500, over ? 0 : 3000);
+  useKeys(job ? {
+    s: () => askSuspend(job),
+    r: () => askRerun(job),
+    l: () => go(["jobs", namespace, name], { tab: "logs" }),
+    x: () => askDelete(job, () => go(["jobs"])),
+  } : {});
   if (!job) {
     return (
       <>
@@ -38,7 +46,9 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
   }
   const at = now.value;
   const duration = durationOf(job, at);
-  const containers = job.spec.template.spec.containers.map((c) => c.name);
+  const { containers, initContainers = [] } = job.spec.template.spec;
+  const containerNames = [...containers, ...initContainers].map((c) => c.name);
+  const { query } = place.value;
   const pods = summary.value?.pods ?? [];
   return (
     <>
@@ -48,11 +58,15 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
           <h1><Foreign text={name} /></h1>
           <div class="facts">
             <StateMark state={stateOf(job)} />
-            {duration !== undefined && <span>ran <b>{shortDuration(duration)}</b></span>}
+            {duration !== undefined && (finished(job)
+              ? <span>ran <b>{wholeDuration(duration)}</b></span> : <span>started <b>{age(job.status?.startTime, at)}</b> ago</span>)}
             <span title={fullTime(job.metadata.creationTimestamp)}>created <b>{age(job.metadata.creationTimestamp, at)}</b> ago</span>
             <span>parallelism <b>{job.spec.parallelism ?? 1}</b></span>
             {job.spec.completionMode === "Indexed" && <span>indexed</span>}
-            {ownerText(job) && <span>owner <b><Foreign text={ownerText(job)} /></b></span>}
+            {ownerText(job) && <span>owner <b><OwnerLink object={job} /></b></span>}
+            {Object.entries(job.metadata.labels ?? {}).filter(([label]) => !label.includes("kubernetes.io/")).slice(0, 6).map(([label, value]) => (
+              <a key={label} class="tag" href={href(["jobs"], { labels: `${label}=${value}` })}><Foreign text={`${label}=${value}`} /></a>
+            ))}
           </div>
         </div>
         <div class="bar"><JobActions job={job} /></div>
@@ -65,24 +79,27 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
         ))}
       </nav>
       {summary.problem && <Problem text={summary.problem} again={summary.again} />}
-      {tab === "" && <Summary job={job} summary={summary.value} />}
+      {tab === "" && <Summary job={job} summary={summary.value} refused={summary.problem !== ""} />}
       {tab === "pods" && <Pods namespace={namespace} name={name} pods={pods} summary={summary.value} />}
       {tab === "logs" && (summary.value
-        ? <Logs key={place.value.query.get("pod") ?? ""} namespace={namespace} title={name} pods={pods} containers={containers} only={place.value.query.get("pod") ?? ""} />
+        ? <Logs key={`${query.get("pod")}/${query.get("container")}`} namespace={namespace} title={name} pods={pods} containers={containerNames}
+            only={query.get("pod") ?? ""} container={query.get("container") ?? ""} />
         : <p class="muted">Loading…</p>)}
       {tab === "yaml" && <Suspense fallback={<p class="muted">Loading…</p>}><YamlView kind={JOB} namespace={namespace} name={name} /></Suspense>}
     </>
   );
 }
 
-function Summary({ job, summary }: { job: Job; summary: JobSummary | undefined }) {
+function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | undefined; refused: boolean }) {
   const namespace = job.metadata.namespace ?? "";
-  const logsOf = (pod: string) => href(["jobs", namespace, job.metadata.name], { tab: "logs", pod });
+  const logsOf = (pod: string, container = "") => href(["jobs", namespace, job.metadata.name], { tab: "logs", pod, container });
   const openIndex = (index: number) => setQuery({ tab: "pods", index: String(index) });
   return (
     <>
       <div class="grid cols-wide-left">
-        <div class="card pad">{summary ? <Why words={summary} /> : <p class="muted" aria-busy="true">Asking the planner…</p>}</div>
+        <div class="card pad">{summary ? <Why words={summary} />
+          : refused ? <p class="muted">The server does not say why it is in this state; see above.</p>
+          : <p class="muted" aria-busy="true">Asking the planner…</p>}</div>
         <Timeline job={job} />
       </div>
       {summary && summary.failures.length > 0 && (
@@ -96,7 +113,7 @@ function Summary({ job, summary }: { job: Job; summary: JobSummary | undefined }
                     <Foreign text={failure.exitCode === null ? failure.reason : `exit code ${failure.exitCode} (${failure.reason})`} />
                     {failure.container && <span class="muted"> in <Foreign text={failure.container} /></span>}
                   </span>
-                  {failure.pods[0] && <a href={logsOf(failure.pods[0])}>Logs of the latest</a>}
+                  {failure.pods[0] && <a href={logsOf(failure.pods[0], failure.container)}>Logs of the latest</a>}
                 </div>
                 {failure.message && <p class="muted"><Foreign text={failure.message} /></p>}
                 {i < 3 && failure.pods[0] && <Tail namespace={namespace} pod={failure.pods[0]} container={failure.container} />}
@@ -144,18 +161,18 @@ function Timeline({ job }: { job: Job }) {
   const events = useLive<KubeEvent>(pathOf(EVENT, namespace), { fieldSelector: `involvedObject.uid=${uid}` });
   const at = now.value;
   const moments = useMemo(() => {
+    // In the order in which they happen, which times of whole seconds do not tell.
     const found: Moment[] = [{ at: job.metadata.creationTimestamp, kind: "condition", reason: "Created", message: "", times: 1 }];
     if (job.status?.startTime) found.push({ at: job.status.startTime, kind: "condition", reason: "Started", message: "", times: 1 });
+    for (const e of events.items.value.values()) {
+      found.push({ at: eventTime(e), kind: e.type ?? "Normal", reason: e.reason ?? "", message: e.message ?? "", times: e.series?.count ?? e.count ?? 1 });
+    }
     for (const c of job.status?.conditions ?? []) {
       if (c.lastTransitionTime) {
         found.push({ at: c.lastTransitionTime, kind: c.type === "Failed" && c.status === "True" ? "Warning" : "condition", reason: c.status === "True" ? c.type : `${c.type}: ${c.status}`, message: [c.reason, c.message].filter(Boolean).join(": "), times: 1 });
       }
     }
-    for (const e of events.items.value.values()) {
-      const when = e.series?.lastObservedTime ?? e.lastTimestamp ?? e.eventTime ?? e.metadata.creationTimestamp;
-      found.push({ at: when, kind: e.type ?? "Normal", reason: e.reason ?? "", message: e.message ?? "", times: e.series?.count ?? e.count ?? 1 });
-    }
-    return found.sort((a, b) => Date.parse(b.at) - Date.parse(a.at));
+    return found.map((m, i) => [m, i] as const).sort(([a, i], [b, k]) => Date.parse(b.at) - Date.parse(a.at) || k - i).map(([m]) => m);
   }, [job, events.items.value]);
   return (
     <section class="card pad" aria-label={`Timeline of ${visible(name)}`}>
@@ -173,10 +190,17 @@ function Timeline({ job }: { job: Job }) {
   );
 }
 
+/** Pods of one index: those that were looked at for the summary may not be among them. */
+function usePodsOfIndex(namespace: string, name: string, index: string | null, when: string): PodRow[] | undefined {
+  const path = index === null ? "" : `/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/indexes/${encodeURIComponent(index)}`;
+  return useAnswer<{ pods: PodRow[] }>(path, when, 2000).value?.pods;
+}
+
 function Pods({ namespace, name, pods, summary }: { namespace: string; name: string; pods: PodRow[]; summary: JobSummary | undefined }) {
   const index = place.value.query.get("index");
   const at = now.value;
-  const rows = index === null ? pods : pods.filter((pod) => String(pod.index) === index);
+  const ofIndex = usePodsOfIndex(namespace, name, index, summary?.now ?? "");
+  const rows = index === null ? pods : (ofIndex ?? pods.filter((pod) => String(pod.index) === index));
   const columns: Column<PodRow>[] = [
     { name: "Name", cell: (pod) => <a href={href(["resources", "v1", "pods", namespace, pod.name])}><Foreign text={pod.name} cut /></a> },
     { name: "Index", num: true, cell: (pod) => pod.index ?? "", sort: (a, b) => (a.index ?? 0) - (b.index ?? 0) },
@@ -184,7 +208,7 @@ function Pods({ namespace, name, pods, summary }: { namespace: string; name: str
     { name: "Exit code", num: true, wide: true, cell: (pod) => pod.exitCode ?? "" },
     { name: "Reason", wide: true, cell: (pod) => <Foreign text={pod.reason} cut /> },
     { name: "Restarts", num: true, wide: true, cell: (pod) => pod.restarts || "" },
-    { name: "Ran", num: true, wide: true, cell: (pod) => (pod.startedAt ? shortDuration((pod.endedAt ? Date.parse(pod.endedAt) : at) - Date.parse(pod.startedAt)) : "") },
+    { name: "Ran", num: true, wide: true, cell: (pod) => (pod.startedAt ? wholeDuration((pod.endedAt ? Date.parse(pod.endedAt) : at) - Date.parse(pod.startedAt)) : "") },
     { name: "Age", num: true, wide: true, cell: (pod) => age(pod.createdAt, at) },
     { name: "Logs", width: "1%", cell: (pod) => <a class="button small" aria-label={`Logs of ${visible(pod.name)}`} href={href(["jobs", namespace, name], { tab: "logs", pod: pod.name })}>Logs</a> },
   ];
@@ -192,13 +216,13 @@ function Pods({ namespace, name, pods, summary }: { namespace: string; name: str
     <>
       <div class="filters">
         {index !== null && <span>Index <b>{visible(index)}</b> <button class="small" onClick={() => setQuery({ index: undefined })}>Show all</button></span>}
-        <span class="muted">{summary ? podsNote(summary) : ""}</span>
+        <span class="muted">{index !== null ? several(rows.length, "Pod") : summary ? podsNote(summary) : ""}</span>
       </div>
       <Table label="Pods" columns={columns} rows={rows} keyOf={(pod) => pod.uid}
         open={(pod) => { location.hash = href(["jobs", namespace, name], { tab: "logs", pod: pod.name }); }}
-        empty={<Empty title={index === null ? "No Pods yet" : "No Pod of this index is among those shown"}
+        empty={<Empty title={index === null ? "No Pods yet" : ofIndex ? "This index has no Pod" : "Loading…"}
           actions={index === null ? undefined : <button onClick={() => setQuery({ index: undefined })}>Show all Pods</button>}>
-          {index === null ? "They appear here when the Job starts some." : "It has not started, or its Pod ended long ago."}
+          {index === null ? "They appear here when the Job starts some." : "It has not started, or its Pods were removed."}
         </Empty>} />
     </>
   );

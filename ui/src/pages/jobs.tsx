@@ -1,25 +1,16 @@
 import { useMemo, useRef } from "preact/hooks";
 import { now, useLive } from "../lib/hooks";
 import { durationOf, type Job, keyOf, ownerText, stateOf } from "../lib/objects";
+import { hasLabels } from "../lib/labels";
 import { JOB, namespaceShown, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
-import { age, fullTime, shortDuration, visible } from "../lib/text";
-import { Empty, Foreign, Problem, Progress, StateMark } from "../parts/basics";
+import { age, count, fullTime, several, visible, wholeDuration } from "../lib/text";
+import { Empty, Foreign, OwnerLink, Problem, Progress, StateMark } from "../parts/basics";
 import { askDelete, askRerun, askSuspend, JobActions } from "../parts/job-actions";
 import { NamespaceChoice, Forbidden } from "../parts/namespaces";
 import { type Column, Table } from "../parts/table";
 
 const STATES = ["Running", "Waiting", "Suspended", "Failed", "Complete"];
-
-/** `a=b,c` as in label selectors: all parts must hold. */
-function hasLabels(job: Job, wanted: string): boolean {
-  const labels = job.metadata.labels ?? {};
-  return wanted.split(",").every((part) => {
-    const [name = "", value] = part.trim().split(/==?/, 2);
-    if (!name) return true;
-    return value === undefined ? name in labels : labels[name] === value;
-  });
-}
 
 export function Jobs() {
   const namespace = namespaceShown();
@@ -34,7 +25,7 @@ export function Jobs() {
   const rows = useMemo(() => {
     const wanted = text.toLowerCase();
     return [...items.values()]
-      .filter((job) => (!state || stateOf(job) === state) && (!labels || hasLabels(job, labels)))
+      .filter((job) => (!state || stateOf(job) === state) && (!labels || hasLabels(job.metadata.labels ?? {}, labels)))
       .filter((job) => !wanted || `${keyOf(job)} ${ownerText(job)}`.toLowerCase().includes(wanted))
       .sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp) || keyOf(a).localeCompare(keyOf(b)));
   }, [items, state, text, labels]);
@@ -54,15 +45,15 @@ export function Jobs() {
     {
       name: "Duration", num: true, wide: true,
       sort: (a, b) => (durationOf(a, at) ?? -1) - (durationOf(b, at) ?? -1),
-      cell: (job) => { const ms = durationOf(job, at); return ms === undefined ? "" : shortDuration(ms); },
+      cell: (job) => { const ms = durationOf(job, at); return ms === undefined ? "" : wholeDuration(ms); },
     },
     {
       name: "Age", num: true, wide: true,
       sort: (a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp),
       cell: (job) => <span title={fullTime(job.metadata.creationTimestamp)}>{age(job.metadata.creationTimestamp, at)}</span>,
     },
-    { name: "Owner", wide: true, cell: (job) => <Foreign text={ownerText(job)} cut /> },
-    { name: "Actions", wide: true, width: "1%", cell: (job) => <span class="actions"><JobActions job={job} small /></span> },
+    { name: "Owner", wide: true, cell: (job) => <OwnerLink object={job} /> },
+    { name: "Actions", wide: true, held: true, width: "1%", cell: (job) => <span class="actions"><JobActions job={job} small /></span> },
   ];
   const filtered = Boolean(state || text || labels);
   const open = (job: Job) => go(["jobs", job.metadata.namespace ?? "", job.metadata.name]);
@@ -84,7 +75,7 @@ export function Jobs() {
           {STATES.map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
         {filtered && <button class="small" onClick={() => setQuery({ state: "", text: "", labels: "" })}>Clear</button>}
-        <span class="muted" aria-live="polite">{rows.length === items.size ? `${items.size} Jobs` : `${rows.length} of ${items.size} Jobs`}</span>
+        <span class="muted" aria-live="polite">{rows.length === items.size ? several(items.size, "Job") : `${count(rows.length)} of ${several(items.size, "Job")}`}</span>
       </div>
       <Table label="Jobs" columns={columns} rows={rows} keyOf={(job) => job.metadata.uid} open={open}
         keys={{

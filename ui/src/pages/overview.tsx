@@ -1,9 +1,9 @@
 import { lazy, Suspense } from "preact/compat";
 import { useMemo } from "preact/hooks";
 import { now, useAnswer, useLive } from "../lib/hooks";
-import { endOf, finished, type Job, keyOf, type Node, stateOf, type Words } from "../lib/objects";
-import { JOB, namespaceShown, pathOf } from "../lib/paths";
-import { href } from "../lib/router";
+import { endOf, eventTime, finished, type Job, keyOf, type KubeEvent, type Node, stateOf, type Words } from "../lib/objects";
+import { EVENT, JOB, namespaceShown, pathOf } from "../lib/paths";
+import { href, place, setQuery } from "../lib/router";
 import { age, bytesText, count, quantity, several, visible } from "../lib/text";
 import { Empty, Foreign, Problem, Progress, Section, StateMark } from "../parts/basics";
 import { Forbidden, NamespaceChoice } from "../parts/namespaces";
@@ -11,7 +11,14 @@ import { Forbidden, NamespaceChoice } from "../parts/namespaces";
 const Bars = lazy(() => import("../parts/chart").then((m) => ({ default: m.Bars })));
 
 const DAY = 86_400_000;
-const BUCKETS = 24;
+
+/** How far the chart goes back, and how fine it is. */
+interface Range { name: string; buckets: number; step: number; per: string }
+const RANGES: Record<string, Range> = {
+  hour: { name: "Last hour", buckets: 60, step: 60_000, per: "minute" },
+  day: { name: "Last 24 hours", buckets: 24, step: 3_600_000, per: "hour" },
+  week: { name: "Last 7 days", buckets: 7, step: DAY, per: "day" },
+};
 const SHOWN_PROBLEMS = 6;
 
 const latest = (a: Job, b: Job) => (endOf(b) ?? b.metadata.creationTimestamp).localeCompare(endOf(a) ?? a.metadata.creationTimestamp);
@@ -36,11 +43,14 @@ export function Overview() {
     }
     return found;
   }, [jobs, minute]);
-  const history = useMemo(() => throughput(jobs, at), [jobs, minute]);
-  const troubled = useMemo(
-    () => jobs.filter((job) => isTroubled(job, at)).sort(latest).slice(0, SHOWN_PROBLEMS),
-    [jobs, minute],
-  );
+  const range = RANGES[place.value.query.get("range") ?? ""] ?? (RANGES["day"] as Range);
+  const history = useMemo(() => throughput(jobs, at, range), [jobs, minute, range]);
+  const ended = (values: number[]) => values.reduce((a, b) => a + b, 0);
+  const troubled = useMemo(() => jobs.filter((job) => isTroubled(job, at)).sort(latest), [jobs, minute]);
+  const failedMore = troubled.slice(SHOWN_PROBLEMS).filter((job) => stateOf(job) === "Failed").length;
+  const unread = list.problem.value ? "Not known: the Jobs could not be read" : "Loading…";
+  const { warnings, known } = useCronJobWarnings(namespace, at);
+  const stuckMore = Math.max(troubled.length - SHOWN_PROBLEMS - failedMore, 0);
   const running = useMemo(
     () => jobs.filter((job) => stateOf(job) === "Running").sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp)).slice(0, 8),
     [jobs],
@@ -54,38 +64,50 @@ export function Overview() {
       {list.problem.value && (list.problemCode === 403 ? <Forbidden text={list.problem.value} /> : <Problem text={list.problem.value} />)}
       <div class="grid cols-5">
         <Figure label="Running Jobs" value={counts.Running} note={several(counts.pods, "active Pod")} to={{ state: "Running" }} />
-        <Figure label="Waiting Jobs" value={counts.Waiting} note="no Pod is ready" to={{ state: "Waiting" }} />
-        <Figure label="Suspended" value={counts.Suspended} note="until somebody resumes" to={{ state: "Suspended" }} />
+        <Figure label="Waiting Jobs" value={counts.Waiting} note={counts.Waiting ? "no Pod is ready" : "none"} to={{ state: "Waiting" }} />
+        <Figure label="Suspended" value={counts.Suspended} note={counts.Suspended ? "until resumed" : "none"} to={{ state: "Suspended" }} />
         <Figure label="Failed in a day" value={counts.failed} note={counts.failed ? "see below why" : "none"} to={{ state: "Failed" }} bad={counts.failed > 0} />
         <Figure label="Complete in a day" value={counts.complete} note={`${several(jobs.length, "Job")} in all`} to={{ state: "Complete" }} />
       </div>
       <Section title="What is wrong right now">
         <div class="card">
-          {troubled.length === 0
-            ? <Empty title={list.loaded.value ? "Nothing is wrong" : "Loading…"}>{list.loaded.value ? "No Job failed in the last day, and none is stuck." : ""}</Empty>
-            : <ul class="list">{troubled.map((job) => <Trouble key={job.metadata.uid} job={job} at={at} />)}</ul>}
+          {troubled.length + warnings.length === 0
+            ? <Empty title={list.loaded.value ? "Nothing is wrong" : unread}>{list.loaded.value ? known ? "No Job failed in the last day, none is stuck, and no CronJob was warned of." : "No Job failed in the last day, and none is stuck." : ""}</Empty>
+            : (
+              <ul class="list">
+                {troubled.slice(0, SHOWN_PROBLEMS).map((job) => <Trouble key={job.metadata.uid} job={job} at={at} />)}
+                {warnings.map((event) => <Warned key={event.metadata.uid} event={event} at={at} />)}
+              </ul>
+            )}
+          {failedMore + stuckMore > 0 && (
+            <p class="more">and {failedMore > 0 && <a href={href(["jobs"], { state: "Failed" })}>{count(failedMore)} more that failed</a>}
+              {failedMore > 0 && stuckMore > 0 && " and "}{stuckMore > 0 && <a href={href(["jobs"])}>{count(stuckMore)} more in trouble</a>}</p>
+          )}
         </div>
       </Section>
       <div class="grid cols-wide-left">
-        <Section title="Jobs that ended, by hour" note="last 24 hours">
+        <Section title={`Jobs that ended, by ${range.per}`} note={
+          <select aria-label="Time shown" value={Object.keys(RANGES).find((key) => RANGES[key] === range)} onChange={(e) => setQuery({ range: e.currentTarget.value })}>
+            {Object.entries(RANGES).map(([key, { name }]) => <option key={key} value={key}>{name}</option>)}
+          </select>}>
           <div class="card pad">
             <Suspense fallback={<div class="chart" />}>
-              <Bars times={history.times}
-                label={`Jobs per hour: ${history.complete.reduce((a, b) => a + b, 0)} complete and ${history.failed.reduce((a, b) => a + b, 0)} failed in the last 24 hours`}
+              <Bars times={history.times} step={range.step / 1000}
+                label={`Jobs per ${range.per}: ${ended(history.complete)} complete and ${ended(history.failed)} failed in the ${range.name.toLowerCase()}`}
                 series={[
                   { label: "Complete", color: "--ok-fill", values: history.complete },
                   { label: "Failed", color: "--bad-fill", values: history.failed },
                 ]} />
             </Suspense>
-            <div class="legend"><span><i style={{ background: "var(--ok-fill)" }} />Complete</span><span><i style={{ background: "var(--bad-fill)" }} />Failed</span></div>
+            <div class="legend"><span><i style={{ background: "var(--ok-fill)" }} />Complete {count(ended(history.complete))}</span><span><i style={{ background: "var(--bad-fill)" }} />Failed {count(ended(history.failed))}</span></div>
           </div>
         </Section>
-        <Nodes />
+        <Nodes namespace={namespace} />
       </div>
       <Section title="Running now">
         <div class="card">
           {running.length === 0
-            ? <Empty title="Nothing is running" actions={<a class="button" href={href(["create"])}>Create a Job</a>} />
+            ? <Empty title={list.loaded.value ? "Nothing is running" : unread} actions={<a class="button" href={href(["create"])}>Create a Job</a>} />
             : (
               <ul class="list">
                 {running.map((job) => (
@@ -126,7 +148,8 @@ function Trouble({ job, at }: { job: Job; at: number }) {
   const { namespace = "", name } = job.metadata;
   const path = `/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
   const words = useAnswer<Words>(path, finished(job) ? "" : job.metadata.resourceVersion, 5000, finished(job) ? 0 : 10_000).value;
-  const detail = words?.cause[0] ?? words?.evidence[1] ?? "";
+  // Of one that goes on running, what has failed; of others, what holds them up.
+  const detail = (stateOf(job) === "Running" ? words?.evidence[0] : words?.cause[0] ?? words?.evidence[1]) ?? "";
   return (
     <li>
       <StateMark state={stateOf(job)} />
@@ -139,30 +162,87 @@ function Trouble({ job, at }: { job: Job; at: number }) {
   );
 }
 
-function throughput(jobs: Job[], at: number): { times: number[]; complete: number[]; failed: number[] } {
-  const hour = 3_600_000;
-  const start = Math.floor(at / hour) * hour - (BUCKETS - 1) * hour;
-  const complete = new Array<number>(BUCKETS).fill(0);
-  const failed = new Array<number>(BUCKETS).fill(0);
+/** What was said about each CronJob last, if that was a warning. The server forgets it in time. */
+function useCronJobWarnings(namespace: string, at: number): { warnings: KubeEvent[]; known: boolean } {
+  const query = new URLSearchParams({ fieldSelector: "involvedObject.kind=CronJob,type=Warning", limit: "100" });
+  const found = useAnswer<{ items: KubeEvent[] }>(`${pathOf(EVENT, namespace)}?${query}`, "", 5000, 15_000).value?.items;
+  const warnings = useMemo(() => {
+    const latestOf = new Map<string, KubeEvent>();
+    for (const event of [...(found ?? [])].sort((a, b) => eventTime(b).localeCompare(eventTime(a)))) {
+      const key = `${event.involvedObject.namespace ?? ""}/${event.involvedObject.name}`;
+      if (!latestOf.has(key) && at - Date.parse(eventTime(event)) < DAY) latestOf.set(key, event);
+    }
+    return [...latestOf.values()].slice(0, SHOWN_PROBLEMS);
+  }, [found]);
+  return { warnings, known: found !== undefined };
+}
+
+function Warned({ event, at }: { event: KubeEvent; at: number }) {
+  const { namespace = "", name } = event.involvedObject;
+  return (
+    <li>
+      <StateMark state="Warning" />
+      <span>
+        <a href={href(["cronjobs", namespace, name])}><Foreign text={`${namespace}/${name}`} /></a>{" "}
+        <Foreign text={`${event.reason ?? ""}: ${event.message ?? ""}`} />
+      </span>
+      <span class="muted nowrap">{age(eventTime(event), at)} ago</span>
+    </li>
+  );
+}
+
+function throughput(jobs: Job[], at: number, { buckets, step }: Range): { times: number[]; complete: number[]; failed: number[] } {
+  // Days begin at midnight here, not in Greenwich.
+  const shift = step === DAY ? new Date(at).getTimezoneOffset() * 60_000 : 0;
+  const start = Math.floor((at - shift) / step) * step + shift - (buckets - 1) * step;
+  const complete = new Array<number>(buckets).fill(0);
+  const failed = new Array<number>(buckets).fill(0);
   for (const job of jobs) {
     const end = endOf(job);
     if (!end) continue;
-    const bucket = Math.floor((Date.parse(end) - start) / hour);
-    if (bucket < 0 || bucket >= BUCKETS) continue;
+    const bucket = Math.floor((Date.parse(end) - start) / step);
+    if (bucket < 0 || bucket >= buckets) continue;
     const into = finished(job)?.type === "Failed" ? failed : complete;
     into[bucket] = (into[bucket] ?? 0) + 1;
   }
-  return { times: complete.map((_, i) => (start + i * hour) / 1000), complete, failed };
+  return { times: complete.map((_, i) => (start + i * step) / 1000), complete, failed };
 }
 
 interface Usage {
   items: { metadata: { name: string }; usage: Record<string, string> }[];
 }
 
-function Nodes() {
+interface PodUsage {
+  items: { metadata: { name: string; namespace: string }; containers: { usage: Record<string, string> }[] }[];
+}
+
+/** The Pods that use most of the processors. */
+function Users({ namespace }: { namespace: string }) {
+  const path = `/apis/metrics.k8s.io/v1beta1${namespace ? `/namespaces/${encodeURIComponent(namespace)}` : ""}/pods`;
+  const found = useAnswer<PodUsage>(path, "", 5000, 10_000).value?.items ?? [];
+  const sum = (pod: PodUsage["items"][number], name: string) => pod.containers.reduce((all, c) => all + quantity(c.usage[name]), 0);
+  const most = found.map((pod) => ({ pod, cpu: sum(pod, "cpu"), memory: sum(pod, "memory") })).sort((a, b) => b.cpu - a.cpu || b.memory - a.memory).slice(0, 4);
+  if (most.length === 0) return null;
+  return (
+    <table class="users" aria-label="Pods that use most">
+      <thead><tr><th scope="col">{several(found.length, "running Pod")}, the busiest</th><th scope="col" class="num">CPU</th><th scope="col" class="num">Memory</th></tr></thead>
+      <tbody>
+        {most.map(({ pod, cpu, memory }) => (
+          <tr key={`${pod.metadata.namespace}/${pod.metadata.name}`}>
+            <td><a href={href(["resources", "v1", "pods", pod.metadata.namespace, pod.metadata.name])}><Foreign text={pod.metadata.name} cut /></a></td>
+            <td class="num">{cpu.toFixed(2)}</td>
+            <td class="num">{bytesText(memory)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Nodes({ namespace }: { namespace: string }) {
   const nodes = useLive<Node>("/api/v1/nodes");
   const usage = useAnswer<Usage>("/apis/metrics.k8s.io/v1beta1/nodes", "", 5000, 5000).value;
-  if (nodes.problemCode === 403 && nodes.problem.value) return null;
+  if (nodes.problem.value && nodes.problemCode === 403) return null;
   return (
     <Section title="Node">
       <div class="card pad">
@@ -181,6 +261,7 @@ function Nodes() {
               <Meter label="Processors" used={quantity(used["cpu"])} has={quantity(has["cpu"])} text={(n) => n.toFixed(n < 10 ? 2 : 0)} known={"cpu" in used} />
               <Meter label="Memory" used={quantity(used["memory"])} has={quantity(has["memory"])} text={bytesText} known={"memory" in used} />
               <p class="muted" style={{ marginTop: "10px" }}>Room for {count(quantity(has["pods"]))} Pods at once</p>
+              <Users namespace={namespace} />
             </div>
           );
         })}

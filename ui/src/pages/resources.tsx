@@ -1,26 +1,22 @@
 /** Any kind that is served: its table as the server prints it, and each object as YAML. */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { remove } from "../lib/actions";
-import { useAnswer } from "../lib/hooks";
+import { now, useAnswer } from "../lib/hooks";
+import { type ColumnDefinition, idOf, liveTable, type TableRow } from "../lib/live";
 import type { KubeObject, Words } from "../lib/objects";
 import { type Kind, namespaceShown, pathOf, servedKinds } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
 import { askJson, explainError } from "../lib/session";
-import { count, visible } from "../lib/text";
+import { age, count, fullTime, several, visible } from "../lib/text";
 import { Empty, Foreign, Problem } from "../parts/basics";
 import { confirmThen } from "../parts/dialogs";
-import { NamespaceChoice } from "../parts/namespaces";
+import { Forbidden, NamespaceChoice } from "../parts/namespaces";
 import { type Column, Table } from "../parts/table";
 import { Why } from "../parts/why";
 import { YamlView } from "../parts/yaml-view";
 
-const PAGE = 500;
-
-interface TableDocument {
-  columnDefinitions: { name: string; priority: number; type: string }[];
-  rows: { cells: unknown[]; object: KubeObject }[];
-  metadata: { continue?: string; remainingItemCount?: number };
-}
+/** Tables of so many rows are read again while they are shown. */
+const FEW = 500;
 
 export function Resources({ path }: { path: string[] }) {
   const [kinds, setKinds] = useState<Kind[] | null>(null);
@@ -65,71 +61,97 @@ function Kinds({ kinds }: { kinds: Kind[] }) {
   );
 }
 
-type Row = TableDocument["rows"][number];
-
 function Objects({ kind }: { kind: Kind }) {
   const namespace = kind.namespaced ? namespaceShown() : "";
-  const [pages, setPages] = useState<TableDocument[]>([]);
-  const [problem, setProblem] = useState("");
-  const text = place.value.query.get("text") ?? "";
-  const load = async (token: string) => {
-    const query = new URLSearchParams({ limit: String(PAGE), includeObject: "Metadata", ...(token ? { continue: token } : {}) });
-    try {
-      const page = await askJson<TableDocument>(`${pathOf(kind, namespace)}?${query}`, { accept: "application/json;as=Table;v=v1;g=meta.k8s.io" });
-      setPages((before) => (token ? [...before, page] : [page]));
-      setProblem("");
-    } catch (error) {
-      setProblem(explainError(error));
-    }
-  };
+  const { query } = place.value;
+  const text = query.get("text") ?? "";
+  const labels = query.get("labels") ?? "";
+  const allColumns = query.get("columns") === "all";
+  const path = pathOf(kind, namespace);
+  const list = useMemo(() => {
+    const made = liveTable(path, labels ? { labelSelector: labels } : {});
+    made.watched = kind.verbs.includes("watch");
+    return made;
+  }, [path, labels]);
+  useEffect(() => list.use(), [list]);
+  const items = list.items.value;
+  const rows = useMemo(
+    () => [...items.values()].filter((r) => !text || `${r.metadata.namespace ?? ""} ${r.cells.join(" ")}`.toLowerCase().includes(text.toLowerCase())),
+    [items, text],
+  );
+  const definitions = list.columns.value;
+  // The server prints how long ago something was; that changes without the object.
+  const ageing = definitions.some((d) => d.type === "date" || /\b(last|duration|until)\b/i.test(d.name)) && items.size <= FEW;
   useEffect(() => {
-    void load("");
-    // The table as the server prints it has no watch here: it is read again while it is one page.
-    const timer = setInterval(() => { if (document.visibilityState === "visible" && pages.length <= 1) void load(""); }, 5000);
+    if (!ageing) return;
+    const timer = setInterval(() => list.again(), 30_000);
     return () => clearInterval(timer);
-  }, [namespace, pages.length > 1]);
-  const last = pages[pages.length - 1];
-  const rows = useMemo(() => pages.flatMap((p) => p.rows).filter((r) => !text || r.cells.join(" ").toLowerCase().includes(text.toLowerCase())), [pages, text]);
-  const names = last?.columnDefinitions ?? [];
-  const columns: Column<Row>[] = [
-    ...(kind.namespaced && !namespace ? [{ name: "Namespace", wide: true, cell: (r: Row) => <Foreign text={r.object.metadata.namespace ?? ""} /> }] : []),
-    ...names.flatMap((definition, i): Column<Row>[] => definition.priority > 0 ? [] : [{
-      name: definition.name, num: definition.type === "integer", wide: i > 2,
-      cell: (r) => {
-        const cell = <Foreign text={r.cells[i] === null || r.cells[i] === undefined ? "" : String(r.cells[i])} cut />;
-        return i === 0 ? <a href={href(rowPath(kind, r))}>{cell}</a> : cell;
-      },
-      sort: (a, b) => String(a.cells[i]).localeCompare(String(b.cells[i]), undefined, { numeric: true }),
-    }]),
+  }, [list, ageing]);
+  const columns: Column<TableRow>[] = [
+    ...(kind.namespaced && !namespace ? [{ name: "Namespace", wide: true, cell: (r: TableRow) => <Foreign text={r.metadata.namespace ?? ""} />, sort: (a: TableRow, b: TableRow) => (a.metadata.namespace ?? "").localeCompare(b.metadata.namespace ?? "") }] : []),
+    ...definitions.flatMap((definition, i): Column<TableRow>[] => definition.priority > 0 && !allColumns ? [] : [columnOf(kind, definition, i)]),
   ];
+  const filtered = Boolean(text || labels);
+  const clear = () => setQuery({ text: "", labels: "" });
+  const problem = list.problem.value;
   return (
     <>
       <div class="head">
         <div class="grow"><p class="crumb"><a href={href(["resources"])}>Everything</a> / <Foreign text={kind.group || "core"} /></p><h1><Foreign text={kind.kind} /></h1></div>
         {kind.verbs.includes("create") && <a class="button" href={href(["create"])}>Create from YAML</a>}
       </div>
-      {problem && <Problem text={problem} again={() => void load("")} />}
+      {problem && (list.problemCode === 403 ? <Forbidden text={problem} /> : <Problem text={problem} again={() => list.again()} />)}
       <div class="filters" role="search">
         {kind.namespaced && <NamespaceChoice />}
         <input type="search" data-hotkey="/" placeholder="Text ( / )" aria-label="Filter by text" value={text} onInput={(e) => setQuery({ text: e.currentTarget.value })} />
-        <span class="muted">{count(rows.length)} shown</span>
-        {last?.metadata.continue && <button class="small" onClick={() => void load(last.metadata.continue ?? "")}>Load more</button>}
+        <input type="text" placeholder="Labels: app=web" aria-label="Filter by labels" size={16} value={labels} onChange={(e) => setQuery({ labels: e.currentTarget.value.trim() })} />
+        {definitions.some((d) => d.priority > 0) && (
+          <button class="wide-only" aria-pressed={allColumns} onClick={() => setQuery({ columns: allColumns ? "" : "all" })}>All columns</button>
+        )}
+        {filtered && <button class="small" onClick={clear}>Clear</button>}
+        <span class="muted">{rows.length === items.size ? several(items.size, "object") : `${count(rows.length)} of ${several(items.size, "object")}`}
+          {list.left.value > 0 && `; about ${count(list.left.value)} more are not shown: choose a namespace or labels`}</span>
       </div>
-      <Table label={kind.kind} columns={columns} rows={rows} keyOf={(r) => r.object.metadata.uid ?? r.object.metadata.name} open={(r) => go(rowPath(kind, r))}
-        empty={<Empty title={last ? (text ? "Nothing matches" : `There is no ${visible(kind.kind)} here`) : "Loading…"}
-          actions={text ? <button onClick={() => setQuery({ text: "" })}>Clear the filter</button> : <a class="button" href={href(["resources"])}>Other kinds</a>} />} />
+      <Table label={kind.kind} columns={columns} rows={rows} keyOf={idOf} open={(r) => go(rowPath(kind, r))}
+        empty={<Empty title={!list.loaded.value ? (problem ? "Nothing to show" : "Loading…") : filtered ? "Nothing matches" : `There is no ${visible(kind.kind)} here`}
+          actions={filtered ? <button onClick={clear}>Clear the filters</button> : list.loaded.value && <>
+            {kind.verbs.includes("create") && <a class="button main" href={href(["create"])}>Create one from YAML</a>}
+            <a class="button" href={href(["resources"])}>Other kinds</a>
+          </>} />} />
     </>
   );
 }
 
-const rowPath = (kind: Kind, row: Row): string[] =>
-  kind.namespaced ? kindPath(kind, row.object.metadata.namespace ?? "", row.object.metadata.name) : kindPath(kind, row.object.metadata.name);
+function columnOf(kind: Kind, definition: ColumnDefinition, i: number): Column<TableRow> {
+  const text = (r: TableRow) => (r.cells[i] === null || r.cells[i] === undefined ? "" : String(r.cells[i]));
+  if (definition.name === "Age") {
+    return {
+      name: "Age", num: true, wide: i > 2,
+      cell: (r) => <span title={fullTime(r.metadata.creationTimestamp)}>{age(r.metadata.creationTimestamp, now.value)}</span>,
+      sort: (a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp),
+    };
+  }
+  return {
+    name: definition.name, num: definition.type === "integer" || definition.type === "number", wide: i > 2,
+    cell: (r) => (i === 0 ? <a href={href(rowPath(kind, r))}><Foreign text={text(r)} cut /></a> : <Foreign text={text(r)} cut />),
+    sort: (a, b) => text(a).localeCompare(text(b), undefined, { numeric: true }),
+  };
+}
+
+const rowPath = (kind: Kind, row: TableRow): string[] =>
+  kind.namespaced ? kindPath(kind, row.metadata.namespace ?? "", row.metadata.name) : kindPath(kind, row.metadata.name);
+
+const WHAT_GOES: Record<string, string> = {
+  Namespace: "Everything in it goes with it: Jobs, their Pods and logs, and all other objects.",
+  CustomResourceDefinition: "All objects of its kind go with it.",
+  Pod: "It is stopped, and its logs go with it; a Job that needs it starts another one.",
+};
 
 function One({ kind, namespace, name }: { kind: Kind; namespace: string; name: string }) {
   const pod = kind.kind === "Pod" && !kind.group;
   const words = useAnswer<Words>(pod ? `/ui/api/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}` : "", "", 2000, 5000);
   const askRemove = () => confirmThen(
-    `Delete ${kind.plural}/${name}?`, "What it owns goes with it. This cannot be undone.", "Delete",
+    `Delete ${kind.plural}/${name}?`, `${WHAT_GOES[kind.kind] ?? "What it owns goes with it."} This cannot be undone.`, "Delete",
     async () => {
       const object = await askJson<KubeObject>(pathOf(kind, namespace, name));
       const done = await remove(kind, object);

@@ -1,6 +1,7 @@
 /** Small parts that all pages share. */
 import type { ComponentChildren } from "preact";
-import { goalOf, type Job, type State, stateOf } from "../lib/objects";
+import { goalOf, type Job, type KubeObject, ownerText, type State, stateOf } from "../lib/objects";
+import { href } from "../lib/router";
 import { count, visible } from "../lib/text";
 
 /** What somebody else wrote, as text and nothing but text. */
@@ -13,6 +14,13 @@ const WORDS: Record<string, string> = { Elsewhere: "Managed elsewhere" };
 
 export function StateMark({ state }: { state: State | string }) {
   return <span class={`state ${state.replace(/[^A-Za-z]/g, "")}`}>{WORDS[state] ?? visible(state)}</span>;
+}
+
+/** Whose it is; a CronJob has a page of its own. */
+export function OwnerLink({ object }: { object: KubeObject }) {
+  const owner = object.metadata.ownerReferences?.find((o) => o.controller);
+  const text = <Foreign text={ownerText(object)} cut />;
+  return owner?.kind === "CronJob" ? <a href={href(["cronjobs", object.metadata.namespace ?? "", owner.name])}>{text}</a> : text;
 }
 
 export function Progress({ job }: { job: Job }) {

@@ -11,8 +11,13 @@ export interface Series {
   values: number[];
 }
 
-/** Bars side by side, one group per time. */
-export function Bars({ times, series, label }: { times: number[]; series: Series[]; label: string }) {
+const tickText = (seconds: number, step: number): string =>
+  step >= 86_400
+    ? new Date(seconds * 1000).toLocaleDateString(undefined, { day: "2-digit", month: "short" })
+    : new Date(seconds * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+
+/** Bars side by side, one group per time, `step` seconds apart. */
+export function Bars({ times, step, series, label }: { times: number[]; step: number; series: Series[]; label: string }) {
   const box = useRef<HTMLDivElement>(null);
   const data = [times, ...series.map((s) => s.values)] as uPlot.AlignedData;
   const chart = useRef<uPlot | null>(null);
@@ -29,10 +34,10 @@ export function Bars({ times, series, label }: { times: number[]; series: Series
           width: element.clientWidth, height: 170, legend: { show: false }, cursor: { show: false },
           padding: [8, 8, 0, 0],
           axes: [
-            { ...axis, grid: { show: false }, values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hour12: false })) },
+            { ...axis, size: 28, space: 60, grid: { show: false }, values: (_, ticks) => ticks.map((t) => tickText(t, step)) },
             { ...axis, size: 36, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] },
           ],
-          scales: { x: { range: (_, min, max) => [min - 1800, max + 1800] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+          scales: { x: { range: (_, min, max) => [min - step / 2, max + step / 2] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
           series: [
             {},
             ...series.map((s, at) => ({
@@ -55,7 +60,7 @@ export function Bars({ times, series, label }: { times: number[]; series: Series
       chart.current?.destroy();
       chart.current = null;
     };
-  }, []);
+  }, [step]);
   const text = JSON.stringify(data);
   useEffect(() => { chart.current?.setData(data); }, [text]);
   return <div ref={box} class="chart" role="img" aria-label={label} />;

@@ -80,8 +80,15 @@ export function Editor({ text, onChange, label, marks = NO_MARKS, readOnly = fal
   // Before anything else can be typed: later, the text would be older than what stands there.
   useLayoutEffect(() => {
     const editor = view.current;
-    if (editor && editor.state.doc.toString() !== text) {
-      editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: text } });
+    const old = editor?.state.doc.toString();
+    if (editor && old !== undefined && old !== text) {
+      // Only what differs, so that the place that somebody looks at stays where it is.
+      let from = 0;
+      while (from < old.length && from < text.length && old[from] === text[from]) from += 1;
+      let to = old.length;
+      let end = text.length;
+      while (to > from && end > from && old[to - 1] === text[end - 1]) { to -= 1; end -= 1; }
+      editor.dispatch({ changes: { from, to, insert: text.slice(from, end) } });
     }
   }, [text]);
 

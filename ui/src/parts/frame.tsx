@@ -1,8 +1,9 @@
 /** Navigation around the pages, keys that work everywhere, and what is wrong with the connection. */
 import { lazy, Suspense } from "preact/compat";
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import icon from "../icon.svg";
+import { isForOthers } from "../lib/keys";
 import { go, href, place } from "../lib/router";
 import { signOut, who } from "../lib/session";
 import { visible } from "../lib/text";
@@ -15,12 +16,16 @@ const JobPage = lazy(() => import("../pages/job").then((m) => ({ default: m.JobP
 const CronJobs = lazy(() => import("../pages/cronjobs").then((m) => ({ default: m.CronJobs })));
 const CronJobPage = lazy(() => import("../pages/cronjobs").then((m) => ({ default: m.CronJobPage })));
 const Create = lazy(() => import("../pages/create").then((m) => ({ default: m.Create })));
+const Queue = lazy(() => import("../pages/queue").then((m) => ({ default: m.Queue })));
+const Mirrors = lazy(() => import("../pages/mirrors").then((m) => ({ default: m.Mirrors })));
 const Resources = lazy(() => import("../pages/resources").then((m) => ({ default: m.Resources })));
 
 const PAGES: [string[], string, string][] = [
   [[], "Overview", "o"],
   [["jobs"], "Jobs", "j"],
   [["cronjobs"], "CronJobs", "c"],
+  [["queue"], "Queue", "q"],
+  [["mirrors"], "Mirrors", "m"],
   [["resources"], "Everything", "e"],
   [["create"], "Create", "n"],
 ];
@@ -31,17 +36,14 @@ let goPressed = -Infinity;
 
 function onKey(event: KeyboardEvent): void {
   const element = event.target as HTMLElement;
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) || element.isContentEditable) {
-    if (event.key === "Escape") {
+  if (isForOthers(event)) {
+    if (event.key === "Escape" && /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName)) {
       // Without this, browsers also clear a field of searches.
       event.preventDefault();
       element.blur();
     }
     return;
   }
-  // The editor is in a tree of its own; there the event seems to come from its host.
-  if (element.classList.contains("editor")) return;
   if (event.key === "?") helpOpen.value = true;
   else if (event.key === "/") document.querySelector<HTMLElement>("[data-hotkey='/']")?.focus();
   else if (event.key === "g") goPressed = event.timeStamp;
@@ -63,8 +65,15 @@ function Page() {
   if (section === "cronjobs" && first && second) return <CronJobPage key={`${first}/${second}`} namespace={first} name={second} />;
   if (section === "cronjobs") return <CronJobs />;
   if (section === "create") return <Create />;
+  if (section === "queue") return <Queue />;
+  if (section === "mirrors") return <Mirrors />;
   if (section === "resources") return <Resources path={path.slice(1)} />;
-  return <Empty title="There is no such page" actions={<a class="button" href="#/">Go to the overview</a>} />;
+  return (
+    <>
+      <div class="head"><div class="grow"><h1>Not found</h1></div></div>
+      <div class="card"><Empty title="There is no such page" actions={<a class="button" href="#/">Go to the overview</a>}>Its address may be cut off or old.</Empty></div>
+    </>
+  );
 }
 
 const THEMES = ["", "light", "dark"];
@@ -80,7 +89,8 @@ function nextTheme(): void {
 export function Frame() {
   const main = useRef<HTMLElement>(null);
   const here = place.value.path[0] ?? "";
-  useEffect(() => {
+  // Before the page can be seen: a key that answers it must not be missed.
+  useLayoutEffect(() => {
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, []);
@@ -116,15 +126,15 @@ export function Frame() {
         <table>
           <tbody>
             {[
-              ["g o, g j, g c, g e, g n", "Overview, Jobs, CronJobs, Everything, Create"],
+              ...PAGES.map(([, title, key]) => [`g ${key}`, title]),
               ["/", "Filter or search"],
               ["j k, ↓ ↑", "Choose a row"],
               ["Enter", "Open the chosen row"],
-              ["s", "Suspend or resume the chosen Job"],
+              ["s", "Suspend or resume the Job that is chosen or shown"],
               ["r", "Rerun it"],
               ["l", "Its logs"],
               ["x", "Delete it"],
-              ["Escape", "Leave a field or dialog"],
+              ["Escape", "Leave a field or dialog; in the YAML editor, Tab leaves it after Escape"],
             ].map(([keys, what]) => <tr key={keys}><td><kbd>{keys}</kbd></td><td>{what}</td></tr>)}
           </tbody>
         </table>

@@ -2,7 +2,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { now } from "../lib/hooks";
 import type { PodRow } from "../lib/objects";
-import { clockText, shortDuration, visible } from "../lib/text";
+import { clockText, shortDuration, visible, wholeDuration } from "../lib/text";
 
 const LINE = 22;
 
@@ -45,7 +45,7 @@ export function Gantt({ pods, open }: { pods: PodRow[]; open: (pod: PodRow) => s
               <a class="cut" href={open(pod)} title={visible(pod.name)}>
                 {pod.index !== null ? `${pod.index} · ` : ""}{visible(pod.name)}
               </a>
-              <div class="lane" role="img" aria-label={`${visible(what)}, ran ${shortDuration(ran)}`} title={`${visible(what)}, ran ${shortDuration(ran)}`}>
+              <div class="lane" role="img" aria-label={`${visible(what)}, ran ${wholeDuration(ran)}`} title={`${visible(what)}, ran ${wholeDuration(ran)}`}>
                 <i class="wait" style={{ left: `${share(created)}%`, width: `${share(started ?? ended) - share(created)}%` }} />
                 {started !== null && <i class={pod.phase} style={{ left: `${share(started)}%`, width: `${share(ended) - share(started)}%` }} />}
               </div>

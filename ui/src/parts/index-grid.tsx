@@ -2,20 +2,27 @@
  *  is drawn. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colour, onColours } from "../lib/colours";
-import type { Job, JobSummary } from "../lib/objects";
+import { finished, type Job, type JobSummary } from "../lib/objects";
 import { count, parseIndexes } from "../lib/text";
 
-const FILLS = ["--idle-fill", "--ok-fill", "--bad-fill", "--run-fill", "--wait-fill"];
-const NAMES = ["Not started", "Succeeded", "Failed", "Running", "Pending"];
+const FILLS = ["--idle-fill", "--ok-fill", "--bad-fill", "--run-fill", "--wait-fill", "--idle-fill"];
+const FAILED = 2;
+/** Between the edge and the first square, as for the words above. */
+const LEFT = 14;
+/** Pods of it have failed, and it is tried again. */
+const RETRIED = 5;
+const NAMES = ["Not started", "Succeeded", "Failed", "Running", "Pending", "Tried again later"];
+const LOOKS: Record<number, string> = { [FAILED]: "crossed", [RETRIED]: "half" };
 
 function statesOf(job: Job, summary: JobSummary | undefined): Uint8Array {
   const states = new Uint8Array(job.spec.completions ?? 0);
   const paint = (text: string | undefined, value: number) => {
     for (const [first, last] of parseIndexes(text)) states.fill(value, first, Math.min(last + 1, states.length));
   };
-  paint(summary?.activeIndexes.pending, 4);
-  paint(summary?.activeIndexes.running, 3);
-  paint(job.status?.failedIndexes, 2);
+  paint(summary?.podIndexes.failed, finished(job) ? FAILED : RETRIED);
+  paint(summary?.podIndexes.pending, 4);
+  paint(summary?.podIndexes.running, 3);
+  paint(job.status?.failedIndexes, FAILED);
   paint(job.status?.completedIndexes, 1);
   return states;
 }
@@ -27,10 +34,10 @@ export function IndexGrid({ job, summary, open }: { job: Job; summary: JobSummar
   const [picked, setPicked] = useState(-1);
   const states = useMemo(() => statesOf(job, summary), [job, summary]);
   const cell = states.length > 2000 ? 10 : states.length > 300 ? 13 : 18;
-  const perRow = Math.max(1, Math.floor((width - 20) / cell));
+  const perRow = Math.max(1, Math.floor((width - 2 * LEFT + 2) / cell));
   const rows = Math.ceil(states.length / perRow);
   const counts = useMemo(() => {
-    const found = [0, 0, 0, 0, 0];
+    const found = NAMES.map(() => 0);
     for (const state of states) found[state] = (found[state] ?? 0) + 1;
     return found;
   }, [states]);
@@ -53,7 +60,7 @@ export function IndexGrid({ job, summary, open }: { job: Job; summary: JobSummar
     if (!paint) return;
     paint.setTransform(scale, 0, 0, scale, 0, 0);
     paint.clearRect(0, 0, width, height);
-    const colours = (palette.current ??= [...FILLS, "--text"].map(colour));
+    const colours = (palette.current ??= [...FILLS, "--text", "--on-bad"].map(colour));
     const top = element.scrollTop - 6;
     const first = Math.max(0, Math.floor(top / cell));
     const last = Math.min(rows, Math.ceil((top + height) / cell) + 1);
@@ -62,11 +69,31 @@ export function IndexGrid({ job, summary, open }: { job: Job; summary: JobSummar
         const index = row * perRow + column;
         if (index >= states.length) break;
         paint.fillStyle = colours[states[index] ?? 0] ?? "#888";
-        paint.fillRect(10 + column * cell, row * cell - top, cell - 2, cell - 2);
+        const [x, y, size] = [LEFT + column * cell, row * cell - top, cell - 2];
+        paint.fillRect(x, y, size, size);
+        if (states[index] === RETRIED) {
+          paint.fillStyle = colours[FAILED] ?? "#888";
+          paint.beginPath();
+          paint.moveTo(x + size, y);
+          paint.lineTo(x + size, y + size);
+          paint.lineTo(x, y + size);
+          paint.fill();
+        }
+        if (states[index] === FAILED) {
+          // Not by its colour alone.
+          paint.strokeStyle = colours[FILLS.length + 1] ?? "#fff";
+          paint.lineWidth = size > 9 ? 1.5 : 1;
+          paint.beginPath();
+          paint.moveTo(x + size * 0.25, y + size * 0.25);
+          paint.lineTo(x + size * 0.75, y + size * 0.75);
+          paint.moveTo(x + size * 0.75, y + size * 0.25);
+          paint.lineTo(x + size * 0.25, y + size * 0.75);
+          paint.stroke();
+        }
         if (index === picked) {
           paint.strokeStyle = colours[FILLS.length] ?? "#000";
           paint.lineWidth = 2;
-          paint.strokeRect(9 + column * cell, row * cell - top - 1, cell, cell);
+          paint.strokeRect(x - 1, y - 1, cell, cell);
         }
       }
     }
@@ -90,7 +117,7 @@ export function IndexGrid({ job, summary, open }: { job: Job; summary: JobSummar
   const at = (event: MouseEvent): number => {
     const element = box.current as HTMLDivElement;
     const area = element.getBoundingClientRect();
-    const column = Math.floor((event.clientX - area.left - 10) / cell);
+    const column = Math.floor((event.clientX - area.left - LEFT) / cell);
     const row = Math.floor((event.clientY - area.top + element.scrollTop - 6) / cell);
     const index = row * perRow + column;
     return column >= 0 && column < perRow && index >= 0 && index < states.length ? index : -1;
@@ -107,8 +134,8 @@ export function IndexGrid({ job, summary, open }: { job: Job; summary: JobSummar
   return (
     <div class="card">
       <div class="pad legend">
-        {NAMES.map((name, i) => (
-          <span key={name}><i style={{ background: `var(${FILLS[i]})` }} />{name} {count(counts[i] ?? 0)}</span>
+        {NAMES.map((name, i) => (i === RETRIED && !counts[i]) ? null : (
+          <span key={name}><i class={LOOKS[i] ?? ""} style={{ backgroundColor: `var(${FILLS[i]})` }} />{name} {count(counts[i] ?? 0)}</span>
         ))}
       </div>
       {/* A two-dimensional widget that cannot have 10^5 elements: arrows move, Enter opens. */}

@@ -1,14 +1,21 @@
 /** Buttons and keys that act on a Job, with a question before each. */
-import { JOB, remove, rerun, setSuspend } from "../lib/actions";
-import { finished, type Job } from "../lib/objects";
+import { JOB, leaveQueue, remove, rerun, setSuspend } from "../lib/actions";
+import { finished, isQueued, type Job } from "../lib/objects";
 import { go } from "../lib/router";
-import { count, several, visible } from "../lib/text";
+import { several, visible } from "../lib/text";
 import { confirmThen } from "./dialogs";
 
 const title = (job: Job) => `job/${job.metadata.name}`;
 
 export function askSuspend(job: Job): void {
   if (finished(job)) return;
+  if (isQueued(job)) {
+    confirmThen(
+      `Suspend ${title(job)}?`, "It leaves the queue, and does not start by itself. Once resumed, it queues up again as the last one.",
+      "Suspend", () => leaveQueue(job),
+    );
+    return;
+  }
   const suspend = !job.spec.suspend;
   const active = job.status?.active ?? 0;
   confirmThen(
@@ -44,7 +51,7 @@ export function askDelete(job: Job, after?: () => void): void {
   confirmThen(
     `Delete ${title(job)}?`,
     <>
-      <p>The Job goes, and with it its {count(succeeded + failed + active)} Pods and their logs
+      <p>{succeeded + failed + active === 0 ? "The Job goes; it has no Pods" : `The Job goes, and with it its ${several(succeeded + failed + active, "Pod")} with all logs`}
         {active ? `; ${several(active, "Pod")} still running will be stopped` : ""}.</p>
       <p class="muted">This cannot be undone.</p>
     </>,
@@ -62,11 +69,12 @@ export function JobActions({ job, small }: { job: Job; small?: boolean }) {
   const name = visible(job.metadata.name);
   const style = small ? "small" : "";
   const over = finished(job) !== undefined;
+  const resumes = job.spec.suspend && !isQueued(job);
   return (
     <>
       {!over && (
-        <button class={style} aria-label={`${job.spec.suspend ? "Resume" : "Suspend"} ${name}`} onClick={() => askSuspend(job)}>
-          {job.spec.suspend ? "Resume" : "Suspend"}
+        <button class={style} aria-label={`${resumes ? "Resume" : "Suspend"} ${name}`} onClick={() => askSuspend(job)}>
+          {resumes ? "Resume" : "Suspend"}
         </button>
       )}
       <button class={style} aria-label={`Rerun ${name}`} onClick={() => askRerun(job)}>Rerun</button>

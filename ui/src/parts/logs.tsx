@@ -1,22 +1,52 @@
 /** The logs of a Job's Pods: merged, coloured, followed, searched; only lines in view are drawn. */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Line, LONGEST, merge, MOST_LINES, readLogs, type Source } from "../lib/log-stream";
+import { LogReader } from "../lib/log-reader";
+import { LONGEST, MOST_LINES, type Source } from "../lib/log-stream";
 import type { PodRow } from "../lib/objects";
 import { pathOf, POD } from "../lib/paths";
-import { ask, explainError } from "../lib/session";
-import { count, visible } from "../lib/text";
+import { ask } from "../lib/session";
+import { count, millisText, several, visible } from "../lib/text";
 import { Empty, Problem } from "./basics";
 import { perform } from "./dialogs";
 
 const LINE = 18;
+/** So many lines of each Pod are read at first. */
 const TAIL = 20_000;
-/** So many Pods are chosen at first; the rest can be added. */
+/** How often new lines are shown, and how often they are searched. */
+const SHOW_MS = 80;
+const SEARCH_MS = 500;
+/** So many Pods are chosen at first, and so many that run at once; the rest can be added. */
 const CHOSEN = 20;
+/** Of so many Pods that have joined, only the latest are kept. */
+const MOST_SOURCES = 500;
+/** Searching stops at so many lines. */
+const MOST_HITS = 10_000;
 
-export function Logs({ namespace, title, pods, containers, only }: {
-  namespace: string; title: string; pods: PodRow[]; containers: string[]; only: string;
+const ended = (pod: PodRow): boolean => pod.phase === "Succeeded" || pod.phase === "Failed";
+
+/** Without a choice of somebody's own: Pods that have come into being since the first ones were
+ *  chosen. Changes `seen`. */
+function joining(pods: PodRow[], shown: number, seen: Set<string>): string[] {
+  if (seen.size === 0) {
+    for (const pod of pods) seen.add(pod.name);
+    return pods.slice(0, CHOSEN).map((pod) => pod.name);
+  }
+  const running = pods.filter((pod) => seen.has(pod.name) && !ended(pod)).length;
+  let room = Math.max(0, CHOSEN - Math.min(running, shown));
+  const found: string[] = [];
+  for (const pod of pods) {
+    if (seen.has(pod.name) || found.length === CHOSEN || (!ended(pod) && room === 0)) continue;
+    if (!ended(pod)) room -= 1;
+    seen.add(pod.name);
+    found.push(pod.name);
+  }
+  return found;
+}
+
+export function Logs({ namespace, title, pods, containers, only, container: named }: {
+  namespace: string; title: string; pods: PodRow[]; containers: string[]; only: string; container: string;
 }) {
-  const [container, setContainer] = useState(containers[0] ?? "");
+  const [container, setContainer] = useState(containers.includes(named) ? named : (containers[0] ?? ""));
   const [chosen, setChosen] = useState<Set<string> | null>(only ? new Set([only]) : null);
   const [choosing, setChoosing] = useState(false);
   const [follow, setFollow] = useState(true);
@@ -24,42 +54,41 @@ export function Logs({ namespace, title, pods, containers, only }: {
   const [times, setTimes] = useState(false);
   const [search, setSearch] = useState("");
   const [hit, setHit] = useState(0);
-  const [problem, setProblem] = useState("");
-  const [ended, setEnded] = useState(false);
-  const kept = useRef<Line[]>([]);
+  const [tail, setTail] = useState(TAIL);
+  /** Counts what begins anew. */
+  const [turn, setTurn] = useState(0);
+  const pace = useRef(SHOW_MS);
   const [version, setVersion] = useState(0);
   const box = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
   const [view, setView] = useState({ top: 0, height: 500 });
+  const choice = chosen && [...chosen].sort().join(" ");
 
-  const names = chosen ?? new Set(pods.slice(0, CHOSEN).map((pod) => pod.name));
-  // New Pods of the Job join, unless somebody has chosen.
-  const wanted = pods.filter((pod) => names.has(pod.name)).map((pod) => pod.name).sort().join(" ");
-  const sources: Source[] = useMemo(() => (wanted ? wanted.split(" ").map((pod) => ({ pod, container })) : []), [wanted, container]);
-
-  useEffect(() => {
-    const stop = new AbortController();
-    kept.current = [];
-    setVersion((v) => v + 1);
-    setProblem("");
-    setEnded(false);
-    if (sources.length === 0) return;
+  const reader = useMemo(() => {
     let timer: number | undefined;
-    const show = () => { timer ??= window.setTimeout(() => { timer = undefined; setVersion((v) => v + 1); }, 80); };
-    readLogs(namespace, sources, { follow, previous, tail: TAIL }, stop.signal, (lines) => { merge(kept.current, lines); show(); })
-      .then(() => { if (!stop.signal.aborted) setEnded(true); show(); })
-      .catch((error: unknown) => { if (!stop.signal.aborted) setProblem(explainError(error)); });
-    return () => { stop.abort(); clearTimeout(timer); };
-  }, [namespace, sources, follow, previous]);
+    const show = () => { timer ??= window.setTimeout(() => { timer = undefined; setVersion((v) => v + 1); }, pace.current); };
+    return new LogReader(namespace, { follow, previous, tail }, show);
+  }, [namespace, container, follow, previous, tail, choice, turn]);
+  useEffect(() => () => reader.close(), [reader]);
+  useEffect(() => {
+    const fresh = choice === null ? joining(pods, reader.sources.length, reader.seen) : reader.sources.length ? [] : choice.split(" ").filter(Boolean);
+    if (fresh.length === 0) return;
+    // With too many streams open, all begins anew, as one.
+    if (reader.sources.length < MOST_SOURCES && reader.add(fresh.map((pod) => ({ pod, container })))) setVersion((v) => v + 1);
+    else setTurn((t) => t + 1);
+  }, [reader, pods]);
+  pace.current = search ? SEARCH_MS : SHOW_MS;
 
-  const lines = kept.current;
+  const sources: readonly Source[] = reader.sources;
+  const names = chosen ?? new Set(sources.map((source) => source.pod));
+  const { lines, problem } = reader;
   const hits = useMemo(() => {
     if (!search) return [];
     const text = search.toLowerCase();
     const found: number[] = [];
-    lines.forEach((line, i) => { if (found.length < 10_000 && line.text.toLowerCase().includes(text)) found.push(i); });
+    lines.forEach((line, i) => { if (found.length < MOST_HITS && line.text.toLowerCase().includes(text)) found.push(i); });
     return found;
-  }, [search, version]);
+  }, [search, version, reader]);
 
   useLayoutEffect(() => {
     const element = box.current;
@@ -103,7 +132,7 @@ export function Logs({ namespace, title, pods, containers, only }: {
           onKeyDown={(e) => { if (e.key === "Enter") jump(hit + (e.shiftKey ? -1 : 1)); }} />
         {search && (
           <span class="bar" aria-live="polite">
-            {hits.length ? `${hit + 1} of ${hits.length}` : "not found"}
+            {hits.length ? `${hit + 1} of ${count(hits.length)}${hits.length === MOST_HITS ? " or more" : ""}` : "not found"}
             <button class="small" aria-label="Previous match" onClick={() => jump(hit - 1)}>↑</button>
             <button class="small" aria-label="Next match" onClick={() => jump(hit + 1)}>↓</button>
           </span>
@@ -117,8 +146,9 @@ export function Logs({ namespace, title, pods, containers, only }: {
             {containers.map((name) => <option key={name} value={name}>{visible(name)}</option>)}
           </select>
         )}
-        <button onClick={() => void perform(() => download(namespace, title, sources))}>Download</button>
-        <span class="muted">{count(lines.length)} lines{lines.length >= MOST_LINES ? " (older ones are in the download)" : ""}{ended && follow ? ", ended" : ""}</span>
+        <button disabled={sources.length === 0} onClick={() => void perform(() => download(namespace, title, sources, previous))}>Download</button>
+        <span class="muted">{several(lines.length, "line")}{lines.length >= MOST_LINES ? " (older ones are in the download)" : ""}{reader.ended && follow ? ", ended" : ""}</span>
+        {lines.length >= tail && tail < MOST_LINES && <button class="small" onClick={() => setTail(MOST_LINES)}>Earlier lines</button>}
       </div>
       {choosing && (
         <div class="card" style={{ marginBottom: "10px" }}>
@@ -142,10 +172,11 @@ export function Logs({ namespace, title, pods, containers, only }: {
           </fieldset>
         </div>
       )}
-      {problem && <Problem text={problem} again={() => setVersion((v) => v + 1)} />}
+      {problem && <Problem text={`The logs cannot be read: ${problem}`} again={() => setTurn((t) => t + 1)} />}
       {lines.length === 0 ? (
         <div class="card">
-          <Empty title={sources.length ? (ended ? "Nothing was written" : "Waiting for the first line…") : pods.length ? "No Pod is chosen" : "No Pod has started yet"}>
+          <Empty title={problem ? "Nothing to show" : sources.length ? (reader.ended ? "Nothing was written" : "Waiting for the first line…") : pods.length ? "No Pod is chosen" : "No Pod has started yet"}
+            actions={names.size === 0 && pods.length > 0 && <button onClick={() => setChosen(null)}>Show the latest Pods</button>}>
             {sources.length === 0 && pods.length === 0 ? "Logs appear here as soon as one does." : ""}
           </Empty>
         </div>
@@ -160,7 +191,7 @@ export function Logs({ namespace, title, pods, containers, only }: {
                 <div key={index} class={`l${state}`} style={{ top: `${index * LINE + 4}px` }}>
                   {sources.length > 1 && <span class={`who c${line.source % 8}`} title={visible(source?.pod ?? "")}>{visible(shortName(source?.pod ?? "", title))}</span>}
                   {sources.length === 1 && <span style={{ width: "10px", flex: "none" }} />}
-                  {times && <span class="ts">{line.at.slice(11, 23)}</span>}
+                  {times && <span class="ts">{millisText(line.at)}</span>}
                   <span class="foreign"><Marked text={line.text} search={state ? search : ""} more={line.more} /></span>
                 </div>
               );
@@ -184,10 +215,11 @@ function Marked({ text, search, more }: { text: string; search: string; more: nu
 
 const shortName = (pod: string, title: string): string => (pod.startsWith(`${title}-`) ? pod.slice(title.length + 1) : pod);
 
-async function download(namespace: string, title: string, sources: Source[]): Promise<string> {
+async function download(namespace: string, title: string, sources: readonly Source[], previous: boolean): Promise<string> {
   const parts: BlobPart[] = [];
   for (const { pod, container } of sources) {
-    const answer = await ask(`${pathOf(POD, namespace, pod, "log")}?container=${encodeURIComponent(container)}`, { accept: "*/*" });
+    const query = new URLSearchParams({ container, ...(previous ? { previous: "true" } : {}) });
+    const answer = await ask(`${pathOf(POD, namespace, pod, "log")}?${query}`, { accept: "*/*" });
     if (sources.length > 1) parts.push(`==> ${pod}/${container} <==\n`);
     parts.push(await answer.blob());
   }

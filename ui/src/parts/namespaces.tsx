@@ -9,7 +9,7 @@ export function NamespaceChoice() {
   const list = useLive<KubeObject>("/api/v1/namespaces");
   const shown = namespaceShown();
   const names = [...list.items.value.values()].map((n) => n.metadata.name).sort();
-  if (list.problemCode === 403 && list.problem.value) return <NamespaceField />;
+  if (list.problem.value && list.problemCode === 403) return <NamespaceField />;
   if (shown && !names.includes(shown)) names.unshift(shown);
   return (
     <select aria-label="Namespace" value={shown} onChange={(e) => showNamespace(e.currentTarget.value)}>

@@ -1,6 +1,7 @@
 /** A table that draws only the rows in view, with keys to move and act. */
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { isForOthers } from "../lib/keys";
 
 const ROW = 34;
 /** Below this all rows are drawn, which is simpler for whoever reads with other means. */
@@ -12,6 +13,8 @@ export interface Column<T> {
   /** Left out on narrow screens. */
   wide?: boolean;
   num?: boolean;
+  /** Stays at the right edge when the table is scrolled sideways. */
+  held?: boolean;
   width?: string;
   sort?: (a: T, b: T) => number;
 }
@@ -26,6 +29,9 @@ export interface Props<T> {
   keys?: Record<string, (row: T) => void>;
   empty: ComponentChildren;
 }
+
+const classOf = <T,>(c: Column<T>): string =>
+  [c.wide && "wide-only", c.num && "num", c.held && "held"].filter(Boolean).join(" ");
 
 export function Table<T>({ label, columns, rows, keyOf, open, keys, empty }: Props<T>) {
   const box = useRef<HTMLDivElement>(null);
@@ -67,9 +73,8 @@ export function Table<T>({ label, columns, rows, keyOf, open, keys, empty }: Pro
 
   useLayoutEffect(() => {
     const onKey = (event: KeyboardEvent) => {
+      if (isForOthers(event)) return;
       const element = event.target as HTMLElement;
-      if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-      if (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) || element.isContentEditable) return;
       const at = shown.findIndex((row) => keyOf(row) === latest.current);
       if (event.key === "ArrowDown" || event.key === "j") pick(at + 1);
       else if (event.key === "ArrowUp" || event.key === "k") pick(at < 0 ? 0 : at - 1);
@@ -89,7 +94,7 @@ export function Table<T>({ label, columns, rows, keyOf, open, keys, empty }: Pro
         <thead>
           <tr>
             {columns.map((c) => (
-              <th key={c.name} scope="col" class={`${c.wide ? "wide-only" : ""} ${c.num ? "num" : ""}`}
+              <th key={c.name} scope="col" class={classOf(c)}
                 style={c.width ? { width: c.width } : {}}
                 aria-sort={sorting?.column === c.name ? (sorting.down ? "descending" : "ascending") : undefined}>
                 {c.sort ? (
@@ -109,7 +114,7 @@ export function Table<T>({ label, columns, rows, keyOf, open, keys, empty }: Pro
               <tr key={key} class={key === picked ? "picked" : ""} aria-rowindex={first + at + 2}
                 aria-selected={key === picked ? true : undefined} onClick={() => setPicked(key)}>
                 {columns.map((c) => (
-                  <td key={c.name} class={`${c.wide ? "wide-only" : ""} ${c.num ? "num" : ""}`}>{c.cell(row)}</td>
+                  <td key={c.name} class={classOf(c)}>{c.cell(row)}</td>
                 ))}
               </tr>
             );

@@ -1,8 +1,10 @@
 /** Why an object is in its state, in the words of the server. */
 import { now } from "../lib/hooks";
 import type { Words } from "../lib/objects";
-import { clockText, shortDuration } from "../lib/text";
+import { clockText, shortDuration, visible } from "../lib/text";
 import { Foreign } from "./basics";
+
+const LABELS: Record<string, string> = { backoff: "Next Pod", "index-backoff": "Next try of these indexes", deadline: "Deadline" };
 
 export function Why({ words }: { words: Words }) {
   const parts: [string, string[]][] = [["Why", words.cause], ["Evidence", words.evidence], ["Next", words.next]];
@@ -10,7 +12,7 @@ export function Why({ words }: { words: Words }) {
     <div class="why">
       <p class="lead"><Foreign text={words.state} /></p>
       {words.notes.filter((note) => note.until).map((note) => (
-        <Countdown key={note.kind} text={note.kind === "backoff" ? "Next Pod" : note.kind === "deadline" ? "Deadline" : note.kind} until={note.until as string} />
+        <Countdown key={note.kind} text={LABELS[note.kind] ?? visible(note.kind)} until={note.until as string} />
       ))}
       <dl>
         {parts.filter(([, texts]) => texts.length).map(([title, texts]) => (

@@ -1,109 +1,130 @@
 /** An object as YAML: look, edit, check and apply, with the server's errors at their lines; and what
  *  changed since it was last applied. */
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { changesSince, LAST_APPLIED, type Managed } from "../lib/changes";
+import { useLive } from "../lib/hooks";
 import type { KubeObject } from "../lib/objects";
 import { type Kind, pathOf } from "../lib/paths";
-import { ask, askJson, explainError } from "../lib/session";
+import { href } from "../lib/router";
+import { askJson, explainError } from "../lib/session";
 import { visible } from "../lib/text";
 import { marksOf, parseYaml, toYaml, withoutNoise } from "../lib/yaml";
-import { Problem } from "./basics";
+import { Empty, Foreign, Problem } from "./basics";
 import { say } from "./dialogs";
 import { Editor, type Mark } from "./editor";
 
-const LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration";
+/** Whether somebody has changed more than the status. */
+function sameWish(a: KubeObject, b: KubeObject): boolean {
+  const wish = (object: KubeObject) => {
+    const { status: _, metadata: { resourceVersion: __, ...metadata }, ...rest } = object as KubeObject & { status?: unknown };
+    return JSON.stringify([rest, metadata]);
+  };
+  return wish(a) === wish(b);
+}
 
 export function YamlView({ kind, namespace, name }: { kind: Kind; namespace: string; name: string }) {
-  const [object, setObject] = useState<KubeObject | null>(null);
+  const list = useLive<KubeObject>(pathOf(kind, namespace), { fieldSelector: `metadata.name=${name}` });
+  list.watched = kind.verbs.length === 0 || kind.verbs.includes("watch");
+  const found = [...list.items.value.values()][0];
+  const stored = useMemo(
+    () => found && withoutNoise({ apiVersion: kind.group ? `${kind.group}/${kind.version}` : kind.version, kind: kind.kind, ...found }),
+    [found],
+  );
+  /** What the text began as. */
+  const [base, setBase] = useState<KubeObject | null>(null);
   const [text, setText] = useState("");
   const [marks, setMarks] = useState<Mark[]>([]);
   const [problem, setProblem] = useState("");
   const [showDiff, setShowDiff] = useState(false);
-  const path = pathOf(kind, namespace, name);
-
-  const load = async () => {
-    try {
-      const found = withoutNoise(await askJson<KubeObject>(path));
-      setObject(found);
-      setText(toYaml(found));
-      setMarks([]);
-      setProblem("");
-    } catch (error) {
-      setProblem(explainError(error));
-    }
+  const original = useMemo(() => (base ? toYaml(base) : ""), [base]);
+  const edited = base !== null && text !== original;
+  const take = (object: KubeObject) => {
+    setBase(object);
+    setText(toYaml(object));
+    setMarks([]);
+    setProblem("");
   };
-  useEffect(() => { void load(); }, [path]);
-  const original = useMemo(() => (object ? toYaml(object) : ""), [object]);
-  const applied = object?.metadata.annotations?.[LAST_APPLIED];
+  // Without changes of one's own, the text follows the object.
+  useEffect(() => { if (stored && !edited) take(stored); }, [stored]);
+  const applied = base?.metadata.annotations?.[LAST_APPLIED];
 
   const send = async (dryRun: boolean) => {
     const parsed = parseYaml(text);
-    if (parsed.marks.length || parsed.documents.length !== 1) {
+    const wanted = parsed.documents[0];
+    if (parsed.marks.length || parsed.documents.length !== 1 || !wanted) {
       setMarks(parsed.marks);
       setProblem(parsed.marks[0]?.message ?? "the text must be one object");
       return;
     }
+    // A status that goes on changing does not stand in the way.
+    if (base && stored && sameWish(base, stored) && wanted.metadata?.resourceVersion === base.metadata.resourceVersion) {
+      wanted.metadata.resourceVersion = stored.metadata.resourceVersion;
+    }
     try {
       const query = `fieldManager=onejob-ui&fieldValidation=Strict${dryRun ? "&dryRun=All" : ""}`;
-      await ask(`${path}?${query}`, { method: "PUT", body: JSON.stringify(parsed.documents[0]) });
+      const path = `${pathOf(kind, namespace, name)}?${query}`;
+      const written = await askJson<KubeObject>(path, { method: "PUT", body: JSON.stringify(wanted) });
       setMarks([]);
       setProblem("");
       if (dryRun) say("The server would accept this");
       else {
         say(`${kind.kind} ${name} changed`);
-        await load();
+        take(withoutNoise(written));
       }
     } catch (error) {
       setProblem(explainError(error));
       setMarks(marksOf(error, parsed.parts[0]));
     }
   };
-  if (!object) return problem ? <Problem text={problem} again={() => void load()} /> : <p class="muted">Loading…</p>;
+  if (!base) {
+    if (list.problem.value) return <Problem text={list.problem.value} again={() => list.again()} />;
+    return list.loaded.value
+      ? <div class="card"><Empty title={`There is no ${visible(kind.kind)} of this name`} actions={<a class="button" href={href(["resources"])}>All kinds</a>}>It may have been deleted.</Empty></div>
+      : <p class="muted">Loading…</p>;
+  }
+  const gone = list.loaded.value && !stored;
+  const overtaken = edited && stored !== undefined && !sameWish(base, stored);
   return (
     <>
       {problem && <Problem text={problem} />}
+      {gone && <Problem text={`${kind.kind} ${name} was deleted; this is how it was last.`} />}
+      {overtaken && (
+        <div class="banner" role="status">
+          <span class="grow">It has been changed by somebody else since you began.</span>
+          <button class="small" onClick={() => take(stored)}>Take theirs, discard mine</button>
+        </div>
+      )}
       <div class="bar" style={{ marginBottom: "8px" }}>
-        <button class="main" disabled={text === original} onClick={() => void send(false)}>Apply</button>
-        <button disabled={text === original} onClick={() => void send(true)}>Check only</button>
-        <button disabled={text === original} onClick={() => { setText(original); setMarks([]); setProblem(""); }}>Discard changes</button>
-        <button onClick={() => void load()}>Reload</button>
+        <button class="main" disabled={!edited || gone} onClick={() => void send(false)}>Apply</button>
+        <button disabled={!edited || gone} onClick={() => void send(true)}>Check only</button>
+        <button disabled={!edited} onClick={() => take(stored ?? base)}>Discard changes</button>
         {applied && <button aria-pressed={showDiff} onClick={() => setShowDiff(!showDiff)}>Compare with last applied</button>}
-        <span class="muted">{text === original ? "as stored" : "changed, not applied"}</span>
+        <span class="muted">{edited ? "changed, not applied" : "as stored"}</span>
       </div>
-      {showDiff && applied && <Difference before={applied} object={object} />}
+      {showDiff && applied && <Difference before={applied} object={base} managed={found?.metadata.managedFields ?? []} />}
       <Editor text={text} onChange={setText} label={`YAML of ${kind.kind} ${visible(name)}`} marks={marks} />
     </>
   );
 }
 
-/** Fields whose values are not those that were last applied with kubectl. */
-function Difference({ before, object }: { before: string; object: KubeObject }) {
-  const rows: [string, string, string][] = [];
-  let readable = true;
-  const walk = (was: unknown, is: unknown, path: string) => {
-    if (rows.length > 200) return;
-    if (was !== null && typeof was === "object" && !Array.isArray(was)) {
-      for (const [name, value] of Object.entries(was)) {
-        walk(value, is !== null && typeof is === "object" ? (is as Record<string, unknown>)[name] : undefined, path ? `${path}.${name}` : name);
-      }
-    } else if (Array.isArray(was) && Array.isArray(is)) {
-      was.forEach((value, i) => walk(value, is[i], `${path}[${i}]`));
-    } else if (JSON.stringify(was) !== JSON.stringify(is)) {
-      rows.push([path, JSON.stringify(was) ?? "", is === undefined ? "(not set)" : JSON.stringify(is)]);
+/** What has changed since somebody applied this, and who changed it. */
+function Difference({ before, object, managed }: { before: string; object: KubeObject; managed: Managed[] }) {
+  const changes = useMemo(() => {
+    try {
+      return changesSince(before, object, managed);
+    } catch {
+      return null;
     }
-  };
-  try {
-    walk(JSON.parse(before), object, "");
-  } catch {
-    readable = false;
-  }
-  const shown = rows.filter(([path]) => !path.startsWith("metadata.annotations.kubectl"));
+  }, [before, object, managed]);
   return (
-    <div class="table-box" style={{ marginBottom: "8px" }}>
+    <div class="table-box" style={{ marginBottom: "8px" }} tabIndex={0} role="region" aria-label="Changes since the last apply: table">
       <table aria-label="Changes since the last apply">
-        <thead><tr><th scope="col">Field</th><th scope="col">Last applied</th><th scope="col">Now</th></tr></thead>
+        <thead><tr><th scope="col">Field</th><th scope="col">Last applied</th><th scope="col">Now</th><th scope="col">Set by</th></tr></thead>
         <tbody>
-          {shown.map(([path, was, is]) => <tr key={path}><td>{visible(path)}</td><td>{visible(was)}</td><td>{visible(is)}</td></tr>)}
-          {shown.length === 0 && <tr><td colSpan={3} class="muted">{readable ? "Nothing that was applied has changed since." : "The annotation cannot be read."}</td></tr>}
+          {changes?.map(({ path, was, is, by }) => (
+            <tr key={path}><td><Foreign text={path} cut /></td><td><Foreign text={was} cut /></td><td><Foreign text={is} cut /></td><td><Foreign text={by} cut /></td></tr>
+          ))}
+          {!changes?.length && <tr><td colSpan={4} class="muted">{changes ? "Nothing has changed since." : "The annotation cannot be read."}</td></tr>}
         </tbody>
       </table>
     </div>
