@@ -1,7 +1,10 @@
-"""However the tests are started, under nohup or in the background, signals mean what they say."""
+"""What holds for all tests, however and beside whatever else they are run."""
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
+# Under nohup or in the background, too, signals mean what they say.
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
@@ -9,3 +12,9 @@ for number, handler in (
 ):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+# How long something takes says more about the machine than about the code.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")

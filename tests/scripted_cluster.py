@@ -35,7 +35,7 @@ from onejob.client.write_series import StagedWrites
 from onejob.clock import LoopClock
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.context import ControllerContext
-from onejob.controllers.job import JobController
+from onejob.controllers.job import JobController, StartGate
 from onejob.gates import FeatureGates
 from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
@@ -217,7 +217,9 @@ class Cluster:
         self.tasks.append(asyncio.create_task(node.run()))
         return node
 
-    async def start_job_controller(self, client: Client | None = None) -> "RunningController":
+    async def start_job_controller(
+        self, client: Client | None = None, gate: StartGate | None = None
+    ) -> "RunningController":
         client = client or self.client
         informers = SharedInformers(client)
         recorder = EventRecorder(client, "job-controller", self.clock)
@@ -225,6 +227,7 @@ class Cluster:
             ControllerContext(client, informers, recorder, self.clock, self.metrics),
             settings=self.settings,
             new_series=(lambda: StagedWrites(local)) if (local := _local(client)) else None,
+            gate=gate,
         )
         await informers.start()
         tasks = [asyncio.create_task(controller.run()), asyncio.create_task(recorder.run())]

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 import pytest
 
-from onejob.api.damage import StorageReadError, is_readable
+from onejob.api.damage import Judge, StorageReadError, is_readable
 from onejob.api.input.query import DESPITE_DAMAGE
 from onejob.benchmarks.plane import a_job
 from onejob.cli.clients.base import Api, Ask
@@ -179,3 +179,21 @@ def test_what_the_server_writes_is_readable(tmp_path: Path) -> None:
         connection.close()
 
     run_virtual(main())
+
+
+def test_what_was_decoded_to_judge_a_document_can_be_had_once() -> None:
+    judge, key = Judge(), Key(PODS, "default", "p")
+    metadata = {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "7"}
+    document = msgspec.json.encode({"kind": "Pod", "apiVersion": "v1", "metadata": metadata})
+    assert judge.is_readable(key, document)
+    assert judge.take_view(document) is None, "nobody asked to keep them"
+    judge.keep_views(True)
+    assert judge.is_readable(key, document)
+    assert not judge.is_readable(Key(PODS, "default", "q"), other := bytes(bytearray(document)))
+    assert judge.take_view(other) is None, "it is not the document of that key"
+    view = judge.take_view(document)
+    assert (view.metadata.name, view.metadata.revision) == ("p", 7)
+    assert judge.take_view(document) is None
+    assert judge.is_readable(key, document)
+    judge.keep_views(False)
+    assert judge.take_view(document) is None

@@ -82,3 +82,24 @@ for _ in range(2):
 assert not cycles()
 """
     )
+
+
+def test_nobody_looks_while_all_is_built_and_somebody_does_after() -> None:
+    program = """
+import asyncio, gc
+from onejob import own_process
+
+looks = []
+gc.callbacks.append(lambda phase, info: looks.append(phase))
+
+async def main():
+    own_process.build_without_looking()
+    keeps = [[] for _ in range(200_000)]
+    assert not looks
+    own_process.settle()
+    keeps.extend([] for _ in range(2_000))
+    assert looks
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

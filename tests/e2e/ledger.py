@@ -1,4 +1,4 @@
-"""`python -m tests.e2e.ledger --rounds 60`: does onejob count what really happened?
+"""`python -m tests.e2e.ledger --rounds 300`: does onejob count what really happened?
 
 A real `onejob serve` lives on a small file system of its own. The processes of its Jobs write
 what they did (who, when, with which exit code) into a ledger on another one. Each round runs a
@@ -12,6 +12,9 @@ both are killed with SIGKILL. Then the ledger is compared with what the API coun
 What a killed supervisor leaves behind is ended by its successor, by design, and reported as a
 disruption, which these Jobs ignore. So only in a round in which the supervisor was killed a Pod
 may be disrupted: it began and did not end, or it ended around the kill and nobody had been told.
+
+Each round prints a line with the totals so far. SIGTERM and SIGINT end the run after the
+round under way, with its report.
 
 Needs root, for the file system, which lies in a mount namespace of this process alone.
 """
@@ -40,7 +43,8 @@ PODS = 24
 PARALLELISM = 8
 #: The store keeps five minutes of history, and Pods wait when it has taken nearly all of it.
 _DISK_BYTES = 192 * 1024 * 1024
-_PATIENCE_SECONDS = 150.0
+#: The run may have the lowest claim to a busy machine.
+_PATIENCE_SECONDS = 600.0
 
 JOB = """
 apiVersion: batch/v1
@@ -110,13 +114,14 @@ class Scene:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ledger", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="three short rounds")
     options = parser.parse_args()
     tally = Tally()
     rounds = QUICK_ROUNDS if options.quick else long_rounds(options.rounds, options.seed)
     pods = 8 if options.quick else PODS
+    stopped = stop_on_signals()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="onejob-ledger-") as name, a_small_disk() as disk:
         folder = Path(name)
@@ -125,14 +130,17 @@ def main() -> int:
         command = (sys.executable, "-m", "tests.e2e.faulty_serve", str(folder / "faults"))
         state = disk / "state"
         state.mkdir(mode=0o700)
-        server = Server(state, command=command)
+        server = Server(state, command=command, patience_seconds=_PATIENCE_SECONDS)
         server.start()
         scene = Scene(server, disk, folder, faults, random.Random(options.seed), tally, pods)
         try:
             for number, chosen in enumerate(rounds):
+                if stopped:
+                    print(f"asked to stop: {number} of the rounds are done", flush=True)
+                    break
                 before = len(tally.problems)
                 play(scene, number, chosen)
-                print(f"round {number}: {', '.join(sorted(chosen))}", flush=True)
+                print(progress(tally, number, chosen, time.monotonic() - began), flush=True)
                 for problem in tally.problems[before:]:
                     print(f"round {number}: {problem}", flush=True)
         finally:
@@ -142,6 +150,23 @@ def main() -> int:
     seconds = time.monotonic() - began
     print(report(tally, seconds))
     return 1 if tally.problems else 0
+
+
+def stop_on_signals() -> list[int]:
+    """Filled with the signals that have asked for an end."""
+    received: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _: received.append(got))
+    return received
+
+
+def progress(tally: Tally, number: int, chosen: set[str], seconds: float) -> str:
+    kinds = Counter(problem.split(":")[0] for problem in tally.problems)
+    return (
+        f"round {number} ({', '.join(sorted(chosen))}): so far {tally.begun} begun, {tally.ended} "
+        f"ended, lost {kinds['lost']}, doubled {kinds['doubled']}, "
+        f"{len(tally.problems)} problems in {seconds:.0f} s"
+    )
 
 
 def report(tally: Tally, seconds: float) -> str:

@@ -17,8 +17,6 @@ KUBECTL = shutil.which("kubectl")
 
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
 
-_READY_SECONDS = 60.0
-
 
 @dataclass
 class Server:
@@ -30,6 +28,8 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
     #: How onejob is called.
     command: tuple[str, ...] = (sys.executable, "-m", "onejob")
+    #: How long it may take to start.
+    patience_seconds: float = 60.0
 
     @property
     def kubeconfig(self) -> Path:
@@ -48,7 +48,7 @@ class Server:
             env={**os.environ, **self.environment},
         )
         log.close()
-        give_up = time.monotonic() + _READY_SECONDS
+        give_up = time.monotonic() + self.patience_seconds
         while not self.kubeconfig.exists():
             if self.process.poll() is not None or time.monotonic() > give_up:
                 raise AssertionError(f"the server did not start:\n{self.log}")

@@ -1,7 +1,5 @@
 """Operators that are written with kopf, against servers of ours."""
 
-import os
-import re
 import subprocess
 import sys
 import time
@@ -98,20 +96,3 @@ def test_an_operator_follows_a_custom_resource_through_its_life(tmp_path: Path) 
             assert "goodbye a" in log.read_text()
         # The client leaves its connections to the garbage collector, which complains.
         api.rest_client.pool_manager.clear()
-
-
-def test_the_example_of_the_manual_works(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "how-to" / "test-operators.md").read_text()
-    operator, test = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "widgets.py").write_text(operator)
-    (tmp_path / "test_widgets.py").write_text(test)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_widgets.py"],
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr

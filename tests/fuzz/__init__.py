@@ -1,0 +1,1 @@
+"""State machines against the API: small ones in the tests, long ones by `make fuzz`."""

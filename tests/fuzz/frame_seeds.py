@@ -1,0 +1,26 @@
+"""Bytes for `make fuzz-frames` to begin with: valid ones of each sort."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from onejob.api.schema.protobuf_encoding import encode_object
+from onejob.api.schema.protobuf_fields import MAGIC
+from onejob.api.sessions.spdy import SpdyWriter
+from tests.fuzz.state_machine import PLACES
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, place in PLACES.items():
+        metadata = {"name": "a", "labels": {"color": "red"}, "finalizers": ["example.com/hold"]}
+        document = {"apiVersion": place.api_version, "kind": place.kind, "metadata": metadata}
+        body = encode_object(msgspec.json.encode(document | place.body))
+        (folder / name).write_bytes(b"\0" + body.removeprefix(MAGIC))
+    (folder / "spdy").write_bytes(b"\1" + SpdyWriter().open(1, {"port": "80", "requestid": "0"}))
+    (folder / "channel").write_bytes(b"\2\x001aGVsbG8=")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,167 @@
+"""A page as its reader uses it: files to save and commands to type, from top to bottom.
+
+Comments in a page's source, which readers of the page do not see, say what only a test must know:
+
+    <!-- guide: file job.yaml -->     the block below is saved under this name
+    <!-- guide: skip REASON -->       the block below is not typed here
+    <!-- guide: output -->            the block below shows something, nothing is typed
+    <!-- guide: exit 1 -->            the last command of the block below ends with this code
+    <!-- guide: needs go docker -->   the block below is typed where these programs are
+    <!-- guide: download -->          the page is skipped if the block below fails
+    <!-- guide: slow -->              the block below is typed by `make guides` only
+    <!-- guide: slow rest -->         and so is the rest of the page
+    <!-- guide: omit COMMAND: REASON -->  commands of the block below that begin so are not typed
+    <!-- guide: interrupt 3 -->       the last command of the block gets Ctrl-C after 3 seconds
+    <!-- guide: setup                 commands that stand for what the page assumes to be there, or
+    COMMANDS                          for the time that a reader takes; with `setup slow` they are
+    -->                               for `make guides` only
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "tutorial.md",
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+]
+
+#: Languages of blocks that are typed; what is written in others must be a file or be skipped.
+_SHELL = ("", "sh")
+
+_PART = re.compile(
+    r"^ *<!-- guide: (?P<directive>.*?)-->$"
+    r"|^(?P<indent> *)```(?P<language>\w*)\n(?P<block>.*?)^ *```$",
+    re.DOTALL | re.MULTILINE,
+)
+_DIRECTIVES = (
+    *("file", "skip", "output", "exit", "needs", "slow", "omit", "interrupt", "download"),
+    "setup",
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, or commands of a `setup` comment, and what is to be done with it."""
+
+    page: str
+    line: int
+    text: str
+    language: str = ""
+    #: What the comments above it say, by the first word.
+    directives: dict[str, str] = field(default_factory=dict)
+    #: Whether only `make guides` types it.
+    slow: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def skipped(self) -> str | None:
+        """Why it is not typed on this machine, if it is not."""
+        if "skip" in self.directives:
+            return self.directives["skip"]
+        missing = [name for name in self.directives.get("needs", "").split() if not there(name)]
+        return f"there is no {' and no '.join(missing)} here" if missing else None
+
+    @property
+    def left_out(self) -> str | None:
+        """What is not typed here of it or instead of it, and why."""
+        return self.skipped or self.directives.get("omit")
+
+    @property
+    def file(self) -> str | None:
+        return self.directives.get("file")
+
+    @property
+    def exit_code(self) -> int:
+        """Of its last command; all others succeed."""
+        return int(self.directives.get("exit", "0"))
+
+    @property
+    def interrupted_after(self) -> int | None:
+        """Seconds until its last command gets Ctrl-C."""
+        return int(self.directives["interrupt"]) if "interrupt" in self.directives else None
+
+    def commands(self) -> list[str]:
+        if "output" in self.directives or self.file is not None:
+            return []
+        if self.language not in _SHELL:
+            raise ValueError(f"{self.place}: is this block a file or only shown? Say so above")
+        omitted, _, _ = self.directives.get("omit", "").partition(": ")
+        statements = _statements(_typed_lines(self.text))
+        return [line for line in statements if not (omitted and line.startswith(omitted))]
+
+
+def there(program: str) -> bool:
+    return shutil.which(program) is not None
+
+
+def blocks(page: Path) -> list[Block]:
+    """All of a page, in its order."""
+    return list(_blocks(page.name, page.read_text()))
+
+
+def _blocks(name: str, text: str) -> Iterator[Block]:
+    pending: dict[str, str] = {}
+    slow_rest = False
+    for match in _PART.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["directive"] is None:
+            block = _outdented(match["block"], len(match["indent"]))
+            yield Block(
+                name, line, block, match["language"], pending, slow_rest or "slow" in pending
+            )
+            pending = {}
+            continue
+        word, _, rest = match["directive"].strip().partition("\n")
+        word, _, argument = word.partition(" ")
+        if word not in _DIRECTIVES:
+            raise ValueError(f"{name}:{line}: there is no directive {word!r}")
+        slow_rest = slow_rest or (word, argument) == ("slow", "rest")
+        if word == "setup":
+            yield Block(name, line, rest + "\n", slow=slow_rest or argument == "slow")
+        else:
+            pending[word] = argument.strip()
+    if pending.keys() - {"slow"}:
+        raise ValueError(f"{name}: {sorted(pending)} at the end, with no block below")
+
+
+def _outdented(text: str, width: int) -> str:
+    return "".join(line[width:] or "\n" for line in text.splitlines(keepends=True))
+
+
+def _typed_lines(text: str) -> list[str]:
+    """Lines behind a prompt, or all lines of a block without prompts."""
+    lines = text.splitlines()
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")] or lines
+
+
+def _statements(lines: list[str]) -> list[str]:
+    """Lines that a backslash, a here-document or a loop goes on with put together."""
+    statements: list[str] = []
+    begun = ""
+    for line in lines:
+        begun += line + "\n"
+        if _is_whole(begun):
+            if not begun.lstrip().startswith("#") and begun.strip():
+                statements.append(begun.strip("\n"))
+            begun = ""
+    if begun:
+        raise ValueError(f"not a whole command: {begun}")
+    return statements
+
+
+def _is_whole(text: str) -> bool:
+    if text.endswith("\\\n"):
+        return False
+    checked = subprocess.run(
+        ["bash", "-n"], input=text, capture_output=True, text=True, check=False
+    )
+    return checked.returncode == 0 and "here-document" not in checked.stderr
