@@ -8,7 +8,7 @@ SCHEMA := src/onejob/api/data/schema.json.gz
 UI     := src/onejob/dashboard/assets/index.html
 
 .DEFAULT_GOAL := help
-.PHONY: help lock setup run ui ui-if-possible chromium screenshots ui-figures dist test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants bench e2e schemathesis kill-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential e2e-controllers clean
+.PHONY: help lock setup run ui ui-if-possible chromium screenshots ui-figures dist prometheus test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants sim-coverage replay replay-record bench e2e schemathesis fuzz fuzz-frames kill-rounds upgrade-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential guides e2e-controllers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,36 +45,35 @@ run: $(READY) $(SCHEMA) ## run an example Job to the end
 	$(BIN)/onejob run examples/hello.yaml
 
 # One process a core.
-test: setup podman chromium ui-if-possible ## all tests that fit into a few minutes (slow specs are deselected)
+test: setup podman btrfs chromium ui-if-possible ## all tests that fit into a few minutes (slow specs are deselected)
 	$(BIN)/pytest -n auto --dist worksteal $(TEST)
 
 unprivileged: setup ## the node's process tests as a user without rights, with and without namespaces
 	$(BIN)/python -m tests.node.as_nobody
 
-podman: ## install the engine that its tests need: only as root, only with apt-get
-	@missing=$$(for program in podman runc busybox; do \
-	  command -v $$program > /dev/null || echo $$program; done); \
+# $(1) are programs, $(2) the Debian packages that have them, $(3) is what is skipped without.
+define install
+	@missing=$$(for program in $(1); do command -v $$program > /dev/null || echo $$program; done); \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
-	  echo "podman: not installed, and not for us to install: its tests are skipped"; \
+	  echo "$@: not installed, and not for us to install: $(3) are skipped"; \
 	else \
-	  echo "podman: installing the packages podman, runc and busybox-static"; \
-	  { apt-get update && DEBIAN_FRONTEND=noninteractive \
-	    apt-get install -y podman runc busybox-static; } > /dev/null 2>&1 \
-	  || echo "podman: cannot be installed: its tests are skipped"; \
+	  echo "$@: installing $(2)"; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y $(2); } > /dev/null 2>&1 \
+	  || echo "$@: cannot be installed: $(3) are skipped"; \
 	fi
+endef
+
+podman: ## install the engine that its tests need: only as root, only with apt-get
+	$(call install,podman runc busybox,podman runc busybox-static,its tests)
+
+.PHONY: btrfs
+btrfs: # a file system on which a full disk is different
+	$(call install,mkfs.btrfs,btrfs-progs,its tests)
 
 # Tests of the dashboard are skipped, visibly, where there is no browser or no built page.
 chromium: ## install the browser that the dashboard's tests need: only as root, only with apt-get
-	@if command -v chromium > /dev/null || [ -n "$$CHROMIUM" ]; then exit 0; fi; \
-	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
-	  echo "chromium: not installed, and not for us to install: tests of the dashboard are skipped"; \
-	else \
-	  echo "chromium: installing the package chromium"; \
-	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y chromium; } \
-	    > /dev/null 2>&1 \
-	  || echo "chromium: cannot be installed: tests of the dashboard are skipped"; \
-	fi
+	$(if $(CHROMIUM),,$(call install,chromium,chromium,tests of the dashboard))
 
 $(UI): $(shell find ui -path ui/node_modules -prune -o -type f -print 2> /dev/null)
 	cd ui && npm ci --no-audit --no-fund && npm run build
@@ -98,6 +97,15 @@ ui-figures: setup ui ## a Job of 10^5 indexes in a browser, and what 20 dashboar
 
 dist: setup ui ## source archive and wheel for a release, the dashboard inside
 	ONEJOB_RELEASE=1 $(BIN)/python -m hatchling build
+
+prometheus: setup ## a real Prometheus scrapes a server and asks every query of docs/monitoring
+	@if ! command -v promtool > /dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "prometheus: installing the package prometheus"; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y --no-install-recommends prometheus; } > /dev/null 2>&1 \
+	  || echo "prometheus: cannot be installed"; \
+	fi
+	$(BIN)/python -m tests.prometheus
 
 lint: setup ## style and import directions
 	$(BIN)/ruff check .
@@ -129,6 +137,23 @@ sim: setup ## long randomised runs of the whole control plane in virtual time
 mutants: setup ## plant bugs one by one: after how many seeds does the simulator find each?
 	$(BIN)/python -m sim --mutant all --seeds 300 $(MUTANTS)
 
+replay: setup ## decisions of the planners, recorded by an earlier version: which are others now?
+	$(BIN)/python -m sim.journal $(JOURNAL)
+
+replay-record: setup ## record the decisions anew, after a change that was meant
+	$(BIN)/python -m sim.journal --record $(JOURNAL)
+
+$(VENV)/.coverage: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check 'coverage>=7.6'
+	@touch $@
+
+# The seed of hashing is set here: the simulator would start itself anew otherwise.
+sim-coverage: setup $(VENV)/.coverage ## how much of controllers, node and store the simulator runs
+	@mkdir -p .run
+	PYTHONHASHSEED=0 $(BIN)/coverage run --data-file=.run/sim-coverage \
+	  --source=onejob.controllers,onejob.planning,onejob.node,onejob.store -m sim --seeds 60 $(SIM)
+	$(BIN)/python -m sim.coverage .run/sim-coverage
+
 # Without this peer its comparison is skipped, visibly.
 $(VENV)/.peers: $(STAMP)
 	-$(BIN)/pip install --quiet --disable-pip-version-check hyperqueue tqdm cloudpickle
@@ -139,6 +164,14 @@ bench: setup $(VENV)/.peers ## benchmarks next to their peers and limits
 
 e2e: setup ## end-to-end tests with real processes and kubectl, the slow ones included
 	$(BIN)/pytest -m "" tests/e2e
+
+.PHONY: rsync
+rsync: # for the guide about Snakemake, which is skipped without it
+	@command -v rsync > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null \
+	|| apt-get install -y rsync > /dev/null 2>&1 || echo "rsync: cannot be installed"
+
+guides: setup podman rsync ## all that README and how-to pages tell a reader to type, other people's workflow engines included
+	$(BIN)/pytest -m "" tests/guides $(GUIDES)
 
 e2e-controllers: setup ## the real JobSet and Kueue managers against onejob serve, built from the Go module proxy
 	$(BIN)/python -m tests.managers
@@ -151,11 +184,30 @@ $(VENV)/schemathesis/bin/schemathesis: $(STAMP)
 schemathesis: setup $(VENV)/schemathesis/bin/schemathesis ## requests made up from our OpenAPI documents
 	$(BIN)/python -m tests.e2e.schemathesis_run $(VENV)/schemathesis/bin/schemathesis
 
+fuzz: setup ## the API against a model of it, with random requests for some minutes
+	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+# In an environment of its own, like schemathesis.
+$(VENV)/atheris/bin/python: $(STAMP)
+	$(PYTHON) -m venv $(VENV)/atheris
+	$(VENV)/atheris/bin/pip install --quiet --disable-pip-version-check 'atheris>=3' --editable .
+
+fuzz-frames: setup $(VENV)/atheris/bin/python ## protobuf, SPDY and WebSocket messages, guided by coverage
+	$(BIN)/python -m tests.fuzz.frame_seeds .run/frame-seeds
+	$(VENV)/atheris/bin/python -m tests.fuzz.frames $(or $(FRAMES),-max_total_time=600) .run/frame-seeds
+
 kill-rounds: setup ## the server killed 200 times in the middle of Jobs of real processes
 	$(BIN)/python -m tests.e2e.killing $(KILL)
 
+upgrade-rounds: setup ## an earlier version killed in the middle of Jobs, and this one goes on: FROM=REVISION
+	$(BIN)/python -m tests.e2e.upgrading --from $(FROM)
+
 ledger: setup ## what really ran against what is counted, through full disks, short writes and kills
 	$(BIN)/python -m tests.e2e.ledger $(LEDGER)
+
+.PHONY: sweep
+sweep: setup ## a thousand rows, some of which fail and are repeated, next to GNU parallel
+	$(BIN)/python -m tests.e2e.sweep $(SWEEP)
 
 soak: setup ## eight hours of churn and kills: memory, descriptors and disk must not grow
 	$(BIN)/python -m tests.e2e.soak $(CHURN)
