@@ -1,5 +1,6 @@
 """Documents that come from disk are judged; those that fail are set apart, and found again."""
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from onejob.store.base import DamagedDocument
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
-from tests.store.support import a_store, collect, delete, names, pod, write
+from tests.store.support import a_store, collect, delete, names, pod, put, write
 
 if TYPE_CHECKING:
     from onejob.objects.meta import Key
@@ -67,6 +68,20 @@ def test_a_damaged_one_is_not_absent(tmp_path: Path, cold: bool) -> None:
             with pytest.raises(DamagedDocument):
                 store.stage(pod("b"), 0, lambda _: b"anew")
         await store.close()
+
+    run_virtual(main())
+
+
+def test_nothing_looks_at_the_pages_of_a_closed_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "db") as store:
+            put(store, pod("a"), "damaged")
+            for number in range(500):
+                put(store, pod(f"b{number}"), "x" * 10_000)
+        for _ in range(5):
+            await (await _reopened(tmp_path / "db")).close()
+            assert "onejob-store-check" not in {thread.name for thread in threading.enumerate()}
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["db", "db.lock"]
 
     run_virtual(main())
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from onejob.clock import Clock
 from onejob.objects.meta import Key
@@ -34,6 +34,9 @@ from onejob.store.recovery import Recovered, recover
 from onejob.store.upkeep import Upkeep
 from onejob.store.versions import Versions
 from onejob.store.writer import Committer, ThreadCommitter, Writer
+
+if TYPE_CHECKING:
+    from onejob.store.checking.suspicion import PageCheck
 
 
 class LogStore:
@@ -98,6 +101,7 @@ class LogStore:
         self._clock = clock
         self._times = CommitTimes(recovered.revision)
         self._damage = recovered.damage
+        self._page_check: PageCheck | None = None
         self._damage.on_found = self._suspect
         if self._damage.found:
             self._suspect()
@@ -298,6 +302,8 @@ class LogStore:
             self._queue.stop()
             self._upkeep.stop()
             self._fanout.end()
+            if self._page_check is not None:
+                self._page_check.stop()
             self._committer.stop()
             self._database.close(tidy=self._failure is None)
             self._queue.settle_all(StoreClosed("the store was closed before this was acknowledged"))
@@ -345,9 +351,9 @@ class LogStore:
     def _suspect(self) -> None:
         """A document is damaged. Once is enough: the check reads the whole file."""
         self._damage.on_found = None
-        from onejob.store.checking.suspicion import check_beside
+        from onejob.store.checking.suspicion import PageCheck
 
-        check_beside(self._database.path)
+        self._page_check = PageCheck(self._database.path)
 
     def _check_usable(self) -> None:
         if self._failure is not None:

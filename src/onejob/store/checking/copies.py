@@ -1,6 +1,7 @@
 """Copies of a database, made while a server writes to it, and whether a database is whole."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from onejob.store.migrations import refuse_foreign
 
 #: As many as a person would read.
 _MOST_PROBLEMS = 20
+#: Of SQLite's machine: some milliseconds.
+_STEPS_BETWEEN_QUESTIONS = 10_000
 
 
 def copy_database(source: Path, target: Path) -> int:
@@ -39,13 +42,15 @@ def copy_database(source: Path, target: Path) -> int:
     return revision
 
 
-def problems_of(path: Path) -> list[str]:
+def problems_of(path: Path, given_up: Callable[[], bool] | None = None) -> list[str]:
     """What SQLite finds wrong with the pages of a database; nothing if it is whole. Raises
-    CannotOpen in its kinds if it cannot even be opened."""
+    CannotOpen in its kinds if it cannot even be opened, or once `given_up` says so."""
     found: list[str] = []
     with readable(path):
         reader = open_for_reading(path)
         try:
+            if given_up is not None:
+                reader.set_progress_handler(given_up, _STEPS_BETWEEN_QUESTIONS)
             rows: Any = reader.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})")
             for (text,) in rows:
                 # A row may hold several lines.

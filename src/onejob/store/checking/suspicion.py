@@ -12,23 +12,31 @@ from onejob.store.damage import IsReadable
 log = logging.getLogger(__name__)
 
 
-def check_beside(path: Path) -> threading.Thread:
-    """Log what SQLite finds wrong with the pages, on a thread of its own: it takes long, writes
+class PageCheck:
+    """Logs what SQLite finds wrong with the pages, on a thread of its own: it takes long, writes
     nothing, and must hold up neither commits nor the loop."""
-    thread = threading.Thread(
-        target=_log_problems, args=(path,), name="onejob-store-check", daemon=True
-    )
-    thread.start()
-    return thread
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="onejob-store-check", daemon=True)
+        self._thread.start()
 
-def _log_problems(path: Path) -> None:
-    try:
-        problems = problems_of(path)
-    except CannotOpen as error:
-        problems = [str(error)]
-    for problem in problems:
-        log.error("%s is damaged: %s; onejob doctor says more", path, problem)
+    def stop(self) -> None:
+        """Give up. When this returns, nothing of the check has the database open: who closes it
+        last removes its log, and may move or delete the files."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            problems = problems_of(self._path, self._stopped.is_set)
+        except CannotOpen as error:
+            problems = [str(error)]
+        if self._stopped.is_set():
+            return
+        for problem in problems:
+            log.error("%s is damaged: %s; onejob doctor says more", self._path, problem)
 
 
 def said_in_full(path: Path, is_readable: IsReadable, error: CorruptStore) -> str:
