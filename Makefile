@@ -13,29 +13,32 @@ UI     := src/onejob/dashboard/assets/index.html
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-# What running needs. The build hook of the package writes $(SCHEMA).
-$(READY): pyproject.toml
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+
+# What running needs, in the versions that were tested. The build hook of the package writes $(SCHEMA).
+$(READY): pyproject.toml requirements/service.txt
 	@echo "setting up $(VENV): the first time this takes about half a minute"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(PIP) --require-hashes --requirement requirements/service.txt
+	$(PIP) --no-deps --editable .
 	@touch $@
 
 # What development needs on top of that.
-$(STAMP): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(STAMP): $(READY) requirements/dev.txt
+	$(PIP) --require-hashes --requirement requirements/dev.txt
 	@touch $@
 
 # Without the tools of development, the build hook does the same in an environment of its own.
 $(SCHEMA): build_schema.py src/onejob/wire/kinds.py | $(READY)
 	@if $(BIN)/python -c 'import hatchling, kubernetes_validate' 2> /dev/null; \
 	then $(BIN)/python build_schema.py; \
-	else $(BIN)/pip install --quiet --disable-pip-version-check --editable .; fi
+	else $(PIP) --no-deps --editable .; fi
 	@touch $@
 
 # Versions that are locked already stay, unless pyproject.toml asks for others; UPGRADE=--upgrade takes new ones.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 $(UPGRADE) pyproject.toml
 lock: $(READY) ## write requirements/*.txt anew: the versions and hashes of what we depend on
-	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(PIP) uv
 	$(COMPILE) --extra dev --output-file requirements/dev.txt
 	$(COMPILE) --constraints requirements/dev.txt --output-file requirements/service.txt
 
@@ -144,7 +147,7 @@ replay-record: setup ## record the decisions anew, after a change that was meant
 	$(BIN)/python -m sim.journal --record $(JOURNAL)
 
 $(VENV)/.coverage: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check 'coverage>=7.6'
+	$(PIP) 'coverage>=7.6'
 	@touch $@
 
 # The seed of hashing is set here: the simulator would start itself anew otherwise.
@@ -156,7 +159,7 @@ sim-coverage: setup $(VENV)/.coverage ## how much of controllers, node and store
 
 # Without this peer its comparison is skipped, visibly.
 $(VENV)/.peers: $(STAMP)
-	-$(BIN)/pip install --quiet --disable-pip-version-check hyperqueue tqdm cloudpickle
+	-$(PIP) hyperqueue tqdm cloudpickle
 	@touch $@
 
 bench: setup $(VENV)/.peers ## benchmarks next to their peers and limits

@@ -70,6 +70,8 @@ def _starts_with_tab(text: str, line: int) -> bool:
 def line_in(text: str, field: str) -> int:
     """The line of a field, or of the innermost thing around it that is there; from 1."""
     node = yaml.compose(text, Loader=yaml.CSafeLoader)
+    if node is None:
+        return 1
     line: int = node.start_mark.line
     for name, key in _SEGMENT.findall(field):
         found = _child(node, name or key)
