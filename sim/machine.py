@@ -26,6 +26,7 @@ from onejob.node.runtime import (
     RuntimeTraits,
     StartBlocked,
     Started,
+    Starting,
 )
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import Container, NodePod
@@ -88,9 +89,6 @@ class Machine:
         #: Everything that ever ran.
         self.ran: dict[AttemptRef, Process] = {}
         self.launches: list[Launch] = []
-        #: Asked for and not begun when the control plane died: after a reboot the next one has to
-        #: take such a Pod for lost.
-        self._unseen: set[AttemptRef] = set()
         self._restarts_without_record: set[AttemptRef] = set()
         self.problems: list[str] = []
         #: Whoever keeps the records lives on, and tells each process of the control plane.
@@ -98,7 +96,7 @@ class Machine:
 
     @property
     def unknowable(self) -> set[AttemptRef]:
-        return {ref for ref, process in self.ran.items() if process.lost} | self._unseen
+        return {ref for ref, process in self.ran.items() if process.lost}
 
     def left_over(self) -> Sequence[str]:
         return ()
@@ -108,8 +106,6 @@ class Machine:
         go down with it: whether it did."""
         now = asyncio.get_running_loop().time()
         for process in list(self.processes.values()):
-            if process.state(now) == "asked":
-                self._unseen.add(process.ref)
             if process.state(now) == "asked" and self._dice.happens("lost request"):
                 del self.processes[process.ref]
                 del self.ran[process.ref]
@@ -219,8 +215,8 @@ class MachineRuntime:
                 events.append(self._end(process))
                 self._reported.add(process.ref)
             else:
-                if state == "running":
-                    events.append(self._start(process))
+                running = state == "running"
+                events.append(self._start(process) if running else Starting(process.ref))
                 self._follow(process)
         return Inheritance(events, self._machine.rebooted)
 

@@ -55,6 +55,7 @@ from onejob.node.runtime import (
     RuntimeTraits,
     StartBlocked,
     Started,
+    Starting,
     Warned,
 )
 from onejob.objects.pod import read_pod
@@ -158,6 +159,7 @@ EVENTS: Mapping[str, PodEvent] = {
     "binding written": BindingWritten(BOUND),
     "binding refused": BindingRefused(retry=False),
     "binding refused for now": BindingRefused(retry=True),
+    "starting": Starting(AttemptRef("u", "c", 0)),
     "started": started(),
     "ended": ended(),
     "blocked": StartBlocked(AttemptRef("u", "c", 0), "ContainerCreating", "no volume"),
@@ -286,6 +288,14 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
         "waiting": IGNORED,
         "binding": "waiting FreeRoom SetTimer",
         "running": IGNORED,
+        "finishing": IGNORED,
+        "ended": IGNORED,
+    },
+    "starting": {
+        "unknown": IGNORED,
+        "waiting": IGNORED,
+        "binding": IGNORED,
+        "running": "running ReconcileSoon",
         "finishing": IGNORED,
         "ended": IGNORED,
     },
@@ -686,6 +696,18 @@ def test_after_a_reboot_the_number_of_a_restart_that_was_due_is_not_used_again(
     taken = TakenOver((ended(1),), rebooted)
     _, effects = play(seen(pod), taken, Reconcile())
     assert [start.attempt for start in of_kind(effects, StartContainer)] == [attempt]
+
+
+@pytest.mark.parametrize("rebooted", [True, False])
+def test_a_restart_that_is_being_made_is_waited_for(rebooted: bool) -> None:
+    """A server died while it was, before what followed from the reboot was settled."""
+    pod = the_pod(BOUND, node=HERE, restartPolicy="OnFailure")
+    taken = TakenOver((ended(1), Starting(AttemptRef("u", "c", 1))), rebooted)
+    state, effects = play(seen(pod), taken, Reconcile())
+    assert not of_kind(effects, StartContainer)
+    state, _ = play(started(attempt=1), ended(attempt=1), Reconcile(), state=state)
+    assert to_write(state).phase == "Succeeded"
+    assert to_write(state).container_statuses[0].restart_count == 1
 
 
 @pytest.mark.parametrize(("policy", "code"), [("Never", 1), ("OnFailure", 0)])

@@ -4,7 +4,8 @@ import asyncio
 import fcntl
 import json
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from onejob.node.process.supervisor_client import (
     SupervisorGone,
     reach_by_socket,
 )
+from onejob.node.runtime import Started, Starting
+from onejob.objects.meta import Key
+from tests.node.support import process_runtime
 
 GREETING = {"known": [], "rebooted": False, "isolates": True}
 
@@ -31,17 +35,23 @@ class Impostor:
         self._left = asyncio.Event()
 
     async def meet(self, scene: Callable[[SupervisorClient], Awaitable[None]]) -> None:
-        # Whoever holds it is the supervisor.
-        lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT)
-        fcntl.flock(lock, fcntl.LOCK_EX)
         client = SupervisorClient(
             self._path, owner=True, on_events=self._hear, on_lost=lambda: None
         )
-        async with await asyncio.start_unix_server(self._answer, self._path / "socket"):
+        async with self.there():
             handshake = await client.connect()
             assert (handshake.isolates, handshake.folders) == (True, {})
             assert self.heard == []
             await scene(client)
+
+    @asynccontextmanager
+    async def there(self) -> AsyncIterator[None]:
+        """Until whoever connects has left again."""
+        # Whoever holds it is the supervisor.
+        lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        async with await asyncio.start_unix_server(self._answer, self._path / "socket"):
+            yield
             await self._left.wait()
         os.close(lock)
 
@@ -110,6 +120,29 @@ def test_a_supervisor_of_an_earlier_version_is_not_trusted_with_what_it_does_not
         await impostor.meet(scene)
 
     asyncio.run(main())
+
+
+def test_an_attempt_that_is_being_made_is_reported_to_the_next_server(tmp_path: Path) -> None:
+    """Whoever does not know of it would take the next number, and run two beside each other."""
+
+    async def main() -> None:
+        folder = tmp_path / "supervisor"
+        folder.mkdir()
+        known = [["started", "u", "c", 0, 5.0], ["started", "u", "c", 1, 0.0]]
+        impostor = Impostor(folder, lines(GREETING | {"known": known}))
+        runtime = process_runtime(tmp_path, pods_end_with_us=False)
+        async with impostor.there():
+            inherited = await runtime.start(lambda _: None, no_settings)
+            assert [type(event) for event in inherited.attempts] == [Started, Starting]
+            assert inherited.attempts[1].ref == ("u", "c", 1)
+            assert runtime.running(inherited.attempts[1].ref)
+            await runtime.close(end_pods=False)
+
+    asyncio.run(main())
+
+
+async def no_settings(key: Key) -> bytes:
+    raise AssertionError(f"nobody asks for {key}")
 
 
 class Telephone:

@@ -31,6 +31,12 @@ class AttemptRef(NamedTuple):
     attempt: int
 
 
+class Starting(Struct, frozen=True, gc=False):
+    """The attempt is being made; what becomes of it is still to be reported."""
+
+    ref: AttemptRef
+
+
 class Started(Struct, frozen=True, gc=False):
     ref: AttemptRef
     at: datetime
@@ -66,7 +72,7 @@ class Warned(Struct, frozen=True, gc=False):
     message: str
 
 
-RuntimeEvent: TypeAlias = Started | Ended | StartBlocked | Lost | Warned
+RuntimeEvent: TypeAlias = Starting | Started | Ended | StartBlocked | Lost | Warned
 
 #: The document of a ConfigMap or Secret; raises `ApiError`.
 Fetch: TypeAlias = Callable[[Key], Awaitable[bytes]]

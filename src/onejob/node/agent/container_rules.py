@@ -24,7 +24,7 @@ from onejob.node.agent.pod_history import (
 )
 from onejob.node.agent.pod_state import Active, NodeNow
 from onejob.node.agent.retries import retry_delay
-from onejob.node.runtime import Ended, Lost, RuntimeEvent, StartBlocked, Started, Warned
+from onejob.node.runtime import Ended, Lost, RuntimeEvent, StartBlocked, Started, Starting, Warned
 from onejob.node.supervisor.pressure import PRESSURES
 from onejob.objects.pod_spec import Container
 from onejob.planning.pod import lifecycle
@@ -68,6 +68,10 @@ class ContainerRules:
             # Learnt from the runtime after a restart of the agent.
             seen = replace(lifecycle.begin(seen), attempt=ref.attempt, quick_restarts=ref.attempt)
         match event:
+            case Starting():
+                # If it is the one that was asked for, nothing is new.
+                if seen is not state.containers.get(container.name):
+                    _put(state, container.name, seen)
             case Started():
                 self._started(state, container, seen, event, effects)
             case Ended(exit=ended):

@@ -81,6 +81,7 @@ from onejob.node.runtime import (
     RuntimeTraits,
     StartBlocked,
     Started,
+    Starting,
     Warned,
 )
 from onejob.objects.pod import Pod
@@ -131,7 +132,7 @@ class PodMachine:
             StatusRefused: self._status_refused,
         }
         happened: dict[type, _Rule] = dict.fromkeys(
-            (Started, Ended, StartBlocked, Lost, Warned), self._happened
+            (Starting, Started, Ended, StartBlocked, Lost, Warned), self._happened
         )
         return {
             "unknown": {

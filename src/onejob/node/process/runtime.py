@@ -46,6 +46,7 @@ from onejob.node.runtime import (
     RuntimeUnavailable,
     StartBlocked,
     Started,
+    Starting,
     Warned,
 )
 from onejob.node.sessions.exec_session import ExecSession, Finished
@@ -601,7 +602,7 @@ class ProcessRuntime:
         self._answered(ref)
         if kind == "started":
             self._running.add(ref)
-            return Started(ref, _moment(record[4])) if record[4] else None
+            return Started(ref, _moment(record[4])) if record[4] else Starting(ref)
         self._running.discard(ref)
         self._devices.ended(ref.uid, ref.container)
         # The word of the protocol, which supervisors of earlier versions speak as well.
