@@ -1,13 +1,12 @@
 """Containers as processes of this host, owned by the supervisor so that they outlive us.
 
-This module decides what each process shall be (program, environment, identity), has the rest of
-its world made by `setup.container_setup`, and turns what the supervisor reports into events.
+This module keeps what is asked of the supervisor, and turns what that reports into events. What
+each process shall be is said by `requests`.
 """
 
 import asyncio
 import logging
 import math
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -19,11 +18,11 @@ from onejob.node.agent.conditions import NodeCondition, NodeConditions
 from onejob.node.agent.pressure import Pressures, short_of_space
 from onejob.node.agent.settings import NO_SETTINGS, FetchedSettings, fetch_settings
 from onejob.node.images import NoStandIn
-from onejob.node.logs.reading import log_name, log_path, read_logs
+from onejob.node.logs.reading import log_path, read_logs
 from onejob.node.process.descriptors import Sink
 from onejob.node.process.devices import Devices, NoDevice
 from onejob.node.process.limits import LimitKeeper
-from onejob.node.process.mounts import ONLY_PROC
+from onejob.node.process.requests import ProcessRequests, give_terminal
 from onejob.node.process.settings import ProcessSettings
 from onejob.node.process.supervisor_client import (
     OLD_SUPERVISOR,
@@ -51,20 +50,13 @@ from onejob.node.runtime import (
 )
 from onejob.node.sessions.exec_session import ExecSession, Finished
 from onejob.node.setup.container_setup import ContainerSetup
-from onejob.node.setup.environment import ConfigProblem, environment, expand_all, settings_used
+from onejob.node.setup.environment import ConfigProblem, settings_used
 from onejob.node.setup.removal import remove_trees
 from onejob.node.setup.volumes import VolumeProblem, settings_in_volumes
 from onejob.node.supervisor.pressure import DISK, pressure_of
-from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
+from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit
-from onejob.planning.pod.security import (
-    Means,
-    Refused,
-    Rights,
-    not_enforced,
-    rights_of,
-    root_refusal,
-)
+from onejob.planning.pod.security import Rights, rights_of
 from onejob.wire.requests import LogOptions
 
 log = logging.getLogger(__name__)
@@ -129,9 +121,16 @@ class ProcessRuntime:
             settings.options.enforce_limits,
             lambda: self._supervisor.joins_groups,
         )
-        #: The last spec, whether there were mount namespaces, and what of it is not enforced: all
-        #: Pods of a Job have the same.
-        self._judged: tuple[NodePodSpec, bool, list[str]] | None = None
+        self._requests = ProcessRequests(
+            data_dir,
+            settings,
+            self._setup,
+            self._devices,
+            self._limits,
+            isolates=self._isolates,
+            numbers_processes=lambda: self._has_pid_namespaces,
+            limits_rights=lambda: self._supervisor.limits_rights,
+        )
         self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
 
     @property
@@ -297,7 +296,7 @@ class ProcessRuntime:
         # Taken as it comes: `$(VAR)` is only special in a container's own command.
         request["argv"] = list(command)
         if tty:
-            _give_terminal(request)
+            give_terminal(request)
 
         async def execute(streams: tuple[int, int, int]) -> Finished:
             return await self._supervisor.execute(request, streams)
@@ -380,7 +379,7 @@ class ProcessRuntime:
         self._to_forget += released
         self._flush()
 
-    # --- what a process shall be
+    # --- what it is asked to start
 
     async def _like_container(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str]
@@ -392,9 +391,7 @@ class ProcessRuntime:
         settings = await fetch_settings(self._fetch, settings_used(pod, container))
         if ref not in self._running:
             raise ConfigProblem("the container is not running")
-        request = self._process(pod, container, ref, settings, tuple(command))
-        self._limits.join(request, container, ref)
-        return request
+        return self._requests.beside(pod, container, ref, settings, tuple(command))
 
     async def _launch_with(
         self, pod: NodePod, container: Container, ref: AttemptRef, keys: Sequence[Any]
@@ -416,17 +413,10 @@ class ProcessRuntime:
         if self._seen_space:
             self._deliver([self._blocked(ref, DISK, self._seen_space)])
             return
-        now = self._clock.now()
         try:
-            command = self._settings.images.command_line(container)
-            self._devices.assign(pod.uid, container)
-            request = self._process(pod, container, ref, settings, command)
-            self._number_processes(request, pod)
-            notes = self._setup.set_up(request, pod, container, ref, settings)
-            notes += self._not_enforced(pod, container)
-            self._limits.apply(request, container, ref)
+            request, notes = self._requests.start(pod, container, ref, settings)
         except NoStandIn as problem:
-            failed = Exit(128, now, reason="StartError", message=str(problem))
+            failed = Exit(128, self._clock.now(), reason="StartError", message=str(problem))
             self._deliver([Ended(ref, failed)])
             return
         except ConfigProblem as problem:
@@ -442,92 +432,17 @@ class ProcessRuntime:
             if pressure := pressure_of(error):
                 self._deliver([self._blocked(ref, pressure, str(error))])
                 return
-            failed = Exit(128, now, reason="ContainerCannotRun", message=str(error))
+            reason = "ContainerCannotRun"
+            failed = Exit(128, self._clock.now(), reason=reason, message=str(error))
             self._deliver([Ended(ref, failed)])
             return
         if notes:
             self._deliver([Warned(ref, "NotAsAsked", note) for note in notes])
-        grace = request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
-        self._longest_grace = max(self._longest_grace, grace)
-        request["log"] = log_name(self._data_dir, *ref)
-        if container.stdin:
-            request["stdin"] = True
-        if container.tty:
-            _give_terminal(request)
+        self._longest_grace = max(self._longest_grace, request["grace"])
         self._asked.setdefault(pod.uid, {})[ref] = request
         self._running.add(ref)
         self._to_spawn.append(request)
         self._flush_soon()
-
-    def _process(
-        self,
-        pod: NodePod,
-        container: Container,
-        ref: AttemptRef,
-        settings: FetchedSettings,
-        command: tuple[str, ...],
-    ) -> dict[str, Any]:
-        base = self._settings.base_env | self._devices.variables(pod.uid, container.name)
-        env = environment(pod, container, base, settings, self._settings.node)
-        argv = expand_all(command, env)
-        request: dict[str, Any] = {
-            "claim": ref,
-            "argv": argv,
-            "env": env,
-            "cwd": container.working_dir or self._setup.working_dir(pod.uid),
-        }
-        if program := self._settings.shell.program_for(argv[0], env):
-            request["program"] = program
-        self._limit_rights(request, pod, container)
-        own, shared = container.security_context, pod.spec.security_context
-        user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
-        group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
-        fs_group = [] if shared.fs_group is None else [shared.fs_group]
-        groups = [*fs_group, *shared.supplemental_groups]
-        # Without root there is only one identity to have: honoured or ignored, never refused.
-        if os.geteuid() == 0 and (user is not None or group is not None or groups):
-            request["user"] = user
-            request["group"] = group if group is not None else (0 if user is None else user)
-            request["groups"] = groups
-            if not container.working_dir:
-                self._setup.hand_over(pod.uid, user, request)
-        return request
-
-    def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
-        """Raises ConfigProblem."""
-        refused = root_refusal(pod, container, default_user=os.geteuid())
-        read_only = self._options.host_read_only
-        rights = refused or rights_of(pod, container, host_read_only=read_only)
-        if isinstance(rights, Refused):
-            raise ConfigProblem(rights.message, rights.reason)
-        if rights != Rights() and not self._supervisor.limits_rights:
-            raise ConfigProblem(f"the securityContext cannot be enforced now: {OLD_SUPERVISOR}")
-        if rights.capabilities is not None:
-            request["capabilities"] = rights.capabilities
-        if self._options.host_read_only:
-            request["sealed"] = True
-        if rights.no_new_privileges:
-            request["no_new_privileges"] = True
-        if rights.read_only_root and self._isolates():
-            request["read_only_root"] = True
-
-    def _not_enforced(self, pod: NodePod, container: Container) -> list[str]:
-        """What is not as the securityContext asks, said once for the whole Pod."""
-        spec, isolates = pod.spec, self._isolates()
-        first = (spec.init_containers or spec.containers)[0]
-        if container.name != first.name:
-            return []
-        if self._judged is None or self._judged[0] is not spec or self._judged[1] != isolates:
-            means = Means(root=os.geteuid() == 0, mount_namespaces=isolates)
-            self._judged = spec, isolates, not_enforced(spec, means)
-        fields = self._judged[2]
-        return [f"the process runtime does not enforce: {', '.join(fields)}"] if fields else []
-
-    def _number_processes(self, request: dict[str, Any], pod: NodePod) -> None:
-        """Say in a request whose PID namespace it is for, if not for the host's."""
-        if self._has_pid_namespaces and not pod.spec.host_pid:
-            request["pids"] = "pod" if pod.spec.share_process_namespace else "container"
-            request["mounts"] = ONLY_PROC
 
     # --- the supervisor
 
@@ -669,11 +584,6 @@ class ProcessRuntime:
     def _remove(self, path: str) -> None:
         self._to_remove.append(path)
         self._flush_soon()
-
-
-def _give_terminal(request: dict[str, Any]) -> None:
-    request["tty"] = True
-    request["env"].setdefault("TERM", "xterm")
 
 
 def _moment(seconds: float) -> datetime:

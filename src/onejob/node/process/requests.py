@@ -1,0 +1,166 @@
+"""What each process shall be: its program, environment, identity and rights, and what of the host
+it finds, as the supervisor is asked for it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onejob.node.agent.settings import FetchedSettings
+from onejob.node.logs.reading import log_name
+from onejob.node.process.devices import Devices
+from onejob.node.process.limits import LimitKeeper
+from onejob.node.process.mounts import ONLY_PROC
+from onejob.node.process.settings import ProcessSettings
+from onejob.node.process.supervisor_client import OLD_SUPERVISOR
+from onejob.node.runtime import AttemptRef
+from onejob.node.setup.container_setup import ContainerSetup
+from onejob.node.setup.environment import ConfigProblem, environment, expand_all
+from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
+from onejob.planning.pod.security import (
+    Means,
+    Refused,
+    Rights,
+    not_enforced,
+    rights_of,
+    root_refusal,
+)
+
+
+class ProcessRequests:
+    """`isolates`, `numbers_processes` and `limits_rights` say what the supervisor of the moment can
+    do: give processes mounts and numbers of their own, and take rights away."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: ProcessSettings,
+        setup: ContainerSetup,
+        devices: Devices,
+        limits: LimitKeeper,
+        *,
+        isolates: Callable[[], bool],
+        numbers_processes: Callable[[], bool],
+        limits_rights: Callable[[], bool],
+    ) -> None:
+        self._data_dir = data_dir
+        self._settings = settings
+        self._options = settings.options
+        self._setup = setup
+        self._devices = devices
+        self._limits = limits
+        self._isolates = isolates
+        self._numbers_processes = numbers_processes
+        self._limits_rights = limits_rights
+        #: The last spec, whether there were mount namespaces, and what of it is not enforced: all
+        #: Pods of a Job have the same.
+        self._judged: tuple[NodePodSpec, bool, list[str]] | None = None
+
+    def start(
+        self, pod: NodePod, container: Container, ref: AttemptRef, settings: FetchedSettings
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The request that starts a container, all it needs being made, and in what it is not as
+        asked. Raises NoStandIn, ConfigProblem, VolumeProblem, NoDevice, OSError."""
+        command = self._settings.images.command_line(container)
+        self._devices.assign(pod.uid, container)
+        request = self._process(pod, container, ref, settings, command)
+        self._number_processes(request, pod)
+        notes = self._setup.set_up(request, pod, container, ref, settings)
+        notes += self._not_enforced(pod, container)
+        self._limits.apply(request, container, ref)
+        request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)
+        request["log"] = log_name(self._data_dir, *ref)
+        if container.stdin:
+            request["stdin"] = True
+        if container.tty:
+            give_terminal(request)
+        return request, notes
+
+    def beside(
+        self,
+        pod: NodePod,
+        container: Container,
+        ref: AttemptRef,
+        settings: FetchedSettings,
+        command: tuple[str, ...],
+    ) -> dict[str, Any]:
+        """A command that runs beside a container and sees what it sees. Raises ConfigProblem,
+        OSError."""
+        request = self._process(pod, container, ref, settings, command)
+        self._limits.join(request, container, ref)
+        return request
+
+    def _process(
+        self,
+        pod: NodePod,
+        container: Container,
+        ref: AttemptRef,
+        settings: FetchedSettings,
+        command: tuple[str, ...],
+    ) -> dict[str, Any]:
+        base = self._settings.base_env | self._devices.variables(pod.uid, container.name)
+        env = environment(pod, container, base, settings, self._settings.node)
+        argv = expand_all(command, env)
+        request: dict[str, Any] = {
+            "claim": ref,
+            "argv": argv,
+            "env": env,
+            "cwd": container.working_dir or self._setup.working_dir(pod.uid),
+        }
+        if program := self._settings.shell.program_for(argv[0], env):
+            request["program"] = program
+        self._limit_rights(request, pod, container)
+        own, shared = container.security_context, pod.spec.security_context
+        user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
+        group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
+        fs_group = [] if shared.fs_group is None else [shared.fs_group]
+        groups = [*fs_group, *shared.supplemental_groups]
+        # Without root there is only one identity to have: honoured or ignored, never refused.
+        if os.geteuid() == 0 and (user is not None or group is not None or groups):
+            request["user"] = user
+            request["group"] = group if group is not None else (0 if user is None else user)
+            request["groups"] = groups
+            if not container.working_dir:
+                self._setup.hand_over(pod.uid, user, request)
+        return request
+
+    def _limit_rights(self, request: dict[str, Any], pod: NodePod, container: Container) -> None:
+        """Raises ConfigProblem."""
+        refused = root_refusal(pod, container, default_user=os.geteuid())
+        read_only = self._options.host_read_only
+        rights = refused or rights_of(pod, container, host_read_only=read_only)
+        if isinstance(rights, Refused):
+            raise ConfigProblem(rights.message, rights.reason)
+        if rights != Rights() and not self._limits_rights():
+            raise ConfigProblem(f"the securityContext cannot be enforced now: {OLD_SUPERVISOR}")
+        if rights.capabilities is not None:
+            request["capabilities"] = rights.capabilities
+        if self._options.host_read_only:
+            request["sealed"] = True
+        if rights.no_new_privileges:
+            request["no_new_privileges"] = True
+        if rights.read_only_root and self._isolates():
+            request["read_only_root"] = True
+
+    def _not_enforced(self, pod: NodePod, container: Container) -> list[str]:
+        """What is not as the securityContext asks, said once for the whole Pod."""
+        spec, isolates = pod.spec, self._isolates()
+        first = (spec.init_containers or spec.containers)[0]
+        if container.name != first.name:
+            return []
+        if self._judged is None or self._judged[0] is not spec or self._judged[1] != isolates:
+            means = Means(root=os.geteuid() == 0, mount_namespaces=isolates)
+            self._judged = spec, isolates, not_enforced(spec, means)
+        fields = self._judged[2]
+        return [f"the process runtime does not enforce: {', '.join(fields)}"] if fields else []
+
+    def _number_processes(self, request: dict[str, Any], pod: NodePod) -> None:
+        """Say in a request whose PID namespace it is for, if not for the host's."""
+        if self._numbers_processes() and not pod.spec.host_pid:
+            request["pids"] = "pod" if pod.spec.share_process_namespace else "container"
+            request["mounts"] = ONLY_PROC
+
+
+def give_terminal(request: dict[str, Any]) -> None:
+    request["tty"] = True
+    request["env"].setdefault("TERM", "xterm")
