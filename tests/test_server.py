@@ -81,3 +81,19 @@ def test_a_plane_that_is_stopped_has_not_failed(tmp_path: Path) -> None:
         return plane.failed.done()
 
     assert not run_virtual(main())
+
+
+@pytest.mark.parametrize("part", ["bootstrap", "SharedInformers.start"])
+def test_a_plane_that_cannot_begin_leaves_its_folder_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"onejob.server.{part}", raises)
+            with pytest.raises(ZeroDivisionError):
+                async with a_plane(tmp_path):
+                    pass
+        async with a_plane(tmp_path) as plane:
+            await plane.client.write(a_job("j", completions=1, parallelism=1))
+
+    run_virtual(main())

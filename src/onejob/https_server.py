@@ -37,7 +37,7 @@ from onejob.dashboard.sessions import Sessions
 from onejob.node.process.usage_meter import UsageMeter
 from onejob.node.sessions.pod_ports import PodPorts
 from onejob.node.sessions.pod_sessions import PodSessions
-from onejob.server import ControlPlane, Settings, World, prepare_data_dir
+from onejob.server import ControlPlane, Front, Settings, World, prepare_data_dir
 from onejob.wire.requests import LogOptions
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ class HttpsServer:
         plane = await ControlPlane.open(
             settings,
             world,
-            root_ca=authority.decode(),
-            api_url=local_url(host, port) if port else "",
-            auditor=auditor,
+            Front(authority.decode(), local_url(host, port) if port else "", auditor),
         )
         assert plane.access is not None
         assert plane.accounts is not None

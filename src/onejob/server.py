@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -60,7 +60,7 @@ from onejob.node.agent.agent import NodeAgent
 from onejob.node.agent.capacity import read_amounts
 from onejob.node.logs.keeping import KeptLogs
 from onejob.node.options import NodeOptions
-from onejob.node.runtime import Runtime, RuntimeUnavailable
+from onejob.node.runtime import Runtime
 from onejob.node.runtimes import RUNTIMES
 from onejob.node.setup.environment import CONFIG_MAPS, SECRETS, NodeContext
 from onejob.planning.job.managing import is_ours
@@ -131,6 +131,19 @@ class World(Struct, frozen=True):
     runtime: Callable[[NodeContext], Runtime] | None = None
 
 
+class Front(Struct, frozen=True):
+    """What the API server in front of a control plane brings along; a run has none."""
+
+    #: The certificate by which clients know it.
+    root_ca: str = ""
+    #: How Pods will reach it, if that is known before it listens.
+    api_url: str = ""
+    auditor: "Auditor | None" = None
+
+
+_NO_FRONT: Final = Front()
+
+
 class _Controller(Protocol):
     def run(self) -> Coroutine[Any, Any, None]: ...
 
@@ -153,14 +166,13 @@ class ControlPlane:
         settings: Settings,
         world: World,
         store: LogStore,
-        root_ca: str,
-        auditor: "Auditor | None",
+        front: Front,
         judge: Judge,
     ) -> None:
         self.settings = settings
         self._judge = judge
         #: How Pods on this machine reach the API server; "" while it does not listen.
-        self.api_url = ""
+        self.api_url = front.api_url
         self.clock = world.clock
         self.store = store
         self.metrics = Metrics()
@@ -180,7 +192,7 @@ class ControlPlane:
         self.checked_client = LocalClient(
             self.service, WriteOptions(field_manager="onejob", field_validation="Strict")
         )
-        self._identities = self._make_identities(auditor) if settings.with_access else None
+        self._identities = self._make_identities(front.auditor) if settings.with_access else None
         #: Who may do what; None without roles.
         self.access = None if self._identities is None else self._identities.access
         #: What the API server itself does.
@@ -202,7 +214,7 @@ class ControlPlane:
         self._begun = asyncio.Event()
         self._stopping = False
         self.accounts = self._make_accounts() if settings.with_access else None
-        self._add_controllers(root_ca)
+        self._add_controllers(front.root_ca)
         self._add_mirror(world.rng)
         self._add_notifications()
         if self.access is not None:
@@ -416,20 +428,14 @@ class ControlPlane:
         cls,
         settings: Settings,
         world: World | None = None,
-        *,
-        root_ca: str = "",
-        api_url: str = "",
-        auditor: "Auditor | None" = None,
+        front: Front = _NO_FRONT,
     ) -> Self:
-        """Everything is running when this returns. `api_url` is how Pods will reach the server, if
-        that is known before it listens.
-
-        Raises CannotOpen, NotTrusted, BadKeys or RuntimeUnavailable with one clear line.
-        """
-        plane = await cls.open(settings, world, root_ca=root_ca, api_url=api_url, auditor=auditor)
+        """Everything is running when this returns. Raises CannotOpen, NotTrusted, BadKeys or
+        RuntimeUnavailable with one clear line."""
+        plane = await cls.open(settings, world, front)
         try:
             await plane.begin()
-        except RuntimeUnavailable:
+        except BaseException:
             await plane.stop()
             raise
         return plane
@@ -439,10 +445,7 @@ class ControlPlane:
         cls,
         settings: Settings,
         world: World | None = None,
-        *,
-        root_ca: str = "",
-        api_url: str = "",
-        auditor: "Auditor | None" = None,
+        front: Front = _NO_FRONT,
     ) -> Self:
         """The API can be used when this returns, and nothing that is written through it from now
         on will be missed by the controllers and the node, which start with `begin`. With thousands
@@ -462,29 +465,35 @@ class ControlPlane:
             cipher=_cipher(settings),
         )
         try:
-            plane = cls(settings, world, store, root_ca, auditor, judge)
+            plane = cls(settings, world, store, front, judge)
         except BaseException:
             await store.close()
             raise
-        plane.api_url = api_url
-        if plane._node is not None:
-            plane._node.prepare()
-        plane.service.install_definitions()
-        await bootstrap(plane._own_client)
-        if settings.with_access:
+        try:
+            await plane._open()
+        except BaseException:
+            await plane.stop()
+            raise
+        return plane
+
+    async def _open(self) -> None:
+        if self._node is not None:
+            self._node.prepare()
+        self.service.install_definitions()
+        await bootstrap(self._own_client)
+        if self.settings.with_access:
             from onejob.controllers.access import bootstrap_roles
 
-            await bootstrap_roles(plane._own_client)
-        if settings.queue_limits is not None:
-            await write_limits(plane._own_client, settings.queue_limits)
-        asyncio.get_running_loop().set_exception_handler(plane._callback_failed)
-        store.failed.add_done_callback(lambda failed: plane._fail(str(failed.result())))
-        if plane.access is not None:
-            informers = plane.access.informers.values()
-            plane._controller_tasks = [asyncio.create_task(one.run()) for one in informers]
-        judge.keep_views(True)
-        await plane.informers.begin()
-        return plane
+            await bootstrap_roles(self._own_client)
+        if self.settings.queue_limits is not None:
+            await write_limits(self._own_client, self.settings.queue_limits)
+        asyncio.get_running_loop().set_exception_handler(self._callback_failed)
+        self.store.failed.add_done_callback(lambda failed: self._fail(str(failed.result())))
+        if self.access is not None:
+            informers = self.access.informers.values()
+            self._controller_tasks = [asyncio.create_task(one.run()) for one in informers]
+        self._judge.keep_views(True)
+        await self.informers.begin()
 
     async def begin(self) -> None:
         """Start the controllers and the node, and wait until they know what there is. Raises

@@ -22,7 +22,7 @@ from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod_spec import NodePod
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
-from onejob.server import ControlPlane, Settings, World
+from onejob.server import ControlPlane, Front, Settings, World
 from onejob.virtual_time import run_virtual
 from tests.node.support import Document, Node, needs_namespaces, shell, with_spec
 
@@ -45,7 +45,7 @@ async def a_plane(
 
     world = World(runtime=runtime)
     settings = Settings(folder, options, with_access=True)
-    plane = await ControlPlane.start(settings, world, root_ca=ROOT_CA, api_url=api_url)
+    plane = await ControlPlane.start(settings, world, Front(root_ca=ROOT_CA, api_url=api_url))
     try:
         await until_there(plane, Key("configmaps", "default", "kube-root-ca.crt"))
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker"}}

@@ -16,7 +16,7 @@ from onejob.node.runtime import Runtime
 from onejob.node.setup.environment import NodeContext
 from onejob.objects.meta import Key
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
-from onejob.server import ControlPlane, Settings, World
+from onejob.server import ControlPlane, Front, Settings, World
 from tests.node.podman.support import ENGINE, NEEDS_PODMAN, OPTIONS, script
 from tests.node.support import Node, with_spec
 
@@ -42,7 +42,9 @@ def test_a_container_finds_its_token_and_cannot_change_it(place: Path) -> None:
     async def main() -> None:
         settings = Settings(place, options, with_access=True)
         plane = await ControlPlane.start(
-            settings, World(runtime=runtime), root_ca=CERTIFICATE, api_url="https://127.0.0.1:1"
+            settings,
+            World(runtime=runtime),
+            Front(root_ca=CERTIFICATE, api_url="https://127.0.0.1:1"),
         )
         try:
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker"}}
