@@ -50,8 +50,8 @@ def test_running_the_example_installs_no_tool_of_development(tmp_path: Path) -> 
         return subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
     assert "--editable ." in commands("run")
-    assert "[dev]" not in commands("run")
-    assert "[dev]" in commands("test")
+    assert "dev.txt" not in commands("run")
+    assert "dev.txt" in commands("test")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
