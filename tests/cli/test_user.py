@@ -272,6 +272,45 @@ def test_revoked_users_are_out_at_once(served: CommandLine) -> None:
     assert "there is no user temp" in again.stderr
 
 
+def test_what_a_new_user_may_do_is_said(served: CommandLine) -> None:
+    plain = served.run("user", "add", "plain")
+    assert plain.stdout.splitlines()[1:] == [
+        "they may do nothing yet: kubectl create rolebinding plain --clusterrole edit --user plain"
+    ]
+    here = served.run("user", "add", "here", "--role", "edit")
+    assert here.stdout.splitlines()[1:] == ["role edit in namespace default"]
+    everywhere = served.run("user", "add", "everywhere", "--role", "view", "--cluster")
+    assert everywhere.stdout.splitlines()[1:] == ["role view in all namespaces"]
+
+
+def test_a_revoked_user_can_be_added_again_with_the_same_role(served: CommandLine) -> None:
+    for words in ((), ("--cluster",)):
+        assert served.run("user", "add", "back", "--role", "view", *words).returncode == 0
+        assert served.run("user", "revoke", "back").returncode == 0
+        (served.home / "back.kubeconfig").unlink()
+        again = served.run("user", "add", "back", "--role", "view", *words)
+        assert again.returncode == 0, again.stderr
+        api = open_http_api(served.home / "back.kubeconfig", "")
+        try:
+            assert may(api, "list", "pods", "default")
+        finally:
+            api.close()
+        assert served.run("user", "revoke", "back").returncode == 0
+        (served.home / "back.kubeconfig").unlink()
+
+
+def test_roles_that_a_user_of_this_name_had_before_are_named(served: CommandLine) -> None:
+    assert served.run("user", "add", "heir", "--role", "edit").returncode == 0
+    revoked = served.run("user", "revoke", "heir")
+    assert revoked.returncode == 0
+    (served.home / "heir.kubeconfig").unlink()
+    again = served.run("user", "add", "heir")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[1:] == [
+        "role edit in namespace default, given before (rolebinding onejob:heir:edit)"
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -281,9 +320,12 @@ def test_revoked_users_are_out_at_once(served: CommandLine) -> None:
         (("x", "--role", "edit", "-n", "nowhere"), "(onejob create namespace nowhere)"),
         (("x", "--cluster"), "--cluster says where a role counts"),
         (("x", "--expires", "0s"), "--expires must be more than nothing"),
+        (("twice",), "there is a user twice already (onejob user revoke twice ends their token"),
     ],
 )
 def test_bad_users_are_refused(served: CommandLine, words: tuple[str, ...], problem: str) -> None:
+    if "twice" in words:
+        assert served.run("user", "add", "twice").returncode == 0
     done = served.run("user", "add", *words, "--kubeconfig-out", "bad.kubeconfig")
     assert done.returncode == 2
     assert problem in done.stderr

@@ -35,6 +35,10 @@ class BadUsers(ValueError):
     """The file, or what somebody wants to put into it, is no good; the text is one line."""
 
 
+class UserExists(BadUsers):
+    pass
+
+
 class KeptUser(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     name: str
     #: SHA-256 of the token, in hex. Tokens are random and long, so they need no slow hash.
@@ -74,7 +78,7 @@ def add_user(
     with locked(path):
         users = read_users(path)
         if any(user.name == name for user in users):
-            raise BadUsers(f"there is a user {name} already")
+            raise UserExists(f"there is a user {name} already")
         user = KeptUser(name, _hash(token), now, groups, expires_at)
         _write(path, (*users, user))
     return token

@@ -11,6 +11,8 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, data_dir_option, output_option
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from onejob.cli.clients.sources import Sources
 
 _EPILOG = """\b
@@ -64,7 +66,13 @@ def add(
 ) -> None:
     """Add a user and write the kubeconfig that they need, with the only copy of their token."""
     from onejob.api.access.kubeconfig_writer import write_kubeconfig
-    from onejob.api.access.users import USERS_FILE, BadUsers, add_user, revoke_user
+    from onejob.api.access.users import (
+        USERS_FILE,
+        BadUsers,
+        UserExists,
+        add_user,
+        revoke_user,
+    )
     from onejob.client.kubeconfig import load_kubeconfig
     from onejob.clock import SystemClock
 
@@ -83,6 +91,10 @@ def add(
     until = None if expires is None else now + timedelta(seconds=expires)
     try:
         token = add_user(users, name, groups, now, until)
+    except UserExists as error:
+        raise CommandError(
+            str(error), f"onejob user revoke {name} ends their token; then add them anew"
+        ) from None
     except BadUsers as error:
         raise CommandError(str(error)) from None
     try:
@@ -96,16 +108,19 @@ def add(
             user=name,
             namespace=namespace,
         )
-        if role:
-            _bind(where, name, role, "" if cluster else namespace)
+        made = _bind(where, name, role, "" if cluster else namespace) if role else None
+        rights = list(_rights(where, name, groups, made))
     except BaseException:
         # Without a kubeconfig nobody has the token.
         target.unlink(missing_ok=True)
         revoke_user(users, name)
         raise
     print(f"user {name} added; {target} is theirs alone: hand it over, keep no copy")
-    if not role:
-        print("they may do nothing yet: kubectl create rolebinding, or --role")
+    if not rights:
+        command = f"kubectl create rolebinding {name} --clusterrole edit --user {name}"
+        rights = [f"they may do nothing yet: {command}"]
+    for line in rights:
+        print(line)
 
 
 @command.command("list", epilog=_LIST_EPILOG, short_help="List users")
@@ -179,7 +194,8 @@ def _expiry(time: Any, *, expired: bool) -> str:
     return f"{time:%Y-%m-%dT%H:%M:%SZ}{' (expired)' if expired else ''}"
 
 
-def _bind(where: "Sources", user: str, role: str, namespace: str) -> None:
+def _bind(where: "Sources", user: str, role: str, namespace: str) -> tuple[str, str]:
+    """Returns namespace and name of the binding; that of an earlier user of this name will do."""
     from onejob.cli.clients.base import get
     from onejob.cli.clients.writing import create
     from onejob.cli.run.manifests import made_manifest
@@ -207,11 +223,48 @@ def _bind(where: "Sources", user: str, role: str, namespace: str) -> None:
             f"there is no namespace {namespace}", f"onejob create namespace {namespace}"
         ) from None
     kind = BY_RESOURCE[ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS]
+    name = f"onejob:{user}:{role}"
     document = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
-        "metadata": {"name": f"onejob:{user}:{role}"},
+        "metadata": {"name": name},
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
     }
-    create(api, made_manifest(document), namespace)
+    try:
+        kept = get(api, kind, namespace, name)
+    except NotFound:
+        create(api, made_manifest(document), namespace)
+    else:
+        if any(kept.get(field) != document[field] for field in ("roleRef", "subjects")):
+            raise CommandError(
+                f"{kind.singular} {name} is there already, with another role or for others",
+                "delete it, or leave out --role",
+            )
+    return namespace, name
+
+
+def _rights(
+    where: "Sources", user: str, groups: tuple[str, ...], made: tuple[str, str] | None
+) -> "Iterator[str]":
+    """What this user may do, a line for each binding, also those of an earlier user of the name."""
+    from onejob.api.access.users import MASTERS
+    from onejob.cli.clients.base import list_all
+    from onejob.planning.rbac.policy import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
+    from onejob.wire.kinds import BY_RESOURCE
+
+    if MASTERS in groups:
+        yield f"everything, as one of the group {MASTERS}"
+    api = where.require_server()
+    meant = {("User", user), *(("Group", group) for group in groups)}
+    for resource in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
+        kind = BY_RESOURCE[resource]
+        for binding in list_all(api, kind, ""):
+            subjects = {(one.get("kind"), one.get("name")) for one in binding.get("subjects") or ()}
+            if not subjects & meant:
+                continue
+            namespace, name = binding["metadata"].get("namespace", ""), binding["metadata"]["name"]
+            place = f"namespace {namespace}" if namespace else "all namespaces"
+            before = f", given before ({kind.singular} {name})"
+            known = "" if (namespace, name) == made else before
+            yield f"role {binding['roleRef']['name']} in {place}{known}"
