@@ -36,13 +36,13 @@ def test_backing_off_says_until_when_and_how_often_still() -> None:
     failed = pod_document("pi-a", "Failed", exit_code=3, message="no space left")
     answer = explain(failed, status={"failed": 1}, spec={"backoffLimit": 2}, at=4)
     assert answer.state == "job/pi waits before it retries."
-    assert "1 failure(s) in a row, until 12:00:10 UTC (in 6.0s)" in answer.cause[0]
+    assert "waits after 1 failure in a row, until 12:00:10 UTC (in 6.0s)" in answer.cause[0]
     assert answer.evidence[1] == (
         "pod pi-a failed 4.0s ago: container main ended with 3 (Error): no space left"
     )
     assert answer.next == (
         "a new Pod is started at 12:00:10 UTC (in 6.0s)",
-        "2 more failure(s) would make the Job fail",
+        "2 more failures would make the Job fail",
     )
     assert answer.shown_failure == ("pi-a", "main")
 
@@ -53,8 +53,19 @@ def test_an_index_that_backs_off_is_no_job_without_pods() -> None:
     indexed = {"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 3}
     answer = explain(failed, spec=indexed, at=4)
     assert answer.state == "job/pi waits before it retries."
-    assert "index 0 waits: it failed before, until 12:00:10 UTC (in 6.0s)" in answer.cause
+    assert "index 0 waits after a failure, until 12:00:10 UTC (in 6.0s)" in answer.cause
     assert answer.next == ("a new Pod is started at 12:00:10 UTC (in 6.0s)",)
+
+
+def test_several_indexes_that_back_off_are_named() -> None:
+    failed = [pod_document(f"pi-{index}-a", "Failed", exit_code=3, index=index) for index in (0, 1)]
+    for pod in failed:
+        pod["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    indexed = {
+        "completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 3,
+    }  # fmt: skip
+    answer = explain(*failed, spec=indexed, at=4)
+    assert "indexes 0,1 wait after failures, until 12:00:10 UTC (in 6.0s)" in answer.cause
 
 
 def test_a_pod_that_failed_as_a_whole_says_why() -> None:

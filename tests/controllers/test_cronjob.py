@@ -70,11 +70,11 @@ def test_what_follows_from_a_start_is_no_reason_to_look_again(tmp_path: Path) ->
             key = await a_cronjob(house)
             await asyncio.sleep(70)
             assert await house.names(JOBS) == [job(1)]
-            # A second look would have noted that no slot is due any more.
+            # A second look would have noted that no time is due any more.
             assert house.cronjobs.note(key) == ""
             await house.finish(Key(JOBS, "default", job(1)))
             await asyncio.sleep(1)
-            assert house.cronjobs.note(key) == "no slot is due"
+            assert house.cronjobs.note(key) == "no time of its schedule is due"
 
     run_virtual(main())
 

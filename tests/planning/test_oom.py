@@ -147,7 +147,7 @@ def test_why_says_that_memory_grows() -> None:
     planned = plan(a_job(metadata=metadata, template=TEMPLATE), [killed("a", retries=1)])
     (note,) = [note.text for note in planned.notes if note.kind == "oom-memory"]
     assert note == (
-        "Pods ran out of memory 2 time(s) in a row: the next get up to 2.25 times the template's "
+        "Pods ran out of memory 2 times in a row: the next get up to 2.25 times the template's "
         "memory, at most 8Gi (onejob.dev/oom-memory-factor)"
     )
 

@@ -191,7 +191,7 @@ def test_notes_say_what_is_waited_for() -> None:
     waiting = plan(a_job(), [], observed=Observed(backoff=BackoffRecord(2, NOON)))
     (note,) = waiting.notes
     assert (note.kind, note.until) == ("backoff", NOON + timedelta(seconds=20))
-    assert "2 failure(s)" in note.text
+    assert "2 failures" in note.text
 
 
 def test_notes_say_which_index_waits_and_what_holds_replacements_up() -> None:

@@ -10,6 +10,7 @@ from onejob.explaining.ended import finish_of
 from onejob.explaining.explanation import Document, Explanation, ago_text, set_by, time_text
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
+from onejob.planning.counts import counted
 from onejob.planning.cronjob.planner import StartPlan, by_start_time, plan_start, update_status
 from onejob.planning.cronjob.schedule import Calendar, Schedule
 from onejob.planning.cronjob.slots import MANY_MISSED, schedule_of, slots_from
@@ -53,7 +54,7 @@ def _state(cronjob: CronJob, schedule: Schedule | None, plan: StartPlan) -> str:
         return "starts nothing: its schedule has no next time."
     active = plan.current.status.active
     if active:
-        return f"has {len(active)} Job(s) running."
+        return f"has {counted(len(active), 'Job')} running."
     return "waits for the next time of its schedule."
 
 
@@ -91,8 +92,10 @@ def _evidence(
     if status.last_successful_time is not None:
         lines.append(f"its last Job to succeed ended {ago_text(status.last_successful_time, now)}")
     if schedule is not None and (missed := _missed(cronjob, schedule, plan, now)):
-        many = f"more than {MANY_MISSED}" if missed > MANY_MISSED else str(missed)
-        lines.append(f"{many} time(s) of its schedule have passed since without a Job")
+        many = counted(min(missed, MANY_MISSED), "time")
+        more = "more than " if missed > MANY_MISSED else ""
+        verb = "has" if missed == 1 else "have"
+        lines.append(f"{more}{many} of its schedule {verb} passed since without a Job")
     lines += [f"job/{reference.name} is running" for reference in status.active]
     return [*lines, *_ended_jobs(jobs, now)]
 

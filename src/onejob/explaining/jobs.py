@@ -19,6 +19,7 @@ from onejob.explaining.explanation import (
 from onejob.explaining.pod_activity import PodActivity, activity_text, next_text, pod_activity
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
+from onejob.planning.counts import counted
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.counting import Census
 from onejob.planning.job.failure_policy import judge_failed_pod
@@ -309,11 +310,12 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
         lines.append(f"a new Pod is started {time_text(retry.until, now)}")
         left = (job.spec.backoff_limit or 0) - job.status.failed
         if job.spec.backoff_limit_per_index is None:
-            lines.append(f"{left + 1} more failure(s) would make the Job fail")
+            lines.append(f"{counted(left + 1, 'more failure')} would make the Job fail")
     elif job.spec.parallelism == 0:
         lines.append("nothing, until spec.parallelism is raised")
     elif plan.creations:
-        lines.append(f"{len(plan.creations)} Pod(s) are started")
+        verb = "is" if len(plan.creations) == 1 else "are"
+        lines.append(f"{counted(len(plan.creations), 'Pod')} {verb} started")
     elif coming := next_text(activity):
         lines.append(coming)
     if "deadline" in kinds:

@@ -237,7 +237,12 @@ def _plan_start(
     if recent.slot is None:
         again = look_again_seconds(cronjob, status, judged_at, schedule, future_times)
         return StartPlan(
-            current, now, events, schedule, look_again_seconds=again, note="no slot is due"
+            current,
+            now,
+            events,
+            schedule,
+            look_again_seconds=again,
+            note="no time of its schedule is due",
         )
     if recent.missed == "many":
         events = (*events, _TOO_MANY_MISSED)
@@ -335,7 +340,7 @@ def _obstacle(
     name = job_name(cronjob, slot)
     # Equality, not order: it also holds when the clock was set back or the Job was deleted.
     if status.last_schedule_time == slot or any(ref.name == name for ref in status.active):
-        return _Obstacle(f"the slot is already started as {name}")
+        return _Obstacle(f"the time that is due is already started as {name}")
     if cronjob.spec.concurrency_policy == "Forbid" and status.active:
         return _Obstacle("the previous Job is still running", _ALREADY_ACTIVE)
     return None

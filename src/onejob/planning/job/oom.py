@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
+from onejob.planning.counts import counted
 from onejob.planning.job.pod_facts import completion_index
 from onejob.planning.names import (
     OOM_MEMORY_FACTOR_ANNOTATION,
@@ -111,9 +112,9 @@ class OomHistory:
         most = max(self._retries.values())
         grown = MemoryGrowth(most, self._factor).of(Quantity(10**9 * _THOUSAND)).whole / _THOUSAND
         limit = "" if self._maximum is None else f", at most {self._maximum}"
-        where = f" of {len(self._retries)} index(es)" if self._indexed else ""
+        where = f" of {counted(len(self._retries), 'index', 'indexes')}" if self._indexed else ""
         return (
-            f"Pods{where} ran out of memory {most} time(s) in a row: the next get up to "
+            f"Pods{where} ran out of memory {counted(most, 'time')} in a row: the next get up to "
             f"{grown:g} times the template's memory{limit} ({OOM_MEMORY_FACTOR_ANNOTATION})"
         )
 

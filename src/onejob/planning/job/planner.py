@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from onejob.objects.job import Job, JobStatus
+from onejob.planning.counts import counted
 from onejob.planning.job.backoff import BackoffRecord
 from onejob.planning.job.bookkeeping import Bookkeeping, Draft
 from onejob.planning.job.conditions import SUSPENDED, ensure_condition, new_condition, whole_second
@@ -224,7 +225,9 @@ def _notes(
         verb = "succeeds" if fate.succeeds else "fails"
         notes.append(Note("fate", f"{verb}: {fate.reason}: {fate.message}"))
         if tally.terminating:
-            notes.append(Note("waiting-for-pods", f"{tally.terminating} Pod(s) are still ending"))
+            verb = "is" if tally.terminating == 1 else "are"
+            text = f"{counted(tally.terminating, 'Pod')} {verb} still ending"
+            notes.append(Note("waiting-for-pods", text))
         return tuple(notes)
     if job.spec.suspend:
         notes.append(Note("suspended", "is suspended"))

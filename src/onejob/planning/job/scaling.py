@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from onejob.objects.job import Job
 from onejob.objects.pod import ContainerStatus, Pod
+from onejob.planning.counts import counted
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.backoff import BackoffRecord, backoff_policy
 from onejob.planning.job.counting import Census, Tally
@@ -160,7 +161,7 @@ def _start_pods(
             failed_at = future_times.counts_from(failed_at)
         wait = policy.remaining(backoff.failures_since_success, failed_at, now)
         if wait:
-            text = f"waits after {backoff.failures_since_success} failure(s) in a row"
+            text = f"waits after {counted(backoff.failures_since_success, 'failure')} in a row"
             return _waiting("backoff", text, now, wait)
     missing = min(missing, settings.max_pod_changes)
     memory = OomHistory(job, census)
@@ -172,7 +173,10 @@ def _start_pods(
             pending = indexes
             indexes, wait = due_indexes(pending, tally.retained, policy, now, future_times)
             if wait:
-                text = f"index {NO_INDEXES.with_indexes(pending)} waits: it failed before"
+                which = NO_INDEXES.with_indexes(pending)
+                one = len(pending) == 1
+                text = f"index {which} waits" if one else f"indexes {which} wait"
+                text += " after a failure" if one else " after failures"
                 return _waiting("index-backoff", text, now, wait)
         seeds = tuple(_seed(job, index, tally, memory.growth(index)) for index in indexes)
     return PodChanges(creations=seeds, reason=_creation_reason(job, tally), action="pods_created")
@@ -185,7 +189,7 @@ def _waiting(kind: NoteKind, text: str, now: datetime, wait: timedelta) -> PodCh
 
 def _idle_notes(job: Job, missing: int, ending: int) -> tuple[Note, ...]:
     if missing > 0:
-        text = f"{ending} Pod(s) must end before others take their place"
+        text = f"{counted(ending, 'Pod')} must end before others take their place"
         return (Note("waiting-for-pods", text),)
     if job.spec.parallelism == 0:
         return (Note("no-parallelism", "parallelism is 0: no Pod is started"),)
