@@ -1,6 +1,7 @@
 """Manifests as people write them, and what they are told when something is wrong."""
 
 import io
+import json
 from pathlib import Path
 from textwrap import dedent
 
@@ -149,6 +150,39 @@ def test_items_of_a_list_are_objects_with_lines_of_their_own(tmp_path: Path) -> 
         """
     (problem,) = problems_of(tmp_path, text)
     assert problem == ("job.yaml: document 1, line 10: daat: unknown field, did you mean data?")
+
+
+def test_what_an_api_server_lists_is_a_list_of_objects(tmp_path: Path) -> None:
+    """Items of a JobList, as `kubectl get --raw` prints it, do not say what they are."""
+    file = tmp_path / "jobs.json"
+    named = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "b"}}
+    file.write_text(
+        json.dumps(
+            {
+                "kind": "JobList",
+                "apiVersion": "batch/v1",
+                "metadata": {"resourceVersion": "7"},
+                "items": [{"metadata": {"name": "a"}}, named],
+            }
+        )
+    )
+    found = read_manifests([str(file)])
+    assert [(manifest.kind.kind, manifest.name) for manifest in found] == [
+        ("Job", "a"),
+        ("Job", "b"),
+    ]
+    assert found[0].document["apiVersion"] == "batch/v1"
+
+
+def test_an_object_without_items_is_no_list(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, "apiVersion: v1\nkind: AllowList\nspec: {}\n")
+    assert "onejob does not serve v1 AllowList" in problem
+
+
+def test_a_problem_is_told_once(tmp_path: Path) -> None:
+    """A long name makes two labels of the Pods too long, which are one field to a reader."""
+    problems = problems_of(tmp_path, GOOD.format(name="a" * 64))
+    assert sum("spec.template.labels" in problem for problem in problems) == 1
 
 
 def test_folders_files_and_stdin_are_read_in_order(

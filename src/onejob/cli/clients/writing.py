@@ -8,9 +8,10 @@ import msgspec
 
 from onejob.cli.clients.base import FIELD_MANAGER, Api, Ask, Reply, path_of
 from onejob.cli.errors import EXIT_FAILED, CommandError
-from onejob.cli.run.manifests import Manifest, placed
+from onejob.cli.run.manifests import BadManifests, Manifest, Problem, placed
 from onejob.objects.meta import NAMESPACES
-from onejob.wire.errors import ApiError, NotFound
+from onejob.wire.errors import ApiError, BadRequest, NotFound
+from onejob.wire.kinds import BY_KIND
 
 
 def manifest_namespace(manifest: Manifest, asked: str, default: str = "default") -> str:
@@ -81,10 +82,22 @@ def _next_step(error: ApiError) -> str:
     return ""
 
 
+def _misspelt(manifest: Manifest) -> list[Problem]:
+    """What the server refuses to read, with the lines of the file, which it does not know."""
+    key = manifest.kind.api_version, manifest.kind.kind
+    if not manifest.text or key not in BY_KIND:
+        return []
+    from onejob.cli.run.manifest_check import shape_problems
+
+    return shape_problems(manifest)
+
+
 def _sent(api: Api, ask: Ask, manifest: Manifest) -> Reply:
     try:
         reply = api.send(ask)
     except ApiError as error:
+        if isinstance(error, BadRequest) and (problems := _misspelt(manifest)):
+            raise BadManifests(problems, exit_code=EXIT_FAILED) from None
         text = " ".join(error.message.split())
         raise CommandError(
             placed(text, manifest.source, manifest.number),

@@ -33,10 +33,10 @@ def manifest_problems(
 ) -> list[Problem]:
     """All that is wrong with it; `namespace` is where the object would be created."""
     kind = manifest.kind
-    shape = load_schema().kind(kind.api_version, kind.kind)
-    misshapen = [manifest.problem(*problem) for problem in _misfits(manifest.document, shape, "")]
+    misshapen = shape_problems(manifest)
     if misshapen:
         return misshapen
+    shape = load_schema().kind(kind.api_version, kind.kind)
     document = deepcopy(manifest.document)
     normalise(document, shape)
     document.setdefault("metadata", {})
@@ -49,9 +49,15 @@ def manifest_problems(
     strategy = strategy_for(kind, gates)
     strategy.default(document)
     strategy.prepare_create(document)
-    return [
-        manifest.problem(error.field, error.message) for error in strategy.validate_create(document)
-    ]
+    errors = strategy.validate_create(document)
+    # Two labels that are both made of the name are one thing to change.
+    return list(dict.fromkeys(manifest.problem(error.field, error.message) for error in errors))
+
+
+def shape_problems(manifest: Manifest) -> list[Problem]:
+    """Fields that its built-in kind does not have, and values of another type than theirs."""
+    shape = load_schema().kind(manifest.kind.api_version, manifest.kind.kind)
+    return [manifest.problem(*problem) for problem in _misfits(manifest.document, shape, "")]
 
 
 def manifest_warnings(manifest: Manifest, gates: FeatureGates) -> list[str]:

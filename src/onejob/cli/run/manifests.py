@@ -14,7 +14,7 @@ import msgspec
 
 from onejob.api.input.decoding import MAX_DEPTH
 from onejob.cli.clients.known_kinds import BUILT_IN, KnownKinds
-from onejob.cli.errors import CommandError
+from onejob.cli.errors import EXIT_USAGE, CommandError
 from onejob.wire.errors import BadRequest
 from onejob.wire.kinds import BY_KIND, KINDS, Kind
 
@@ -48,8 +48,8 @@ class Problem(msgspec.Struct, frozen=True):
 class BadManifests(CommandError):
     """One line for each thing that is wrong, so that all can be mended at once."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__(str(problems[0]))
+    def __init__(self, problems: Sequence[Problem], *, exit_code: int = EXIT_USAGE) -> None:
+        super().__init__(str(problems[0]), exit_code=exit_code)
         self.problems = problems
 
     @property
@@ -203,9 +203,9 @@ def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterat
         raise BadManifests([_duplicate(source, number, text) for text in duplicates])
     prefix = ""
     documents = [value]
-    if isinstance(value, dict) and (value.get("apiVersion"), value.get("kind")) == ("v1", "List"):
+    if _is_list(value):
         prefix = "items[{}]."
-        documents = value.get("items") or []
+        documents = [_completed(item, value) for item in value.get("items") or ()]
     for index, document in enumerate(documents):
         place = prefix.format(index)
         try:
@@ -216,6 +216,23 @@ def _manifests(source: str, number: int, text: str, known: KnownKinds) -> Iterat
                 [Problem(source, number, line, error.field, error.problem)]
             ) from None
         yield Manifest(source, number, kind, document, text, place)
+
+
+def _is_list(value: Any) -> bool:
+    """Whether it is a List, or what an API server answers: a JobList."""
+    if not isinstance(value, dict):
+        return False
+    if (value.get("apiVersion"), value.get("kind")) == ("v1", "List"):
+        return True
+    return str(value.get("kind")).endswith("List") and isinstance(value.get("items"), list)
+
+
+def _completed(item: Any, parent: dict[str, Any]) -> Any:
+    """Items of a JobList need not say that they are Jobs; kubectl completes them, too."""
+    kind = str(parent["kind"]).removesuffix("List")
+    if not kind or not isinstance(item, dict):
+        return item
+    return {"apiVersion": parent.get("apiVersion"), "kind": kind, **item}
 
 
 def _duplicate(source: str, number: int, text: str) -> Problem:
