@@ -131,6 +131,14 @@ def test_what_is_no_backup_is_refused_in_one_line(
     assert not (onejob.home / "x").exists()
 
 
+def test_a_folder_that_is_missing_is_named(served: CommandLine, tmp_path: Path) -> None:
+    done = served.run("backup", str(tmp_path / "absent" / "state.tar"))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: no backup was written: there is no folder {tmp_path / 'absent'}\n",
+    )
+
+
 def test_there_is_no_server_to_back_up(onejob: CommandLine) -> None:
     refused = onejob.run("backup", "state.tar")
     assert refused.returncode == 2

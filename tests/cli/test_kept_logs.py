@@ -40,6 +40,14 @@ def test_logs_outlive_pod_job_and_namespace(gone: CommandLine) -> None:
     assert listed[0].split() == ["NAMESPACE", "POD", "OF", "CONTAINERS", "DELETED"]
     assert [line.split()[0] for line in listed[1:]] == ["team", "team"]
     assert all(line.split()[2:4] == ["job/pair", "main"] for line in listed[1:])
+    alone = gone.run("logs", "pair")
+    assert (alone.returncode, alone.stderr) == (
+        1,
+        'error: pods "pair" not found (what it wrote is kept: onejob logs --deleted job/pair)\n',
+    )
+    found = gone.run("logs", "--deleted", "pair", "--no-prefix")
+    assert sorted(found.stdout.splitlines()) == sorted(kept.stdout.splitlines())
+    assert found.stderr == "note: there is no pod/pair: this is job.batch/pair\n"
     pod = listed[1].split()[1]
     one = gone.run("logs", "--deleted", pod, "--tail", "1")
     assert one.stdout == "second line\n"

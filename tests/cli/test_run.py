@@ -157,7 +157,7 @@ def test_bad_input_is_one_line_exit_two_and_nothing_started(onejob: CommandLine)
         (["runn"], "error: there is no command 'runn' (did you mean `onejob run`?)"),
         (["run", "--nope"], "No such option"),
         (["serve", "--listen", "here"], "error: --listen here: expected HOST:PORT"),
-        (["get"], "error: what? name a kind of object"),
+        (["get"], "error: nothing is named (for instance: jobs, or job/NAME)"),
         (["get", "jbos"], "error: onejob serves no 'jbos' (did you mean jobs?)"),
         (["delete", "job/x"], "(start one: onejob serve)"),
     ],

@@ -81,6 +81,8 @@ def test_a_misspelt_name_on_a_server(served: QuickCommandLine) -> None:
             'jobs.batch "elsewhere" not found (namespace slips has one: -n slips)',
         ),
         (("job/elsewhre", "-n", "slips"), "(did you mean job/elsewhere?)"),
+        (("job/nightly",), 'jobs.batch "nightly" not found (did you mean cronjob/nightly?)'),
+        (("pod/nightly",), 'pods "nightly" not found (did you mean cronjob/nightly?)'),
         (("job/nothing-like-it",), 'jobs.batch "nothing-like-it" not found\n'),
     ):
         for command in ("get", "describe", "delete"):
@@ -91,6 +93,38 @@ def test_a_misspelt_name_on_a_server(served: QuickCommandLine) -> None:
     assert done.stderr == (
         'error: namespaces "slip" not found (create it: onejob create namespace slip)\n'
     )
+
+
+def test_a_cronjob_by_its_name_alone(served: QuickCommandLine) -> None:
+    schedule = ("--schedule", "@yearly", "--", "true")
+    assert served.run("create", "cronjob", "weekly", *schedule).returncode == 0
+    done = served.run("create", "job", "now", "--from=weekly")
+    assert (done.returncode, done.stdout) == (0, "job.batch/now created\n"), done.stderr
+    done = served.run("create", "job", "then", "--from=job/weekly")
+    assert done.stderr == "error: --from job/weekly: expected cronjob/NAME\n"
+    done = served.run("suspend", "weekly")
+    assert (done.returncode, done.stderr) == (
+        1,
+        'error: jobs.batch "weekly" not found (did you mean cronjob/weekly?)\n',
+    )
+
+
+def test_a_misspelt_field_is_shown_in_the_file_that_is_sent(served: QuickCommandLine) -> None:
+    (served.home / "typo.yaml").write_text(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: typo}\nspec:\n  paralelism: 2\n"
+        "  completions: two\n"
+    )
+    for command in ("apply", "create"):
+        done = served.run(command, "-f", "typo.yaml")
+        assert (done.returncode, done.stderr.splitlines()) == (
+            1,
+            [
+                "error: typo.yaml: document 1, line 5: spec.paralelism: unknown field, did you "
+                "mean parallelism?",
+                "error: typo.yaml: document 1, line 6: spec.completions: expected a whole number, "
+                'found "two"',
+            ],
+        )
 
 
 def test_a_finished_job_is_not_suspended(served: QuickCommandLine) -> None:
@@ -136,7 +170,9 @@ def test_validate_warns_as_a_server_does(ran: CommandLine) -> None:
 
 def test_words_are_judged_before_the_server_is_missed(ran: CommandLine) -> None:
     for words, line in (
-        (("delete",), "what? name a kind of object (for instance: jobs, or job/NAME)"),
+        (("delete",), "nothing is named (for instance: jobs, or job/NAME)"),
+        (("why",), "nothing is named (for instance: job/NAME)"),
+        (("cron", "run"), "nothing is named (for instance: cronjob/NAME)"),
         (("delete", "jbo", "x"), "onejob serves no 'jbo' (did you mean job?)"),
         (("create", "job"), "give a kind and a name (for instance: onejob create job pi -- date)"),
         (

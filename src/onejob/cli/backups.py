@@ -48,6 +48,8 @@ def back_up(server: Path, target: Path, *, replace: bool) -> Manifest:
         raise CommandError(f"{target} exists", "choose another name, or say --replace")
     if not (server / DATABASE).exists():
         raise CommandError(f"there is no server in {server.parent}", "onejob serve makes one")
+    if not target.parent.is_dir():
+        raise CommandError(f"no backup was written: there is no folder {target.parent}")
     try:
         with tempfile.TemporaryDirectory(prefix=".onejob-backup-", dir=target.parent) as place:
             database, archive = Path(place) / DATABASE, Path(place) / "archive"

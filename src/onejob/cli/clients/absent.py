@@ -8,12 +8,13 @@ from typing import Final
 from onejob.cli.clients.base import Api, Ask, path_of
 from onejob.cli.clients.sources import Sources
 from onejob.cli.errors import CommandError
-from onejob.objects.meta import JOBS, NAMESPACES
+from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS
 from onejob.wire.errors import ApiError, NotFound
-from onejob.wire.kinds import Kind
+from onejob.wire.kinds import BY_RESOURCE, Kind
 
 #: Names among which one that was misspelt is looked for.
 _MOST_NAMES: Final = 500
+_LIKE_EACH_OTHER: Final = (JOBS, CRONJOBS, PODS)
 
 
 def hint(where: Sources, missing: NotFound) -> str:
@@ -44,6 +45,8 @@ def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
         if elsewhere:
             place = elsewhere[0]["metadata"]["namespace"]
             return f"namespace {place} has one: -n {place}"
+    if other := _of_another_kind(api, kind, own, name):
+        return f"did you mean {other}?"
     found = [item["metadata"]["name"] for item in _listed(api, kind, own)]
     close = _closest(name, found)
     if not close and kind.resource == JOBS and where.kubeconfig is None:
@@ -53,6 +56,17 @@ def _on_server(where: Sources, api: Api, kind: Kind, name: str) -> str:
     if close:
         return f"did you mean {kind.singular}/{close}?"
     return f"create it: onejob create namespace {name}" if kind.resource == NAMESPACES else ""
+
+
+def _of_another_kind(api: Api, kind: Kind, namespace: str, name: str) -> str:
+    """Commands take a name alone for that of a Job or a Pod."""
+    if kind.resource not in _LIKE_EACH_OTHER:
+        return ""
+    for resource in _LIKE_EACH_OTHER:
+        other = BY_RESOURCE[resource]
+        if other != kind and _listed(api, other, namespace, fieldSelector=f"metadata.name={name}"):
+            return f"{other.singular}/{name}"
+    return ""
 
 
 def _listed(api: Api, kind: Kind, namespace: str, **query: str) -> list[dict[str, dict[str, str]]]:

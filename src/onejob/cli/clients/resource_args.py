@@ -34,7 +34,10 @@ def parse_resource_args(
     """`TYPE`, `TYPE NAME...`, `TYPE/NAME...` or `TYPE,TYPE`; `default` is the type of bare
     names, unless several begin with a type that such commands are about. Raises CommandError."""
     if not words:
-        raise CommandError("what? name a kind of object", "for instance: jobs, or job/NAME")
+        if default:
+            example = "cronjob" if default == "cronjob" else "job"
+            raise CommandError("nothing is named", f"for instance: {example}/NAME")
+        raise CommandError("nothing is named", "for instance: jobs, or job/NAME")
     if any("/" in word for word in words):
         return [_slashed(word, default, known) for word in words]
     if default and (len(words) == 1 or words[0] not in _TYPES):

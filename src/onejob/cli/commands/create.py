@@ -184,7 +184,7 @@ def _job_of_cronjob(where: "Sources", api: "Api", name: str, origin: str) -> dic
     from onejob.objects.meta import CRONJOBS
     from onejob.planning.cronjob.manual_jobs import job_of_cronjob
 
-    arg = one_resource_arg([origin])
+    arg = one_resource_arg([origin], default="cronjob")
     if arg.kind.resource != CRONJOBS:
         raise CommandError(f"--from {origin}: expected cronjob/NAME")
     return job_of_cronjob(get(api, arg.kind, where.namespace_in(api), arg.name), {"name": name})

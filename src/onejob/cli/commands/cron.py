@@ -185,7 +185,8 @@ def backfill(
     wanted = backfill_jobs(cronjob, first, last, queue, most=_MOST_BACKFILLED + 1)
     if len(wanted) > _MOST_BACKFILLED:
         raise CommandError(
-            f"that are more than {_MOST_BACKFILLED} Jobs", "choose a shorter span, one by one"
+            f"more than {_MOST_BACKFILLED} times of the schedule are in that span",
+            "choose shorter spans, one after the other",
         )
     if not wanted:
         raise CommandError("its schedule has no time in that span")

@@ -122,7 +122,7 @@ def _deleted(
     prefix: bool | None,
     options: dict[str, Any],
 ) -> int:
-    from onejob.cli.clients.kept_logs import find_kept, list_kept, print_kept
+    from onejob.cli.clients.kept_logs import find_kept, has_kept, list_kept, print_kept
     from onejob.cli.clients.log_reading import LogQuery
     from onejob.cli.clients.resource_args import one_resource_arg
 
@@ -130,7 +130,13 @@ def _deleted(
         raise CommandError("--deleted goes with a name only", "leave out --follow and --selector")
     if not what:
         return list_kept(where)
-    found = find_kept(where, one_resource_arg(what, default="pod"))
+    arg = one_resource_arg(what, default="pod")
+    if len(what) == 1 and "/" not in what[0] and not has_kept(where, arg):
+        job = one_resource_arg(what, default="job")
+        if has_kept(where, job):
+            print(f"note: there is no {arg}: this is {job}", file=sys.stderr)
+            arg = job
+    found = find_kept(where, arg)
     query = LogQuery(tail_lines=options["tail"], **_filters(options))
     return print_kept(found, container, query, sys.stdout, prefix=prefix)
 
@@ -159,11 +165,13 @@ def _pods(
     try:
         api, namespace = where.holding(arg)
     except NotFound as missing:
-        if not has_kept(where, arg):
+        meant = [arg] if "/" in what[0] else [arg, one_resource_arg(what, default="job")]
+        kept = next((one for one in meant if has_kept(where, one)), None)
+        if kept is None:
             raise
         raise CommandError(
             missing.message,
-            f"what it wrote is kept: onejob logs --deleted {arg.kind.singular}/{arg.name}",
+            f"what it wrote is kept: onejob logs --deleted {kept.kind.singular}/{kept.name}",
             exit_code=EXIT_FAILED,
         ) from None
     document = get(api, arg.kind, namespace, arg.name)
