@@ -63,10 +63,30 @@ def test_get_as_documents(finished: CommandLine) -> None:
     assert "managedFields" in kept
 
 
+def test_describe_leaves_out_what_kubectl_applied(finished: CommandLine) -> None:
+    """As kubectl does: it is the whole manifest once more, in one line."""
+    path = finished.home / "noted.yaml"
+    for others, shown in (({}, ["<none>"]), ({"team": "a"}, ["team:", "a"])):
+        annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", **others}
+        metadata = {"name": "noted", "annotations": annotations}
+        path.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
+        assert finished.run("apply", "-f", "noted.yaml").returncode == 0
+        described = finished.run("describe", "configmap/noted").stdout.splitlines()
+        assert not any("last-applied" in line for line in described)
+        (line,) = [line for line in described if line.startswith("Annotations:")]
+        assert line.split()[1:] == shown
+
+
 def test_get_of_nothing_says_so(finished: CommandLine) -> None:
     nothing = finished.run("get", "jobs", "-n", "kube-system")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert nothing.stderr == "No resources found in kube-system namespace.\n"
+    for words, text in (
+        (("jobs", "-l", "a=none"), "No resources found in default namespace.\n"),
+        (("jobs", "-l", "a=none", "-A"), "No resources found.\n"),
+        (("priorityclasses", "-l", "a=none"), "No resources found.\n"),
+    ):
+        assert finished.run("get", *words).stderr == text
     missing = finished.run("get", "job", "nope")
     assert missing.returncode == 1
     assert missing.stderr == 'error: jobs.batch "nope" not found\n'

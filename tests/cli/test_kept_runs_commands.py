@@ -124,7 +124,11 @@ def test_a_deleted_run_is_gone_and_no_other(tmp_path: Path) -> None:
     assert onejob.run("delete", "run", "aaaa", "--ignore-not-found").returncode == 0
     assert onejob.run("delete", "run", "bbbb").returncode == 0
     gone = onejob.run("runs")
-    assert (gone.returncode, gone.stdout, gone.stderr) == (0, "", "No runs are kept.\n")
+    assert (gone.returncode, gone.stdout, gone.stderr) == (
+        0,
+        "",
+        "No runs are kept (onejob run starts one).\n",
+    )
 
 
 def test_a_run_under_way_is_listed_so_and_not_deleted(tmp_path: Path) -> None:

@@ -24,6 +24,15 @@ def _script(home: Path) -> None:
     (home / "train.py").chmod(0o755)
 
 
+def test_somebody_who_has_nothing_yet(onejob: CommandLine) -> None:
+    done = onejob.run("get", "jobs")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "",
+        "No resources found (onejob run runs a Job, onejob serve starts a server).\n",
+    )
+
+
 def test_a_command_without_dashes(ran: CommandLine) -> None:
     _script(ran.home)
     (ran.home / "bare.py").write_text("print('hi')\n")

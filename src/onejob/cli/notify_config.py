@@ -31,6 +31,6 @@ def require_notify_config(chosen: str | None, place: DataDir) -> "NotifyConfig":
     if config is None:
         raise CommandError(
             f"there is no {place.path / _CONFIG_FILE}",
-            "write one (docs/how-to/notifications.md), or name another with --notify-config",
+            "docs/how-to/notifications.md says what is in it; --notify-config names another file",
         )
     return config

@@ -136,7 +136,7 @@ def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str
             case "managed-elsewhere":
                 causes.append(_managed_elsewhere(job))
             case "suspended" if is_queued(job):
-                causes.append("as many Jobs run as its limits allow, so that it is suspended")
+                causes.append("as many Jobs run as its limits allow, so it is suspended for now")
             case "suspended":
                 causes.append(f"spec.suspend is true{set_by(document, 'f:spec', 'f:suspend')}")
             case "finished":

@@ -120,6 +120,9 @@ class Sources(msgspec.Struct, frozen=True):
         """All that are kept, whichever was asked for."""
         return self._open_runs(kept_runs(self.data_dir.runs))
 
+    def runs_are_kept(self) -> bool:
+        return any(True for _ in self.all_kept_runs())
+
     def all_kept_runs(self) -> Iterator[Run]:
         """The same, what is written down of them only."""
         return (run for _, run in kept_runs(self.data_dir.runs))

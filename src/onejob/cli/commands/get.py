@@ -12,6 +12,7 @@ from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
     from onejob.api.custom.columns import JsonPath
+    from onejob.cli.clients.resource_args import ResourceArg
     from onejob.cli.clients.sources import Sources
 
 _EPILOG = """\b
@@ -108,11 +109,20 @@ def command(
         return 0
     tables = find_tables(where, args, query)
     if not any(table.rows for table in tables):
-        place = "" if all_namespaces or not where.namespace else f" in {where.namespace} namespace"
-        print(f"No resources found{place}.", file=sys.stderr)
+        print(_nothing(where, args, all_namespaces=all_namespaces), file=sys.stderr)
         return 0
     print_tables(tables, wide=output == "wide", headers=not no_headers)
     return 0
+
+
+def _nothing(where: "Sources", args: "list[ResourceArg]", *, all_namespaces: bool) -> str:
+    api = where.server()
+    if api is None and not where.runs_are_kept():
+        return "No resources found (onejob run runs a Job, onejob serve starts a server)."
+    namespace = where.namespace if api is None else where.namespace_in(api)
+    if all_namespaces or not namespace or not any(arg.kind.namespaced for arg in args):
+        return "No resources found."
+    return f"No resources found in {namespace} namespace."
 
 
 def _shown_as(output: str) -> Callable[[list[dict[str, Any]], bool, bool], None]:

@@ -45,7 +45,7 @@ def command(output: str | None, data_dir: str | None) -> int:
             print(f"run/{run['id']}")
         return 0
     if not found:
-        print("No runs are kept.", file=sys.stderr)
+        print("No runs are kept (onejob run starts one).", file=sys.stderr)
         return 0
     now = SystemClock().now()
     rows = [_row(run, now) for run in found]

@@ -248,9 +248,8 @@ def _rights(
     where: "Sources", user: str, groups: tuple[str, ...], made: tuple[str, str] | None
 ) -> "Iterator[str]":
     """What this user may do, a line for each binding, also those of an earlier user of the name."""
-    from onejob.api.access.users import MASTERS
     from onejob.cli.clients.base import list_all
-    from onejob.planning.rbac.policy import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS
+    from onejob.planning.rbac.policy import CLUSTER_ROLE_BINDINGS, MASTERS, ROLE_BINDINGS
     from onejob.wire.kinds import BY_RESOURCE
 
     if MASTERS in groups:

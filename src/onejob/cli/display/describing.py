@@ -12,6 +12,8 @@ from onejob.explaining.ended import finish_of, has_ended
 
 Document = Mapping[str, Any]
 
+#: The whole manifest once more, in one line; kubectl describe leaves it out, too.
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _NONE: Final = "<none>"
 _UNSET: Final = "<unset>"
 #: Index texts are cut at the first comma after this many characters.
@@ -314,8 +316,10 @@ def _heading(document: Document) -> list[tuple[str, str]]:
 
 def _labels(metadata: Document, *, bare: bool = False) -> list[tuple[str, str]]:
     fields = [("Labels", _pairs(metadata.get("labels", {})))]
-    if not bare or metadata.get("annotations"):
-        fields.append(("Annotations", _pairs(metadata.get("annotations", {}), ": ")))
+    annotations = {**metadata.get("annotations", {})}
+    annotations.pop(_LAST_APPLIED, None)
+    if not bare or annotations:
+        fields.append(("Annotations", _pairs(annotations, ": ")))
     return fields
 
 
