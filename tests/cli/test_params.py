@@ -92,7 +92,9 @@ def test_axes_are_combined() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "axes", "problem"),
     [
-        ("x.csv", "a,b\n1\n", (), "line 2: 1 cells, but 2 columns"),
+        ("x.csv", "a,b\n1\n", (), "line 2: 1 cell, but 2 columns"),
+        ("x.csv", "a;b\n1;2\n", (), "line 1: columns are separated by ';'"),
+        ("x.csv", "a\tb\n1\t2\n", (), "line 1: columns are separated by tabs"),
         ("x.csv", "a,a\n1,2\n", (), "named twice"),
         ("x.csv", "a\n", (), "no rows"),
         ("x.csv", "a b\n1\n", (), "'a b' cannot be the name of a variable"),
@@ -116,7 +118,7 @@ def test_bad_tables_are_refused(
     ("row", "word", "problem"),
     [
         ({"a": "1\n2"}, "x", "row 1: a has a line break"),
-        ({"a": "1"}, "{b}", "{b}: there is no such parameter"),
+        ({"a": "1"}, "{b}", r"{b}: there is no such parameter$"),
         ({"a": "x" * 100_000}, "x", "row 1 is too long"),
     ],
 )

@@ -51,7 +51,7 @@ def test_problems_of_a_remote_manifest_name_it(tmp_path: Path, web: str) -> None
     assert f"{web}/bad.yaml: document 1, line" in bad.stderr + bad.stdout
     nobody = command_line.run("run", "http://127.0.0.1:1/job.yaml")
     assert nobody.returncode == 2
-    assert "Connection refused" in nobody.stderr
+    assert nobody.stderr == "error: http://127.0.0.1:1/job.yaml: Connection refused\n"
 
 
 @pytest.mark.skipif(

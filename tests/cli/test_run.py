@@ -154,6 +154,7 @@ def test_bad_input_is_one_line_exit_two_and_nothing_started(onejob: CommandLine)
         (["run", "--timeout", "soon", "a.yaml"], "'soon' is not a duration such as 90s"),
         (["run", "--feature-gates", "X=true", "--", "true"], "unknown feature gate 'X'"),
         (["run", "--image-map", "x", "--", "true"], "error: --image-map x: expected IMAGE=COMMAND"),
+        (["run", "--runtime", "docker", "--", "true"], "(give --runtime podman --engine docker)"),
         (["runn"], "error: there is no command 'runn' (did you mean `onejob run`?)"),
         (["run", "--nope"], "No such option"),
         (["serve", "--listen", "here"], "error: --listen here: expected HOST:PORT"),

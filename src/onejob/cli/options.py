@@ -44,10 +44,17 @@ def data_dir_option(function: F) -> F:
     )(function)
 
 
+class _Runtime(click.Choice[str]):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "docker":
+            raise CommandError("docker is an engine", "give --runtime podman --engine docker")
+        return super().convert(value, param, ctx)
+
+
 _NODE_OPTIONS = (
     click.option(
         "--runtime",
-        type=click.Choice(get_args(RuntimeName)),
+        type=_Runtime(get_args(RuntimeName)),
         default="process",
         show_default=True,
         help="What a container is: a process, a container, or nothing at all.",

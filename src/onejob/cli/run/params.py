@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.cli.errors import CommandError
+from onejob.planning.counts import counted
 from onejob.planning.job.parameter_rows import ROW_VARIABLE, Row, put_rows
 
 #: Where a program writes its result: the container's termination message.
@@ -87,6 +88,15 @@ def _read_file(file: str) -> list[Row]:
     return rows
 
 
+def _refuse_other_separators(file: str, header: str) -> None:
+    """Spreadsheets write other ones where the comma is that of decimals."""
+    for separator, name in ((";", "';'"), ("\t", "tabs")):
+        if separator in header:
+            raise CommandError(
+                f"--params {file}, line 1: columns are separated by {name}", "use commas"
+            )
+
+
 def _csv(file: str, data: str) -> list[Row]:
     reader = csv.reader(io.StringIO(data, newline=""), strict=True)
     rows: list[Row] = []
@@ -94,13 +104,15 @@ def _csv(file: str, data: str) -> list[Row]:
         header = next(reader, [])
         if len(set(header)) != len(header):
             raise CommandError(f"--params {file}, line 1: a column is named twice")
+        if len(header) == 1:
+            _refuse_other_separators(file, header[0])
         for cells in reader:
             if not cells:
                 continue
             if len(cells) != len(header):
                 raise CommandError(
-                    f"--params {file}, line {reader.line_num}: {len(cells)} cells, but "
-                    f"{len(header)} columns in the first line"
+                    f"--params {file}, line {reader.line_num}: {counted(len(cells), 'cell')}, but "
+                    f"{counted(len(header), 'column')} in the first line"
                 )
             rows.append(dict(zip(header, cells, strict=True)))
     except csv.Error as error:
@@ -164,8 +176,8 @@ def _shell_word(word: str, names: Mapping[str, None]) -> str:
         else:
             known = ", ".join((*names, "index", "file"))
             raise CommandError(
-                f"{{{name}}}: there is no such parameter (there are {known})",
-                f"write {{{{{name}}}}} for the text itself",
+                f"{{{name}}}: there is no such parameter",
+                f"there are {known}; {{{{{name}}}}} is the text itself",
             )
     if at < len(word) or not word:
         pieces.append(shlex.quote(word[at:]))

@@ -23,7 +23,9 @@ def download(url: str) -> bytes:
     except HTTPError as error:
         raise CommandError(f"{url}: {error.code} {error.reason}") from None
     except URLError as error:
-        raise CommandError(f"{url}: {error.reason}") from None
+        reason = error.reason
+        why = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
+        raise CommandError(f"{url}: {why}") from None
     except (HTTPException, OSError, ValueError) as error:
         raise CommandError(f"{url}: {type(error).__name__}: {error}") from None
     if len(data) > _MOST_BYTES:
