@@ -20,6 +20,11 @@ from onejob.node.options import (
 if TYPE_CHECKING:
     from onejob.planning.queue.limits import Limits
 
+    _Choice = click.Choice[str]
+else:
+    # click 8.1 has no generic ones.
+    _Choice = click.Choice
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -44,7 +49,7 @@ def data_dir_option(function: F) -> F:
     )(function)
 
 
-class _Runtime(click.Choice[str]):
+class _Runtime(_Choice):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == "docker":
             raise CommandError("docker is an engine", "give --runtime podman --engine docker")
