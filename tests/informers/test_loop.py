@@ -36,8 +36,8 @@ def test_others_on_the_loop_have_their_turn_between_keys_that_have_nothing_to_wa
 @pytest.mark.parametrize(
     ("error", "levels"),
     [
-        (Retry("the cache is late"), ["INFO", "WARNING"]),
-        (Conflict("somebody was faster"), ["INFO", "WARNING"]),
+        (Retry("the cache is late"), ["INFO", "INFO", "WARNING"]),
+        (Conflict("somebody was faster"), ["INFO", "INFO", "WARNING"]),
         (InternalError("the status cannot be written"), ["WARNING", "WARNING"]),
         (ReportedRetry("the target is down"), ["INFO", "INFO"]),
     ],

@@ -3,13 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from onejob import tracing
 from onejob.informers.workqueue import WorkQueue
 from onejob.wire.errors import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
+
+#: In a row, of what is expected to fail at times: a change that comes in between makes a key due
+#: at once, so that the second may follow before the caches have what the first one lacked.
+_USUAL_FAILURES: Final = 2
 
 K = TypeVar("K", bound=Hashable)
 
@@ -58,13 +62,14 @@ def _traced(
     return traced
 
 
-def _level(error: Exception, *, again: bool) -> int:
+def _level(error: Exception, failures: int) -> int:
     """What failed for a reason of its own is worth knowing, and so is what keeps failing. That
-    somebody else was faster, or a cache is late, happens all the time."""
+    somebody else was faster, or a cache is late, happens all the time, also twice in a row.
+    `failures` are those before this one."""
     if isinstance(error, ReportedRetry):
         return logging.INFO
     expected = isinstance(error, Retry | Conflict | NotFound)
-    return logging.WARNING if again or not expected else logging.INFO
+    return logging.WARNING if failures >= _USUAL_FAILURES or not expected else logging.INFO
 
 
 async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> None:
@@ -73,7 +78,7 @@ async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> No
         try:
             look_again = await reconcile(key)
         except (Retry, ApiError) as error:
-            level = _level(error, again=queue.failures(key) > 0)
+            level = _level(error, queue.failures(key))
             log.log(level, "%s: %s will be tried again: %s", name, key, error)
             queue.retry(key)
         except Exception:
