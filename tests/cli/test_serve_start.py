@@ -7,6 +7,8 @@ import signal
 import stat
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,6 +42,42 @@ def test_a_start_that_hangs_can_be_stopped(
         _, errors = server.communicate()
     assert server.returncode in (-signal.SIGTERM, 130)
     assert "Traceback" not in errors
+
+
+def test_whoever_stops_a_server_by_hand_learns_of_pods_that_run_on(onejob: CommandLine) -> None:
+    try:
+        with _serving(onejob) as server:
+            made = onejob.run("create", "job", "long", "--", "sh", "-c", "echo up; exec sleep 600")
+            assert made.returncode == 0, made.stderr
+            with onejob.start("logs", "-f", "job/long") as follower:
+                assert follower.stdout is not None
+                assert follower.stdout.readline() == "up\n"
+                follower.kill()
+            server.send_signal(signal.SIGINT)
+            _, errors = server.communicate(timeout=20)
+        assert "note: 1 Pod runs on: onejob serve goes on with it\n" in errors
+        with _serving(onejob) as server:
+            assert onejob.run("delete", "job", "long").returncode == 0
+            assert onejob.run("wait", "job/long", "--for=delete").returncode == 0
+            server.send_signal(signal.SIGINT)
+            _, errors = server.communicate(timeout=20)
+        assert "runs on" not in errors
+    finally:
+        end_supervisors(onejob.home)
+
+
+@contextmanager
+def _serving(onejob: CommandLine) -> Iterator[subprocess.Popen[str]]:
+    server = onejob.start("serve", "--listen", "127.0.0.1:0")
+    assert server.stdout is not None
+    try:
+        for line in server.stdout:
+            if "onejob logs" in line:
+                break
+        yield server
+    finally:
+        server.kill()
+        server.communicate()
 
 
 @pytest.mark.parametrize("module", ["onejob.store.database", "onejob.api.access.private_files"])

@@ -293,8 +293,15 @@ async def _serve(
         ) from None
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    by_hand = False
+
+    def stop(number: signal.Signals) -> None:
+        nonlocal by_hand
+        by_hand = number == signal.SIGINT
+        stopping.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop, number)
     own_process.settle()
     _banner(server, settings)
     _notify_service_manager("READY=1")
@@ -308,8 +315,24 @@ async def _serve(
         # true, and the next start begins there.
         print(f"error: {server.plane.failed.result()}; start again", file=sys.stderr)
         return EXIT_FAILED
+    if by_hand:
+        _name_pods_that_run_on(server)
     await server.stop()
     return 0
+
+
+def _name_pods_that_run_on(server: "HttpsServer") -> None:
+    from onejob.planning.counts import counted
+
+    plane = server.plane
+    if not plane.settings.with_node or not plane.node.runtime.traits.runs_programs:
+        return
+    if count := plane.node.busy_pods:
+        verb, them = ("runs", "it") if count == 1 else ("run", "them")
+        print(
+            f"note: {counted(count, 'Pod')} {verb} on: onejob serve goes on with {them}",
+            file=sys.stderr,
+        )
 
 
 def _end_at_once_on_sigterm() -> None:
