@@ -1,10 +1,13 @@
 """`onejob cron`: times of a schedule, and a Job by hand."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from onejob.cli.commands.cron import history_lines
+from onejob.planning.cronjob.history import Fire
 from tests.cli.command_line import CommandLine
 
 
@@ -112,6 +115,25 @@ def test_logs_of_a_cronjob_are_those_of_its_jobs(served: CommandLine, tmp_path: 
         name = served.run("cron", "run", "talker").stdout.split()[0]
         assert served.run("wait", name, "--timeout", "30s").returncode == 0
     assert served.run("logs", "cronjob/talker", "--no-prefix").stdout == "hello\nhello\n"
+
+
+def test_reasons_in_a_history_are_never_cut() -> None:
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    why = "Not starting job because prior execution is running and concurrency policy is Forbid"
+    found = [
+        Fire(at, "Skipped", why=why),
+        Fire(at, "Complete", "nightly-1", started_at=at, finished_at=at),
+        Fire(at, "Skipped", why=why),
+    ]
+    assert history_lines(found, 80) == [
+        "SCHEDULED              STATE      JOB         LASTED",
+        "2030-01-01T00:00:00Z   Skipped",
+        "2030-01-01T00:00:00Z   Complete   nightly-1   0s",
+        "2030-01-01T00:00:00Z   Skipped",
+        "",
+        f"Skipped: {why}",
+    ]
+    assert history_lines(found, 200)[1].endswith(why)
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,14 @@ def test_tables_cut_no_names() -> None:
     assert line == "a-very-lo…   Running"
 
 
+def test_tables_that_wrap_anyway_are_not_cut() -> None:
+    """As kubectl has them: half of the cells on a line of their own help nobody."""
+    headers = ["NAMESPACE", "NAME", "STATUS", "IP", "NODE"]
+    rows = [["team-of-some-people", "a-very-long-name", "Completed", "127.0.0.1", "machine-12"]]
+    (_, line) = render_table(headers, rows, 50, whole=2)
+    assert line == "team-of-some-people   a-very-long-name   Completed   127.0.0.1   machine-12"
+
+
 def test_columns_that_say_nothing_can_be_left_out() -> None:
     headers = ["NAME", "TIMEZONE", "ACTIVE", "LAST"]
     rows = [["a", "<none>", "0", ""], ["b", "<none>", "1", "2m"]]

@@ -10,8 +10,11 @@ from onejob.cli.errors import CommandError
 from onejob.cli.options import client_options, output_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onejob.cli.clients.base import Api
     from onejob.cli.clients.sources import Sources
+    from onejob.planning.cronjob.history import Fire
     from onejob.planning.cronjob.schedule import Schedule
 
 _EPILOG = """\b
@@ -136,7 +139,6 @@ def history(what: tuple[str, ...], last: int, output: str | None, where: "Source
     import msgspec
 
     from onejob.cli.clients.cronjobs import read_fires
-    from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
     from onejob.clock import SystemClock
 
@@ -148,18 +150,7 @@ def history(what: tuple[str, ...], last: int, output: str | None, where: "Source
     if not found:
         print("No time of its schedule has come yet.")
         return
-    rows = [
-        (
-            fire.slot.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            fire.state,
-            fire.job,
-            _lasted(fire.started_at, fire.finished_at),
-            fire.why,
-        )
-        for fire in found
-    ]
-    headers = ("SCHEDULED", "STATE", "JOB", "LASTED", "WHY")
-    for line in render_table(headers, rows, terminal_of().width):
+    for line in history_lines(found, terminal_of().width):
         print(line)
 
 
@@ -214,6 +205,27 @@ def _cronjob(where: "Sources", what: tuple[str, ...]) -> "tuple[Api, str, dict[s
     api = where.require_server()
     namespace = where.namespace_in(api)
     return api, namespace, get(api, arg.kind, namespace, arg.name)
+
+
+def history_lines(fires: "Sequence[Fire]", width: int) -> list[str]:
+    from onejob.cli.display.tables import fits, render_table
+
+    headers: tuple[str, ...] = ("SCHEDULED", "STATE", "JOB", "LASTED", "WHY")
+    rows: list[tuple[str, ...]] = [
+        (
+            fire.slot.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            fire.state,
+            fire.job,
+            _lasted(fire.started_at, fire.finished_at),
+            fire.why,
+        )
+        for fire in fires
+    ]
+    if fits([headers, *rows], width):
+        return render_table(headers, rows, width)
+    # The reasons are what one has come for: told below, once each, rather than cut.
+    reasons = dict.fromkeys(f"{fire.state}: {fire.why}" for fire in fires if fire.why)
+    return [*render_table(headers[:-1], [row[:-1] for row in rows], width), "", *reasons]
 
 
 def _lasted(begin: datetime | None, end: datetime | None) -> str:

@@ -73,7 +73,8 @@ def _fit(widths: list[int], available: int, whole: int) -> list[int]:
             break
         excess -= fitted[widest] - target
         fitted[widest] = target
-    return fitted
+    # What wraps all the same had better say all that it has to; with `whole` 0 nothing may wrap.
+    return list(widths) if excess > 0 and whole else fitted
 
 
 def _cut(text: str, width: int) -> str:
