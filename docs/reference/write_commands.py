@@ -63,9 +63,21 @@ def section(name: str, command: click.Command, context: click.Context) -> str:
         lines += ["| option | |", "|---|---|"]
         lines += [row(option, context) for option in options]
         lines.append("")
-    examples = [line for line in (command.epilog or "").replace("\b", "").splitlines() if line]
-    lines += ["```", *(line.removeprefix("  ") for line in examples[1:]), "```", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *epilog(command.epilog or "")])
+
+
+def epilog(text: str) -> list[str]:
+    """Examples, which are indented, as a block; what is said of them below it, as paragraphs."""
+    lines: list[str] = []
+    for paragraph in text.replace("\b", "").strip("\n").split("\n\n"):
+        rows = [row for row in paragraph.splitlines() if row and row != "Examples:"]
+        prose = [row for row in rows if not row.startswith("  ")]
+        indented = [row.removeprefix("  ") for row in rows if row.startswith("  ")]
+        if prose:
+            lines += [" ".join(prose), ""]
+        if indented:
+            lines += ["```", *indented, "```", ""]
+    return lines
 
 
 def row(option: click.Option, context: click.Context) -> str:

@@ -96,7 +96,7 @@ _NODE_OPTIONS = (
         multiple=True,
         envvar="ONEJOB_ENGINE_OPTIONS",
         metavar="OPTION",
-        help="Of the engine's run command, for every container, e.g. --network=host.",
+        help="An option of the engine's run command, for every container, e.g. --network=host.",
     ),
     click.option(
         "--host-fs",
@@ -123,7 +123,7 @@ _NODE_OPTIONS = (
         default="168h",
         show_default=True,
         metavar="DURATION",
-        help="How long the logs of deleted Pods are kept, for onejob logs --deleted; 0: not.",
+        help="How long the logs of deleted Pods are kept, for onejob logs --deleted; 0 keeps none.",
     ),
     click.option(
         "--keep-logs-size",
@@ -196,7 +196,9 @@ _CONTROLLER_OPTIONS = (
         help="How many Jobs with the label onejob.dev/queue=NAME may run at once; "
         "namespace/NAME=N: of a namespace, '*=N': of all. [default: no limit]",
     ),
-    click.option("--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features."),
+    click.option(
+        "--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features on or off."
+    ),
 )
 
 
@@ -361,12 +363,16 @@ def client_options(function: F) -> F:
         with_sources,
         (
             data_dir_option,
-            click.option("--kubeconfig", metavar="FILE", help="Instead of the data dir's server."),
+            click.option(
+                "--kubeconfig",
+                metavar="FILE",
+                help="Use the server of this kubeconfig, not the data dir's.",
+            ),
             click.option(
                 "-n",
                 "--namespace",
                 metavar="NAME",
-                help="[default: the server's, or any among runs]",
+                help="The namespace. [default: the server's, or any among runs]",
             ),
         ),
     )
@@ -393,7 +399,7 @@ def runs_option(function: F) -> F:
 
 
 def output_option(*choices: str) -> Callable[[F], F]:
-    return click.option("-o", "--output", type=click.Choice(choices), help="Another form.")
+    return click.option("-o", "--output", type=click.Choice(choices), help="Print it in this form.")
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -24,8 +24,18 @@ A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs
 
 
 @click.command(epilog=_EPILOG, short_help="Run Jobs of a Kubernetes cluster")
-@click.option("--kubeconfig", default="", metavar="FILE", help="Whose API server, and who to be.")
-@click.option("--context", default="", metavar="NAME", help="[default: the current one]")
+@click.option(
+    "--kubeconfig",
+    default="",
+    metavar="FILE",
+    help="The API server to use, and the user to be there.",
+)
+@click.option(
+    "--context",
+    default="",
+    metavar="NAME",
+    help="The context of the kubeconfig. [default: the current one]",
+)
 @click.option(
     "--manager-name",
     default="onejob.dev/job-controller",
@@ -34,7 +44,11 @@ A Job asks for it by `spec.managedBy: onejob.dev/job-controller`. All other Jobs
     help="What Jobs say in spec.managedBy to be run here.",
 )
 @click.option(
-    "-n", "--namespace", multiple=True, metavar="NAME", help="May be repeated. [default: all]"
+    "-n",
+    "--namespace",
+    multiple=True,
+    metavar="NAME",
+    help="Run Jobs of this namespace only; may be repeated. [default: all]",
 )
 @click.option("--leader-elect", is_flag=True, help="Run several; one of them works at a time.")
 @click.option(

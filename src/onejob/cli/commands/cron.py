@@ -64,7 +64,15 @@ def command() -> None:
 @command.command("next", epilog=_NEXT_EPILOG, short_help="Show when a schedule fires")
 @click.argument("schedule")
 @click.option("--tz", metavar="ZONE", help="The zone it is read in. [default: this machine's]")
-@click.option("-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many times to show.",
+)
 @click.option("--after", metavar="TIME", help="Times after this one. [default: now]")
 @output_option("json")
 def next_times(
@@ -131,7 +139,14 @@ def run_now(what: tuple[str, ...], where: "Sources") -> None:
 
 @command.command("history", epilog=_HISTORY_EPILOG, short_help="Show what became of past times")
 @click.argument("what", nargs=-1, metavar="cronjob/NAME", shell_complete=complete_object)
-@click.option("--last", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option(
+    "--last",
+    type=click.IntRange(1, 1000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many times to show.",
+)
 @output_option("json")
 @client_options
 def history(what: tuple[str, ...], last: int, output: str | None, where: "Sources") -> None:

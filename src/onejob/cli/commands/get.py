@@ -60,7 +60,9 @@ def _known_form(
     help="wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...",
 )
 @click.option("--sort-by", default="", metavar="PATH", help="By a field: .status.startTime.")
-@click.option("--show-managed-fields", is_flag=True, help="With -o json or yaml.")
+@click.option(
+    "--show-managed-fields", is_flag=True, help="Keep managedFields, with -o json or yaml."
+)
 @click.option("--no-headers", is_flag=True, help="Rows only.")
 @click.option("-w", "--watch", is_flag=True, help="Go on with every change.")
 @runs_option

@@ -15,7 +15,10 @@ The image is built by `docker build -t IMAGE .` in onejob's source."""
 
 @click.command(epilog=_EPILOG, short_help="Print what installs onejob in a cluster")
 @click.option(
-    "--image", required=True, metavar="IMAGE", help="Of onejob, as the cluster's nodes pull it."
+    "--image",
+    required=True,
+    metavar="IMAGE",
+    help="The image of onejob, as the cluster's nodes pull it.",
 )
 @click.option(
     "-n",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   onejob mirror add prod --kubeconfig prod.yaml   # for Jobs here
-  onejob mirror list   # how it goes
+  onejob mirror list   # and whether they work
   onejob mirror remove prod"""
 
 _ADD_EPILOG = """\b
@@ -42,14 +42,26 @@ def command() -> None:
 
 @command.command("add", epilog=_ADD_EPILOG, short_help="Name a cluster")
 @click.argument("name")
-@click.option("--kubeconfig", required=True, metavar="FILE", help="Of the remote cluster.")
-@click.option("--context", default="", metavar="NAME", help="[default: its current one]")
-@click.option("--replace", is_flag=True, help="Of a target that exists, renew the kubeconfig.")
+@click.option(
+    "--kubeconfig", required=True, metavar="FILE", help="The kubeconfig of the remote cluster."
+)
+@click.option(
+    "--context",
+    default="",
+    metavar="NAME",
+    help="Which context of it to use. [default: its current one]",
+)
+@click.option("--replace", is_flag=True, help="Renew the kubeconfig of a target that exists.")
 @click.option("--check/--no-check", default=True, help="Ask the remote cluster first.")
 @click.option(
     "--server-kubeconfig", metavar="FILE", help="Of onejob, instead of the data dir's server."
 )
-@click.option("-n", "--namespace", metavar="NAME", help="Of the Jobs here. [default: the server's]")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="The namespace of the Jobs here. [default: the server's]",
+)
 @data_dir_option
 def add(
     name: str,
@@ -155,7 +167,7 @@ def _write(api: "Api", namespace: str, name: str, text: bytes, *, replace: bool)
     return False
 
 
-@command.command("list", epilog=_LIST_EPILOG, short_help="Show targets and how it goes")
+@command.command("list", epilog=_LIST_EPILOG, short_help="Show targets and whether they work")
 @output_option("json")
 @client_options
 def list_targets(output: str | None, where: "Sources") -> None:

@@ -40,7 +40,7 @@ def _config_option(function: F) -> F:
     return click.option(
         "--notify-config",
         metavar="FILE",
-        help="That of the server. [default: notify.yaml in the data dir]",
+        help="The file of the server. [default: notify.yaml in the data dir]",
     )(function)
 
 

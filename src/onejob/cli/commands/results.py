@@ -30,7 +30,7 @@ container's termination message will do), up to 4096 bytes."""
     "--output",
     type=click.Choice(["table", "csv", "json", "joblog"]),
     default="table",
-    help="Another form.",
+    help="Print it in this form.",
 )
 @click.option("--failed", is_flag=True, help="Only those that did not succeed.")
 @click.option("--only", is_flag=True, help="Of this Job alone, not of what it repeats.")

@@ -75,7 +75,11 @@ that of the only container."""
     help="What kustomize, or kubectl kustomize, makes of it.",
 )
 @click.option(
-    "-n", "--namespace", default="default", metavar="NAME", help="For manifests that name none."
+    "-n",
+    "--namespace",
+    default="default",
+    metavar="NAME",
+    help="The namespace of manifests that name none.",
 )
 @click.option("--name", default="", metavar="NAME", help="The Job's name, with -- COMMAND.")
 @click.option(
@@ -95,8 +99,19 @@ that of the only container."""
     help="How often to try again after a failure (each index by itself, with --indexed), with "
     "-- COMMAND. [default: 0]",
 )
-@click.option("--deadline", type=duration, metavar="DURATION", help="The Job's, e.g. 10m.")
-@click.option("-e", "--env", multiple=True, metavar="NAME[=VALUE]", help="With -- COMMAND.")
+@click.option(
+    "--deadline",
+    type=duration,
+    metavar="DURATION",
+    help="How long the Job may take, e.g. 10m, with -- COMMAND.",
+)
+@click.option(
+    "-e",
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A variable of the container, with -- COMMAND.",
+)
 @click.option(
     "--params",
     default="",
@@ -129,7 +144,9 @@ that of the only container."""
     metavar="NAME=VALUE",
     help="With --again or --resume: a parameter, or a variable of containers, with another value.",
 )
-@click.option("--timeout", type=duration, metavar="DURATION", help="Of the whole run.")
+@click.option(
+    "--timeout", type=duration, metavar="DURATION", help="How long the whole run may take."
+)
 @click.option(
     "--keep-waiting",
     is_flag=True,

@@ -40,7 +40,11 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
 
 @click.command(epilog=_EPILOG, short_help="Serve the Kubernetes API")
 @click.option(
-    "--listen", default="127.0.0.1:7443", show_default=True, metavar="HOST:PORT", help="TLS only."
+    "--listen",
+    default="127.0.0.1:7443",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen, over TLS only.",
 )
 @click.option(
     "--tracking-finalizer-name",
@@ -71,7 +75,8 @@ It goes on where it was after any kind of end, kill -9 included; its Pods outliv
 @click.option(
     "--client-ca-file",
     metavar="FILE",
-    help="Who has a client certificate of this authority is the user, in the groups, it names.",
+    help="Whoever has a client certificate of this authority is the user, and in the groups, "
+    "that it names.",
 )
 @click.option(
     "--allow-host-path",

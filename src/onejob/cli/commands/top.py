@@ -36,7 +36,7 @@ measured: the Pod has not started, or the runtime runs no processes."""
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Time between two looks.",
 )
 @output_option("json")
 @client_options

@@ -48,8 +48,15 @@ def command() -> None:
 @command.command("add", epilog=_ADD_EPILOG, short_help="Add a user and write their kubeconfig")
 @click.argument("name")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group they are in.")
-@click.option("--expires", type=duration, metavar="DURATION", help="When their token ends.")
-@click.option("--role", default="", metavar="ROLE", help="A ClusterRole, e.g. view, edit, admin.")
+@click.option(
+    "--expires", type=duration, metavar="DURATION", help="How long their token is good, e.g. 720h."
+)
+@click.option(
+    "--role",
+    default="",
+    metavar="ROLE",
+    help="Give them this ClusterRole, e.g. view, edit or admin.",
+)
 @click.option("--cluster", is_flag=True, help="The role counts in all namespaces.")
 @click.option(
     "--kubeconfig-out", metavar="FILE", help="Where to write theirs. [default: NAME.kubeconfig]"

@@ -19,7 +19,13 @@ document and line."""
 
 @click.command(epilog=_EPILOG, short_help="Check manifests")
 @click.argument("files", nargs=-1, metavar="FILE...", shell_complete=complete_file)
-@click.option("-n", "--namespace", default="default", metavar="NAME", help="For those without one.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    metavar="NAME",
+    help="The namespace of manifests that name none.",
+)
 @click.option(
     "--for",
     "target",
@@ -27,7 +33,9 @@ document and line."""
     default="onejob",
     help="kubernetes: name also what would not carry over to a cluster.",
 )
-@click.option("--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features.")
+@click.option(
+    "--feature-gates", default="", metavar="NAME=BOOL,...", help="Switch features on or off."
+)
 @output_option("json")
 def command(
     files: tuple[str, ...], namespace: str, target: str, feature_gates: str, output: str | None
