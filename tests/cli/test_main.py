@@ -3,12 +3,14 @@
 import errno
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from onejob.cli import main
 from onejob.cli.errors import CommandError
+from onejob.cli.other_words import HERE, OF_KUBECTL
 from onejob.wire.errors import not_found
 
 
@@ -121,6 +123,39 @@ def test_help_is_given_for_a_command(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == (
         "error: there is no command 'cron nxt' (did you mean `onejob cron next`?)\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("ps", "did you mean `onejob get jobs`?"),
+        ("stop", "did you mean `onejob suspend`?"),
+        ("status", "did you mean `onejob why`?"),
+        ("exec", "kubectl has it, and works with onejob serve"),
+    ],
+)
+def test_words_of_other_programs_are_understood(
+    word: str,
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main.run_command([word, "job/pi"]) == 2
+    assert capsys.readouterr().err == f"error: there is no command {word!r} ({hint})\n"
+    if "kubectl" in hint:
+        (tmp_path / "onejob").mkdir()
+        kubeconfig = tmp_path / "onejob" / "kubeconfig"
+        kubeconfig.touch()
+        assert main.run_command([word, "job/pi"]) == 2
+        hint = f"kubectl has it: kubectl --kubeconfig {kubeconfig} {word}"
+        assert capsys.readouterr().err == f"error: there is no command {word!r} ({hint})\n"
+
+
+def test_each_word_leads_to_a_command_that_there_is() -> None:
+    assert {meant.split()[0] for meant in HERE.values()} <= main.COMMANDS.keys()
+    assert not (HERE.keys() | OF_KUBECTL) & main.COMMANDS.keys()
 
 
 def test_a_missing_value_leads_to_the_help_of_its_command(

@@ -112,8 +112,11 @@ def no_such_command(name: str, whole: str, names: Iterable[str]) -> CommandError
     """`whole` is all that was typed, of which `name` is the last word."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, names, 1)
-    meant = f"did you mean `onejob {whole.removesuffix(name)}{close[0]}`?" if close else ""
+    from onejob.cli.other_words import meant_by
+
+    meant = meant_by(name) if name == whole else ""
+    if not meant and (close := get_close_matches(name, names, 1)):
+        meant = f"did you mean `onejob {whole.removesuffix(name)}{close[0]}`?"
     return CommandError(f"there is no command {whole!r}", meant or "see onejob --help")
 
 
