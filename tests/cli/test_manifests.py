@@ -197,6 +197,20 @@ def test_folders_files_and_stdin_are_read_in_order(
     assert names == ["one", "two", "three"]
 
 
+def test_whoever_types_a_manifest_is_told_how_to_end_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(GOOD.format(name="typed").encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert len(read_manifests(["-"])) == 1
+    assert capsys.readouterr().err == ""
+    stdin = io.TextIOWrapper(io.BytesIO(GOOD.format(name="typed").encode()))
+    monkeypatch.setattr(stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert len(read_manifests(["-"])) == 1
+    assert capsys.readouterr().err == "note: type a manifest, and end it with Ctrl-D\n"
+
+
 def test_a_file_may_start_and_end_with_a_boundary(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("---\n" + GOOD.format(name="a") + "---\n")

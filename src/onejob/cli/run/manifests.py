@@ -163,6 +163,8 @@ def _files(sources: Sequence[str]) -> Iterator[str]:
 def _read(source: str) -> str:
     try:
         if source == STDIN:
+            if sys.stdin.isatty():
+                print("note: type a manifest, and end it with Ctrl-D", file=sys.stderr)
             return sys.stdin.buffer.read().decode()
         if source.startswith(_REMOTE):
             from onejob.cli.run.remote_manifests import download
