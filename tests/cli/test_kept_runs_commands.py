@@ -90,7 +90,7 @@ def test_why_explains_pods_and_whole_runs(two_runs: tuple[CommandLine, list[str]
         (("logs", "job/e", "--run", "pi"), 1, " has no job.batch/e (onejob get jobs --run "),
         (("get", "jobs", "--run", "pi", "--kubeconfig", "x"), 2, "--run or --kubeconfig, not both"),
         (("delete", "run/1999"), 1, "there is no run 1999 (onejob runs shows them)"),
-        (("delete", "run/pi"), 1, "there is no run pi"),
+        (("delete", "run/pi"), 1, "there is no run pi (job/pi is in run/2"),
         (("delete", "run/"), 2, "run/: an id is missing"),
         (("delete", "runs"), 2, "which run?"),
         (("delete", "run/2", "job/pi"), 2, "runs are kept here, other objects on the server"),

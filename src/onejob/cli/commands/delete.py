@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onejob.cli.clients.base import Api
     from onejob.cli.clients.resource_args import ResourceArg
     from onejob.cli.clients.sources import Sources
+    from onejob.cli.run.runs import Run
 
 _EPILOG = """\b
 Examples:
@@ -120,10 +121,17 @@ def _delete_runs(where: "Sources", ids: list[str], *, ignore_not_found: bool) ->
             delete_run(*found)
             print(f'run "{found[1].id}" deleted', flush=True)
         elif not ignore_not_found:
+            # A Job may be in many of them: none is deleted by its name.
+            inside = [run.id for run in where.all_kept_runs() if wanted in _jobs(run)]
+            hint = f"job/{wanted} is in run/{', run/'.join(inside[:3])}" if inside else ""
             raise CommandError(
-                f"there is no run {wanted}", "onejob runs shows them", exit_code=EXIT_FAILED
+                f"there is no run {wanted}", hint or "onejob runs shows them", exit_code=EXIT_FAILED
             )
     return 0
+
+
+def _jobs(run: "Run") -> set[str]:
+    return {job.name for job in run.jobs}
 
 
 def _chosen(
