@@ -11,7 +11,7 @@ UI     := src/onejob/dashboard/assets/index.html
 .PHONY: help lock setup run ui ui-if-possible chromium screenshots ui-figures dist prometheus test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants sim-coverage replay replay-record bench e2e schemathesis fuzz fuzz-frames kill-rounds upgrade-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential guides e2e-controllers clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
