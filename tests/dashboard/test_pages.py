@@ -292,9 +292,25 @@ def test_the_command_prints_an_address_that_signs_in(
 
     code = run_command(["ui", "--no-browser", "--kubeconfig", str(server.kubeconfig)])
     assert code == 0, sys.stderr
-    address = capsys.readouterr().out.strip()
+    shown = capsys.readouterr()
+    address = shown.out.strip()
     assert address.startswith(f"{server.url}/ui/#/sign-in/")
+    assert shown.err == "note: open it within a minute; it signs in once\n"
     assert browser.sign_in(address.rpartition("/")[2].partition("?")[0]) == 201
+
+
+def test_where_there_is_no_browser_the_address_is_printed(
+    server: OnejobServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from onejob.cli.main import run_command
+
+    monkeypatch.setattr("onejob.cli.display.browsers.open_browser", lambda _: False)
+    assert run_command(["ui", "--kubeconfig", str(server.kubeconfig)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"{server.url}/ui/#/sign-in/")
+    assert shown.err == (
+        "note: no browser can be opened here: open it within a minute; it signs in once\n"
+    )
 
 
 def test_a_revoked_user_is_out_at_once(

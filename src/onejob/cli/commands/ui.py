@@ -1,5 +1,6 @@
 """`onejob ui`: the dashboard of a server, signed in as the user of the kubeconfig."""
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -40,7 +41,9 @@ def command(no_browser: bool, where: "Sources") -> int:
     if where.namespace or namespace != "default":
         address += "?" + urlencode({"namespace": namespace})
     if no_browser or not open_browser(address):
-        print(address)
+        why = "" if no_browser else "no browser can be opened here: "
+        print(address, flush=True)
+        print(f"note: {why}open it within a minute; it signs in once", file=sys.stderr)
     else:
         print(f"opened {api.url}/ui/ in a browser; --no-browser prints the address instead")
     return 0
