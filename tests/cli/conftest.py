@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import CommandLine, QuickCommandLine
+from tests.e2e.serving import end_supervisors
 
 
 @pytest.fixture
@@ -32,6 +33,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
         yield command_line
     finally:
         server.send_signal(signal.SIGTERM)
-        assert server.wait(20) == 0
-        server.stdout.close()
-        server.stderr.close()
+        try:
+            assert server.wait(20) == 0
+        finally:
+            server.stdout.close()
+            server.stderr.close()
+            end_supervisors(command_line.home)
