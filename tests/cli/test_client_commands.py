@@ -171,6 +171,32 @@ def test_waiting_gives_up_in_time(finished: CommandLine) -> None:
     assert (gone.returncode, gone.stdout) == (0, "job.batch/slow deleted\n")
 
 
+def test_waiting_for_what_has_a_label(finished: CommandLine) -> None:
+    (finished.home / "labelled.yaml").write_text(
+        "".join(
+            "---\napiVersion: batch/v1\nkind: Job\n"
+            f"metadata: {{name: {name}, labels: {{app: waited}}}}\n"
+            "spec: {template: {spec: {restartPolicy: Never, containers: "
+            "[{name: c, image: x, command: ['true']}]}}}\n"
+            for name in ("labelled-a", "labelled-b")
+        )
+    )
+    assert finished.run("create", "-f", "labelled.yaml").returncode == 0
+    waited = finished.run("wait", "jobs", "-l", "app=waited")
+    assert waited.returncode == 0
+    assert waited.stdout == "job.batch/labelled-a Complete\njob.batch/labelled-b Complete\n"
+    none = finished.run("wait", "jobs", "-l", "app=nothing")
+    assert (none.returncode, none.stderr) == (1, "error: no matching resources found\n")
+    assert finished.run("wait", "job/labelled-a", "-l", "app=waited").returncode == 2
+    assert finished.run("delete", "jobs", "-l", "app=waited").returncode == 0
+
+
+def test_a_dry_run_deletes_nothing(finished: CommandLine) -> None:
+    deleted = finished.run("delete", "job/bad", "--dry-run", "server")
+    assert deleted.stdout == 'job.batch "bad" deleted (dry run)\n'
+    assert finished.run("get", "job/bad", "-o", "name").stdout == "job.batch/bad\n"
+
+
 def test_apply_creates_changes_and_leaves_alone(finished: CommandLine) -> None:
     file = finished.home / "map.yaml"
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: '1'}\n"

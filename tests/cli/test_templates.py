@@ -104,6 +104,10 @@ def test_get_prints_and_sorts_by_paths(served: CommandLine) -> None:
     columns = served.run(*words, "-o", "custom-columns=NAME:.metadata.name,K:.data.k")
     assert columns.stdout == "NAME   K\nb      1\na      2\n"
     assert served.run(*words, "-o", "name").stdout == "configmap/b\nconfigmap/a\n"
+    for output in ((), ("-o", "name")):
+        misspelt = served.run("get", "cm", "--sort-by", ".data.misspelt", *output)
+        assert misspelt.returncode == 2
+        assert "--sort-by .data.misspelt: nothing here has such a field" in misspelt.stderr
     bad = served.run("get", "cm", "-o", "jsonpth={.x}")
     assert bad.returncode == 2
     assert "'jsonpth={.x}' is none of wide, json, yaml, name, jsonpath=" in bad.stderr

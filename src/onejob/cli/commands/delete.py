@@ -53,6 +53,7 @@ Examples:
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no failure.")
 @click.option("--wait/--no-wait", default=True, help="Wait until they are gone.")
 @click.option("--timeout", type=duration, metavar="DURATION", help="Wait for so long at most.")
+@click.option("--dry-run", type=click.Choice(["server"]), help="Check only; nothing is deleted.")
 @client_options
 def command(
     what: tuple[str, ...],
@@ -62,6 +63,7 @@ def command(
     ignore_not_found: bool,
     wait: bool,
     timeout: float | None,
+    dry_run: str | None,
     where: "Sources",
     **options: Any,
 ) -> int:
@@ -73,6 +75,8 @@ def command(
     from onejob.wire.errors import NotFound
 
     if ids := _run_ids(what):
+        if dry_run:
+            raise CommandError("--dry-run is for objects of a server", "leave it out for runs")
         return _delete_runs(where, ids, ignore_not_found=ignore_not_found)
     if not filename:
         # What is wrong with the words is said before what is wrong with the server.
@@ -82,7 +86,10 @@ def command(
     if not doomed:
         print("No resources found.")
         return 0
-    body = msgspec.json.encode(_delete_options(**options))
+    asked = _delete_options(**options)
+    if dry_run:
+        asked["dryRun"] = ["All"]
+    body = msgspec.json.encode(asked)
     removed = []
     for arg, namespace in doomed:
         try:
@@ -91,9 +98,10 @@ def command(
             if not ignore_not_found:
                 raise
         else:
-            print(f'{arg.type} "{arg.name}" deleted', flush=True)
+            note = " (dry run)" if dry_run else ""
+            print(f'{arg.type} "{arg.name}" deleted{note}', flush=True)
             removed.append((arg, namespace))
-    if wait and not options["force"]:
+    if wait and not dry_run and not options["force"]:
         _wait_until_gone(api, removed, timeout)
     return 0
 

@@ -11,12 +11,14 @@ from onejob.cli.options import client_options, runs_option
 from onejob.explaining.durations import short_seconds
 
 if TYPE_CHECKING:
+    from onejob.cli.clients.resource_args import ResourceArg
     from onejob.cli.clients.sources import Sources
 
 _EPILOG = """\b
 Examples:
   onejob wait job/pi                      # 0 once Complete, 1 once Failed
   onejob wait job/a job/b --timeout 10m   # all of them
+  onejob wait jobs -l app=etl             # all that are there now and have that label
   onejob wait job/pi --for condition=suspended
   onejob wait job/pi --for delete"""
 
@@ -30,18 +32,24 @@ Examples:
     metavar="CONDITION",
     help="condition=NAME[=VALUE] or delete. [default: Complete or Failed]",
 )
+@click.option("-l", "--selector", default="", metavar="LABELS", help="By labels.")
 @click.option("--timeout", type=duration, metavar="DURATION", help="Give up after so long.")
 @runs_option
 @client_options
-def command(what: tuple[str, ...], condition: str, timeout: float | None, where: "Sources") -> int:
+def command(
+    what: tuple[str, ...], condition: str, selector: str, timeout: float | None, where: "Sources"
+) -> int:
     """Wait until each object is as asked. Without --for: until the Job is finished; the exit
     code is 0 if all are Complete and 1 if one Failed (which kubectl cannot tell)."""
     from onejob.cli.clients.awaiting import Condition, await_object
     from onejob.cli.clients.resource_args import parse_resource_args
     from onejob.clock import SystemClock
 
-    args = parse_resource_args(what, default="job", known=where.kinds())
     wanted = Condition.parse(condition)
+    if selector:
+        args = _selected(where, what, selector)
+    else:
+        args = parse_resource_args(what, default="job", known=where.kinds())
     clock = SystemClock()
     deadline = None if timeout is None else clock.monotonic() + timeout
     exit_code = EXIT_OK
@@ -58,3 +66,21 @@ def command(what: tuple[str, ...], condition: str, timeout: float | None, where:
         if not verdict.good:
             exit_code = EXIT_FAILED
     return exit_code
+
+
+def _selected(where: "Sources", what: tuple[str, ...], selector: str) -> "list[ResourceArg]":
+    """Those that there are now; kubectl waits for the same."""
+    from onejob.cli.clients.resource_args import ResourceArg, parse_resource_args
+    from onejob.cli.display.listing import Query, find_documents
+
+    kinds = parse_resource_args(what or ("jobs",), known=where.kinds())
+    if any(arg.name for arg in kinds):
+        raise CommandError("-l goes with a kind of object, not with names", "for instance: jobs")
+    found = [
+        ResourceArg(arg.kind, document["metadata"]["name"])
+        for arg in kinds
+        for document in find_documents(where, [arg], Query(labels=selector))
+    ]
+    if not found:
+        raise CommandError("no matching resources found", exit_code=EXIT_FAILED)
+    return found

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,9 @@ from onejob.cli.errors import CommandError
 from onejob.cli.run.runs import RunEnd
 from onejob.wire.kinds import Kind
 
+#: What `templates.sort_key` makes of a document.
+SortKey: TypeAlias = Callable[[Any], tuple[int, Any]]
+
 
 class Query(msgspec.Struct, frozen=True):
     labels: str = ""
@@ -26,13 +29,22 @@ class Query(msgspec.Struct, frozen=True):
     #: A JSON path; "" leaves the order as it is.
     sort_by: str = ""
 
-    def order(self) -> Callable[[Any], Any] | None:
+    def order(self) -> "SortKey | None":
         """The key by which documents are sorted. Raises CommandError."""
         if not self.sort_by:
             return None
         from onejob.cli.display.templates import relaxed_path, sort_key
 
         return partial(sort_key, relaxed_path(self.sort_by))
+
+    def check_found(self, keys: "Sequence[tuple[int, Any]]") -> None:
+        """Raises CommandError if nothing has what to sort by: it is misspelt."""
+        from onejob.cli.display.templates import NO_VALUE
+
+        if keys and all(key == NO_VALUE for key in keys):
+            raise CommandError(
+                f"--sort-by {self.sort_by}: nothing here has such a field", "see -o yaml"
+            )
 
     def parameters(self, **more: str) -> dict[str, str]:
         return {"labelSelector": self.labels, "fieldSelector": self.fields, **more}
@@ -47,9 +59,9 @@ class Rows(msgspec.Struct):
     rows: list[tuple[str, str, list[str]]] = msgspec.field(default_factory=list)
     show_namespace: bool = False
     #: With this, rows must hold whole objects.
-    order: Callable[[Any], Any] | None = None
+    order: "SortKey | None" = None
     #: Of each row.
-    _keys: list[Any] = msgspec.field(default_factory=list)
+    keys: list[tuple[int, Any]] = msgspec.field(default_factory=list)
 
     @property
     def named_by(self) -> int:
@@ -58,7 +70,7 @@ class Rows(msgspec.Struct):
 
     def sort(self) -> None:
         if self.order is not None:
-            ranks = sorted(range(len(self.rows)), key=self._keys.__getitem__)
+            ranks = sorted(range(len(self.rows)), key=self.keys.__getitem__)
             self.rows = [self.rows[rank] for rank in ranks]
 
     def add(self, table: dict[str, Any], run: str = "", ended: RunEnd | None = None) -> None:
@@ -72,7 +84,7 @@ class Rows(msgspec.Struct):
                 cells = ended_cells(row["object"], names, cells, ended)
             shown = [_cell(cell) for cell in cells]
             if self.order is not None:
-                self._keys.append(self.order(row["object"]))
+                self.keys.append(self.order(row["object"]))
             self.rows.append((metadata.get("namespace", ""), run, shown))
 
     def layout(
@@ -113,6 +125,7 @@ def find_tables(where: Sources, args: Sequence[ResourceArg], query: Query) -> li
                     _add_pages(table, run, where.namespace, query, run.run.id)
         table.sort()
         found.append(table)
+    query.check_found([key for table in found for key in table.keys])
     return found
 
 
@@ -134,7 +147,10 @@ def find_documents(
             items = list_all(api, kind, namespace, **query.parameters())
             found.extend({**named, **item} for item in items)
     order = query.order()
-    return found if order is None else sorted(found, key=order)
+    if order is None:
+        return found
+    query.check_found([order(document) for document in found])
+    return sorted(found, key=order)
 
 
 def print_tables(tables: Sequence[Rows], *, wide: bool, headers: bool) -> None:

@@ -73,11 +73,15 @@ def relaxed_path(text: str) -> JsonPath:
     return _path(inner if inner.startswith((".", "[", "$", "@")) else f".{inner}")
 
 
+#: Of what has none; such come first.
+NO_VALUE: Final = (0, 0)
+
+
 def sort_key(path: JsonPath, document: Any) -> tuple[int, Any]:
     """What has no value comes first, then numbers, then all else as text."""
     value = path.first(document)
     if value is None:
-        return 0, 0
+        return NO_VALUE
     if isinstance(value, int | float):
         return 1, value
     return 2, printed(value)
