@@ -1,5 +1,6 @@
 """A copy of a database that is in use is whole, and of one moment."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import pytest
 
 from onejob.store.base import CannotOpen, CorruptStore
 from onejob.store.checking.copies import copy_database, problems_of, require_whole
+from onejob.store.checking.examination import examine
+from onejob.store.damage import all_readable
+from onejob.store.limits import Limits
 from onejob.virtual_time import run_virtual
-from tests.store.support import a_store, names, pod, write
+from tests.store.support import a_store, delete, names, pod, write
 
 
 def test_a_copy_has_what_was_acknowledged_and_nothing_later(tmp_path: Path) -> None:
@@ -60,3 +64,38 @@ def test_damaged_pages_are_found(tmp_path: Path) -> None:
     require_whole(tmp_path / "store.db")
     with pytest.raises(CorruptStore):
         require_whole(tmp_path / "damaged.db")
+
+
+def test_a_log_beside_an_empty_database_is_left_alone(tmp_path: Path) -> None:
+    """SQLite would remove it, and with it all that may still be saved."""
+    path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
+
+    async def main() -> None:
+        async with a_store(path) as store:
+            await write(store, pod("p"), "x")
+            shutil.copy(log, tmp_path / "log")
+
+    run_virtual(main())
+    path.write_bytes(b"")
+    shutil.move(tmp_path / "log", log)
+    (tmp_path / "store.db.lock").unlink()
+    before = log.read_bytes()
+    with pytest.raises(CorruptStore, match="is empty, but"):
+        copy_database(path, tmp_path / "copy.db")
+    with pytest.raises(CorruptStore, match="is empty, but"):
+        examine(path, all_readable)
+    assert log.read_bytes() == before
+
+
+def test_the_revision_of_a_copy_counts_what_was_compacted(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "store.db", limits=Limits(history_changes=1)) as store:
+            await write(store, pod("p"), "x")
+            await delete(store, pod("p"))
+            await write(store, pod("p"), "x")
+            await delete(store, pod("p"))
+            await asyncio.sleep(3_600)
+            assert store.compacted == store.revision
+            assert copy_database(tmp_path / "store.db", tmp_path / "copy.db") == store.revision
+
+    run_virtual(main())

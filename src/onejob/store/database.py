@@ -75,7 +75,7 @@ def open_database(
         undo.callback(lock.release)
         with readable(path):
             mark = read_mark(path)
-            _refuse_lone_log(path)
+            refuse_lone_log(path)
             refuse_foreign_log(path, mark)
             _create_private(path)
             if vfs is None:
@@ -146,7 +146,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _refuse_lone_log(path: Path) -> None:
+def refuse_lone_log(path: Path) -> None:
     """SQLite takes an empty database for a new one, and removes the log that it finds beside it:
     all that was written since the last checkpoint, often everything."""
     log = log_path(path)

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from onejob.store.base import CannotOpen, CorruptStore
-from onejob.store.database import BUSY_MILLISECONDS, readable
+from onejob.store.database import BUSY_MILLISECONDS, newest_revision, readable, refuse_lone_log
 from onejob.store.lock_file import sync
 from onejob.store.migrations import refuse_foreign
 
@@ -33,7 +33,7 @@ def copy_database(source: Path, target: Path) -> int:
                     copying.step()
                 # A copy is one file, without a log beside it.
                 writer.pragma("journal_mode", "delete")
-                revision = _newest_revision(writer)
+                revision = newest_revision(writer)
             finally:
                 writer.close()
         finally:
@@ -73,6 +73,7 @@ def open_for_reading(path: Path) -> apsw.Connection:
     """Raises CannotOpen in its kinds, and apsw's errors: see `readable`."""
     if not path.exists():
         raise CannotOpen(f"there is no database {path}")
+    refuse_lone_log(path)
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_timeout(BUSY_MILLISECONDS)
@@ -81,9 +82,3 @@ def open_for_reading(path: Path) -> apsw.Connection:
         connection.close()
         raise
     return connection
-
-
-def _newest_revision(connection: apsw.Connection) -> int:
-    ((revision,),) = connection.execute("SELECT ifnull(max(revision), 0) FROM log").fetchall()
-    assert isinstance(revision, int)
-    return revision
