@@ -9,12 +9,13 @@ from msgspec import Struct, field
 from onejob.objects.meta import Key
 from onejob.store.base import CorruptStore
 from onejob.store.checking.copies import open_for_reading, problems_of
-from onejob.store.checking.salvage import Row, Salvaged, salvage
+from onejob.store.checking.salvage import Row, Salvaged, has_checksums, salvage
 from onejob.store.damage import IsReadable, all_readable
 from onejob.store.database import Reader, newest_revision, readable
 from onejob.store.encryption import Cipher, is_encrypted
 from onejob.store.limits import Limits
 from onejob.store.lock_file import Mark, lost_revisions, read_mark, refuse_foreign_log
+from onejob.store.migrations import is_empty
 from onejob.store.recovery import recover
 
 #: Revisions of a log whose end cannot be found are looked for up to here.
@@ -62,6 +63,12 @@ def _salvaged(path: Path, mark: Mark) -> tuple[Salvaged, int]:
         connection = open_for_reading(path)
         try:
             connection.pragma("cell_size_check", 1)
+            # Rows and index are read one after the other, and a server may write in between: of
+            # two moments they would contradict each other.
+            connection.execute("BEGIN")
+            if is_empty(connection):
+                # A server that was killed before it had made its tables.
+                return Salvaged(), 0
             try:
                 newest = reached = newest_revision(connection)
             except apsw.CorruptError:
@@ -113,16 +120,32 @@ def _may_be_read(key: Key, stored: bytes, is_readable: IsReadable) -> bool:
 def _contradictions(path: Path) -> list[str]:
     """Why a server would refuse the log though all its rows are whole."""
     try:
-        reader = Reader(path, cipher=_AsStored())
+        reader = _SnapshotReader(path)
     except apsw.Error as error:
         return [f"{path} cannot be opened: {error}"]
     try:
-        recover(reader, Limits(), 0.0, all_readable)
+        if not reader.is_empty:
+            recover(reader, Limits(), 0.0, all_readable)
     except CorruptStore as error:
         return [str(error)]
     finally:
         reader.close()
     return []
+
+
+class _SnapshotReader(Reader):
+    """Of one moment, and of any schema."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, cipher=_AsStored())
+        self._connection.pragma("temp_store", 2)
+        self._connection.execute("BEGIN")
+        self.is_empty = is_empty(self._connection)
+        if not self.is_empty and not has_checksums(self._connection):
+            # It is read as if it had been migrated, which only a server may do.
+            self._connection.execute(
+                "CREATE TEMP VIEW log AS SELECT *, NULL AS checksum FROM main.log"
+            )
 
 
 class _AsStored(Cipher):

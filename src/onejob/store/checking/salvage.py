@@ -42,7 +42,7 @@ class Salvaged(Struct):
 def salvage(connection: apsw.Connection, newest: int) -> Salvaged:
     """`newest` is the highest revision there may be."""
     found = Salvaged()
-    checked = "checksum" if _has_checksums(connection) else "NULL"
+    checked = "checksum" if has_checksums(connection) else "NULL"
     # The largest first: what is readable is found early, however much is not.
     open_intervals = [(-newest, 0, newest)]
     lost: list[_Interval] = []
@@ -119,7 +119,7 @@ def _from_index(connection: apsw.Connection, found: Salvaged) -> dict[int, int] 
     return {revision: previous for revision, previous in rows if revision not in found.rows}
 
 
-def _has_checksums(connection: apsw.Connection) -> bool:
+def has_checksums(connection: apsw.Connection) -> bool:
     rows: Any = connection.execute("PRAGMA table_info(log)").fetchall()
     return any(row[1] == "checksum" for row in rows)
 

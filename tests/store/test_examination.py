@@ -1,0 +1,86 @@
+"""Nothing is found wrong with a database that is whole, whoever wrote it or writes to it."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from onejob.store.checking.examination import examine
+from onejob.store.damage import all_readable
+from onejob.virtual_time import run_virtual
+from tests.store.support import a_store, pod, write
+from tests.upgrade.support import database, unpack
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_database_of_each_schema_is_whole(tmp_path: Path, version: int) -> None:
+    """Somebody who upgrades may ask before the first start."""
+    path = tmp_path / "db"
+    unpack(database(version), path)
+    found = examine(path, all_readable)
+    assert found.problems == []
+    assert found.saved
+
+
+def test_a_contradiction_in_an_older_schema_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    unpack(database(1), path)
+    connection = apsw.Connection(str(path))
+    connection.execute(
+        "UPDATE log SET previous = 1 WHERE revision = (SELECT max(revision) FROM log)"
+    )
+    connection.close()
+    (problem,) = examine(path, all_readable).problems
+    assert "cannot follow revision" in problem
+
+
+def test_a_file_that_is_still_empty_is_no_damage(tmp_path: Path) -> None:
+    """A server that is killed early enough leaves it."""
+    (tmp_path / "db").touch()
+    found = examine(tmp_path / "db", all_readable)
+    assert (found.problems, found.saved, found.revision) == ([], {}, 0)
+
+
+class BusyServer:
+    """Writes a new version, and compacts, before each statement of those who only read."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = apsw.Connection(str(path))
+        self.writes = 0
+
+    def watch(self, connection: apsw.Connection) -> None:
+        if connection.open_flags & apsw.SQLITE_OPEN_READONLY:
+            connection.exec_trace = self._write
+
+    def _write(self, *_: object) -> bool:
+        self.writes += 1
+        self._writer.execute(
+            "INSERT INTO log SELECT revision + 1, revision, resource, namespace, name, 0, value,"
+            " NULL FROM log ORDER BY revision DESC LIMIT 1"
+        )
+        self._writer.execute("UPDATE state SET compacted = (SELECT max(revision) - 1 FROM log)")
+        return True
+
+    def stop(self) -> None:
+        self._writer.close()
+
+
+def test_a_server_that_writes_meanwhile_is_not_taken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "db"
+
+    async def live() -> None:
+        async with a_store(path) as store:
+            for _ in range(3):
+                await write(store, pod("p"), "x")
+
+    run_virtual(live())
+    server = BusyServer(path)
+    monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, server.watch])
+    found = examine(path, all_readable)
+    monkeypatch.undo()
+    server.stop()
+    assert server.writes > 5
+    assert found.problems == []
+    assert list(found.saved) == [pod("p")]
