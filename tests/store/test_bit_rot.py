@@ -283,6 +283,51 @@ def test_a_log_that_begins_anew_with_every_commit_is_still_known(
         )
 
 
+@pytest.mark.parametrize("compacts_first", [False, True])
+def test_a_log_that_somebody_else_has_emptied_is_still_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compacts_first: bool
+) -> None:
+    """A person with a SQLite shell, while the server runs. The next salt is then a random one."""
+    (tmp_path / "live").mkdir()
+    path = tmp_path / "live" / "db"
+    failures = PowerFailures(path, monkeypatch)
+    left: list[tuple[Path, int]] = []
+    key = Key("configmaps", "default", "a")
+
+    async def live() -> None:
+        store = await opened(path)
+
+        def note() -> None:
+            for newest_mark in (False, True):
+                folder = tmp_path / f"left-{len(left)}"
+                left.append((failures.leave(folder, newest_mark=newest_mark), store.revision))
+
+        async def change() -> None:
+            stage(store, key, "x")
+            await store.durable(store.staged_revision)
+            note()
+
+        await change()
+        await change()
+        failures.write_mark()
+        shell = apsw.Connection(str(path))
+        shell.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        shell.close()
+        note()
+        if compacts_first:
+            await asyncio.sleep(2 * LIMITS.history_seconds)
+            assert store.compacted == store.revision
+            note()
+        await change()
+        await store.close()
+
+    run_virtual(live())
+    for copy, revision in left:
+        served = run_virtual(serve(copy, {}))
+        assert isinstance(served, Served), served
+        assert served.contents == {key: document(key, revision, "x")}
+
+
 class PowerFailures:
     """Of the lock file and of the deletion of the log only what was synced is left; of all that
     SQLite writes, everything."""
@@ -301,6 +346,10 @@ class PowerFailures:
             self._mark = self._lock.read_bytes()
         if os.path.samestat(os.fstat(fd), self._path.parent.stat()) and not self._log.exists():
             self._old_log = b""
+
+    def write_mark(self) -> None:
+        """As the kernel does every now and then."""
+        self._mark = self._lock.read_bytes()
 
     def note_log(self) -> None:
         self._old_log = self._log.read_bytes()

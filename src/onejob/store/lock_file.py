@@ -5,7 +5,9 @@ commits: it opens, and acknowledged writes are gone. So the newest committed rev
 as well, in mapped memory: that costs no system call per commit, survives a kill, and after a power
 failure is at most older than the log, which was synced before. With it is kept the salt of the
 log, which SQLite increases by one each time that it begins anew: a log that is too far from it
-belongs to another database.
+belongs to another database. Where somebody else's connection had it begin anew, with a SQLite shell
+for instance, the next salt may be any number. So it is read after each commit, from the index of
+the log, which SQLite keeps in mapped memory as well.
 
 Only a process that begins syncs the mark: that of an earlier one must not be found beside its log.
 """
@@ -14,6 +16,7 @@ import fcntl
 import mmap
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -33,6 +36,8 @@ _SET_FLAGS = 1 << 30 | struct.calcsize("l") << 16 | ord("f") << 8 | 2
 _NO_COPIES = 0x00800000
 
 _LOG_HEADER = struct.Struct(">8I")
+#: In the index of a log: its salt, in the byte order of the log. See sqlite.org/walformat.html.
+_INDEX_SALT = struct.Struct(">32xI")
 _LOG_MAGICS = (0x377F0682, 0x377F0683)
 #: How often a log may have begun anew since the mark was made. After a kill that is once or twice;
 #: after a power failure as often as within the half minute that a mark may wait to be written,
@@ -43,6 +48,8 @@ _32_BITS = 0xFFFFFFFF
 
 #: Of a log: there is none.
 _NO_LOG = 0
+#: Instead of 0, which is taken.
+_LEAST_SALT = 1
 #: Of a log: a process has begun, and has not committed yet. More than 32 bits have.
 _NOT_KNOWN = 1 << 32
 
@@ -61,7 +68,9 @@ class LockFile:
         self._path = path
         self._file = os.open(lock_path(path), CREATED, 0o600)
         self._map: mmap.mmap | None = None
-        self._salt = _NO_LOG
+        self._index: LogIndex | None = None
+        self._revision = 0
+        self._salt = _NOT_KNOWN
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -71,8 +80,11 @@ class LockFile:
             ) from None
 
     def release(self) -> None:
+        """After all connections were closed: see `LogIndex`."""
         if self._map is not None:
             self._map.close()
+        if self._index is not None:
+            self._index.close()
         os.close(self._file)
 
     def begin(self, revision: int) -> None:
@@ -80,6 +92,7 @@ class LockFile:
         its first commit would leave a log that is taken for another's, and so would a power
         failure if this were not on disk. Where the disk is full the mark is not kept: what it
         notices is rarer than a full disk."""
+        self._revision = revision
         if not keep_in_place(self._file):
             # One of an earlier version. Only an empty file can be changed.
             os.ftruncate(self._file, 0)
@@ -93,17 +106,21 @@ class LockFile:
 
     def committed(self, revision: int) -> None:
         """Called after each commit, on the thread that commits."""
+        self._revision = revision
+        self.wrote()
+
+    def wrote(self) -> None:
+        """Called after each other write to the log, which may have begun it anew."""
         if self._map is None:
             return
-        if not self._salt:
-            self._salt = log_salt(self._path)
-        self._map[:] = _packed(Mark(revision, self._salt or _NOT_KNOWN))
-
-    def checkpointed(self) -> None:
-        """Called when the log may begin anew with the next commit, on the same thread. On a disk
-        that is nearly full that is every commit: a mark with the first salt would soon be taken
-        for that of another log."""
-        self._salt = _NO_LOG
+        if self._index is None:
+            self._index = LogIndex(self._path)
+        before, self._salt = self._salt, self._index.salt()
+        self._map[:] = _packed(Mark(self._revision, self._salt))
+        if not _may_follow(self._salt, before):
+            # After a power failure the log must not be found beside the mark that was before.
+            with suppress(OSError):
+                os.fsync(self._file)
 
     def closed(self) -> None:
         """The database was closed in an orderly way: usually there is no log any more."""
@@ -114,8 +131,34 @@ class LockFile:
             except OSError:
                 # It may still be there then, and the mark is right as it is.
                 return
-            _, revision, _ = _MARK.unpack_from(self._map)
-            self._map[:] = _packed(Mark(revision))
+            self._map[:] = _packed(Mark(self._revision))
+
+
+class LogIndex:
+    """Of the log of a database that this process has open. Its file is closed only after all
+    connections are: with any file that a process closes it loses its locks on it, SQLite's, too."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: int | None = None
+        self._map: mmap.mmap | None = None
+        try:
+            self._file = os.open(index_path(path), os.O_RDONLY | os.O_CLOEXEC)
+            self._map = mmap.mmap(self._file, _INDEX_SALT.size, prot=mmap.PROT_READ)
+        except (OSError, ValueError):
+            # Somebody has removed it, or it is not where SQLite usually has it.
+            return
+
+    def salt(self) -> int:
+        """As it was at the last commit or restart of the log."""
+        if self._map is None:
+            return _NOT_KNOWN
+        return _INDEX_SALT.unpack_from(self._map)[0] or _LEAST_SALT
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._map.close()
+        if self._file is not None:
+            os.close(self._file)
 
 
 def read_mark(path: Path) -> Mark:
@@ -159,7 +202,7 @@ def keep_in_place(file: int) -> bool:
 def prepare_index(path: Path) -> None:
     """The index of the log is mapped by SQLite, which makes the file if there is none."""
     try:
-        file = os.open(path.with_name(f"{path.name}-shm"), CREATED | os.O_EXCL, 0o600)
+        file = os.open(index_path(path), CREATED | os.O_EXCL, 0o600)
     except FileExistsError:
         # Left by a kill; it was made like this, or somebody uses it.
         return
@@ -186,6 +229,10 @@ def log_path(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
+def index_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}-shm")
+
+
 def log_salt(path: Path) -> int:
     """Of the write-ahead log beside this database; 0 if there is none that SQLite would read."""
     try:
@@ -196,21 +243,28 @@ def log_salt(path: Path) -> int:
     if len(header) < _LOG_HEADER.size:
         return 0
     magic, _, _, _, salt, *_ = _LOG_HEADER.unpack(header)
-    return salt or 1 if magic in _LOG_MAGICS else 0
+    return salt or _LEAST_SALT if magic in _LOG_MAGICS else _NO_LOG
 
 
 def refuse_foreign_log(path: Path, mark: Mark) -> None:
     """Raises CorruptStore, before SQLite reads the log: it would take another's pages for ours."""
-    if not mark.revision or mark.salt == _NOT_KNOWN:
+    if not mark.revision:
         return
     salt = log_salt(path)
-    if salt and (mark.salt == _NO_LOG or (salt - mark.salt) & _32_BITS > _MOST_RESTARTS):
+    if salt and not _may_follow(salt, mark.salt):
         name = log_path(path).name
         raise CorruptStore(
             f"{name} beside {path} is not the log that its last server left (that of another "
             f"database, or of another program): put the right one there, restore a backup, or "
             f"move {name} away"
         )
+
+
+def _may_follow(salt: int, before: int) -> bool:
+    """Whether a log with this salt may be the one that had the other salt before."""
+    if before == _NOT_KNOWN:
+        return True
+    return before != _NO_LOG and (salt - before) & _32_BITS <= _MOST_RESTARTS
 
 
 def refuse_lost_revisions(path: Path, mark: Mark, reached: int) -> None:

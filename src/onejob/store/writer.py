@@ -103,19 +103,19 @@ class Writer:
         if erase:
             self._connection.pragma("secure_delete", 1)
         try:
-            self._run("UPDATE state SET compacted = ?", (revision,))
+            self._run_upkeep("UPDATE state SET compacted = ?", (revision,))
         finally:
             if erase:
                 self._connection.pragma("secure_delete", 0)
         if erase and shorten_log(self._connection):
             # The log had it as well.
-            self._checkpointed()
+            self._since_checkpoint = 0
         self._since_checkpoint += rows * PAGE_BYTES // _ROWS_PER_PAGE
         self._since_vacuum += rows
 
     def add_checksums(self, found: Sequence[tuple[int, int]]) -> None:
         """To rows that have none, by revision. Those that were compacted meanwhile stay away."""
-        self._run(
+        self._run_upkeep(
             "UPDATE log SET checksum = given.value ->> 1 FROM json_each(?) AS given"
             " WHERE log.revision = given.value ->> 0",
             (str([list(pair) for pair in found]),),
@@ -132,7 +132,7 @@ class Writer:
         if self._checkpoint_bytes < self._limits.checkpoint_bytes:
             # The disk has less room than before: shrink the log.
             if shorten_log(self._connection):
-                self._checkpointed()
+                self._since_checkpoint = 0
             return
         try:
             frames, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -142,11 +142,7 @@ class Writer:
         except apsw.Error as error:
             raise StoreFailed(f"checkpoint: {error}") from error
         if copied >= frames:
-            self._checkpointed()
-
-    def _checkpointed(self) -> None:
-        self._since_checkpoint = 0
-        self._lock.checkpointed()
+            self._since_checkpoint = 0
 
     @property
     def vacuum_due(self) -> bool:
@@ -159,11 +155,15 @@ class Writer:
         if free <= self._limits.spare_pages or free * 3 <= self._pragma("page_count"):
             self._since_vacuum = 0
             return
-        self._run(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
+        self._run_upkeep(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
         self._since_checkpoint += VACUUM_PAGES * PAGE_BYTES
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.pragma(name))
+
+    def _run_upkeep(self, statement: str, values: Sequence[_Value] = ()) -> None:
+        self._run(statement, values)
+        self._lock.wrote()
 
     def _run(self, statement: str, values: Sequence[_Value] = ()) -> None:
         try:
@@ -174,7 +174,7 @@ class Writer:
             self._read_free_space()
             if not shortened:
                 raise CommitFailed(f"not written: {error}") from error
-            self._checkpointed()
+            self._since_checkpoint = 0
             self._run_once(statement, values)
         except _NOT_WRITTEN as error:
             raise CommitFailed(f"not written: {error}") from error

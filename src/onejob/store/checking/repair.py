@@ -7,7 +7,7 @@ from pathlib import Path
 from onejob.store.checking.examination import Examination
 from onejob.store.checksums import checksum
 from onejob.store.database import open_database
-from onejob.store.lock_file import Mark, lock_path, log_path, sync, write_mark
+from onejob.store.lock_file import Mark, index_path, lock_path, log_path, sync, write_mark
 
 _INSERTION = "INSERT INTO log VALUES (?, NULL, ?, ?, ?, 0, ?, ?)"
 
@@ -24,7 +24,7 @@ def repair(path: Path, found: Examination) -> Path:
     _write(repaired, found)
     kept = _keep(path)
     # A process that is killed here leaves a database that servers refuse, and the old one beside.
-    for leftover in (log_path(path), path.with_name(f"{path.name}-shm")):
+    for leftover in (log_path(path), index_path(path)):
         leftover.unlink(missing_ok=True)
     sync(path.parent)
     repaired.rename(path)
@@ -75,4 +75,4 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _remove(database: Path) -> None:
     for path in (database, log_path(database), lock_path(database)):
         path.unlink(missing_ok=True)
-    database.with_name(f"{database.name}-shm").unlink(missing_ok=True)
+    index_path(database).unlink(missing_ok=True)
