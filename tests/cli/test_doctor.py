@@ -165,6 +165,21 @@ def test_a_repair_keeps_what_is_whole_and_the_damaged_file(
     run_virtual(live())
 
 
+def test_a_repair_that_was_interrupted_is_completed(onejob: CommandLine, server: Path) -> None:
+    database = server / "onejob.db"
+    database.rename(server / "onejob.db.repaired")
+    for command in ("doctor", "serve"):
+        refused = onejob.run(command)
+        assert refused.returncode != 0
+        assert "was interrupted: onejob doctor --repair completes it" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    done = onejob.run("doctor", "--repair")
+    assert done.returncode == 0, done.stderr
+    assert "completed the repair" in done.stdout
+    assert database.exists()
+    assert onejob.run("doctor").returncode == 0
+
+
 def test_a_running_server_is_not_repaired(served: CommandLine) -> None:
     refused = served.run("doctor", "--repair")
     assert refused.returncode == 2

@@ -24,7 +24,7 @@ from onejob.store.base import (
     TooFarBehind,
 )
 from onejob.store.checking.examination import Examination, examine
-from onejob.store.checking.repair import repair
+from onejob.store.checking.repair import complete_repair, repair
 from onejob.store.limits import Limits
 from onejob.store.lock_file import LockFile
 from onejob.store.log import LogStore
@@ -447,6 +447,76 @@ def test_a_repaired_database_has_all_that_is_whole_and_goes_on(tmp_path: Path) -
             exact += 1
         run_virtual(_goes_on(path, found.revision))
     assert exact > 3
+
+
+class Killed(BaseException):
+    """Not an error: nothing handles it."""
+
+
+class KilledBefore:
+    """A process that ends before the nth of these calls."""
+
+    def __init__(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._left = number
+        for name in ("fsync", "rename", "unlink", "link", "pwrite"):
+            monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
+
+    def _counted(self, function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            if not self._left:
+                raise Killed
+            self._left -= 1
+            return function(*arguments, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_a_repair_that_is_killed_anywhere_loses_no_more_than_one_that_is_not(
+    tmp_path: Path, has_mark: bool
+) -> None:
+    """Most of what there is, is in the log. Without a mark nobody would know that it is missing."""
+    original = tmp_path / "db"
+    run_virtual(fill(original, tidy=False))
+    interrupted = completed = 0
+    while completed == 0:
+        path = copied(original, tmp_path / f"killed-before-{interrupted}")
+        if not has_mark:
+            path.with_name("db.lock").unlink()
+        _damage_a_document(path)
+        found = examine(path, is_readable)
+        lock = LockFile(path)
+        with pytest.MonkeyPatch.context() as patched:
+            KilledBefore(interrupted, patched)
+            try:
+                repair(path, found)
+                completed += 1
+            except Killed:
+                interrupted += 1
+        lock.release()
+        served = run_virtual(serve(path, {}))
+        if isinstance(served, str):
+            assert "onejob doctor --repair completes it" in served
+            with pytest.raises(CorruptStore, match="--repair completes it"):
+                examine(path, is_readable)
+            lock = LockFile(path)
+            assert complete_repair(path)
+            lock.release()
+            served = run_virtual(serve(path, {}))
+        assert isinstance(served, Served), served
+        assert served.contents == {key: saved.stored for key, saved in found.saved.items()}
+    assert interrupted > 10
+
+
+def _damage_a_document(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.pragma("wal_autocheckpoint", 0)
+    connection.execute(
+        "UPDATE log SET value = x'7b' WHERE revision ="
+        " (SELECT max(revision) FROM log WHERE value IS NOT NULL)"
+    )
+    connection.close()
 
 
 async def _goes_on(path: Path, newest: int) -> None:

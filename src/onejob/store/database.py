@@ -75,6 +75,7 @@ def open_database(
         undo.callback(lock.release)
         with readable(path):
             mark = read_mark(path)
+            refuse_half_repaired(path)
             refuse_lone_log(path)
             refuse_foreign_log(path, mark)
             _create_private(path)
@@ -144,6 +145,19 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def repaired_path(path: Path) -> Path:
+    """Where a database is that is complete, and about to take the place of a damaged one."""
+    return path.with_name(f"{path.name}.repaired")
+
+
+def refuse_half_repaired(path: Path) -> None:
+    """What is at `path` may be without its log already."""
+    if repaired_path(path).exists():
+        raise CorruptStore(
+            f"a repair of {path} was interrupted: onejob doctor --repair completes it"
+        )
 
 
 def refuse_lone_log(path: Path) -> None:

@@ -82,7 +82,7 @@ def _report(database: Path, found: "Examination", problems: list[str]) -> None:
 
 def _repair(database: Path, target: Path | None) -> None:
     from onejob.store.base import CannotOpen
-    from onejob.store.checking.repair import repair
+    from onejob.store.checking.repair import complete_repair, repair
     from onejob.store.lock_file import LockFile
 
     try:
@@ -90,6 +90,8 @@ def _repair(database: Path, target: Path | None) -> None:
     except CannotOpen as error:
         raise CommandError(f"nothing was repaired: {error}") from None
     try:
+        if complete_repair(database):
+            print("completed the repair that was interrupted; the damaged database is kept")
         found = _examine(database)
         _report(database, found, found.problems)
         if target is not None:

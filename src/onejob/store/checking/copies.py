@@ -8,7 +8,13 @@ from typing import Any
 import apsw
 
 from onejob.store.base import CannotOpen, CorruptStore
-from onejob.store.database import BUSY_MILLISECONDS, newest_revision, readable, refuse_lone_log
+from onejob.store.database import (
+    BUSY_MILLISECONDS,
+    newest_revision,
+    readable,
+    refuse_half_repaired,
+    refuse_lone_log,
+)
 from onejob.store.lock_file import sync
 from onejob.store.migrations import refuse_foreign
 
@@ -71,6 +77,7 @@ def require_whole(path: Path) -> None:
 
 def open_for_reading(path: Path) -> apsw.Connection:
     """Raises CannotOpen in its kinds, and apsw's errors: see `readable`."""
+    refuse_half_repaired(path)
     if not path.exists():
         raise CannotOpen(f"there is no database {path}")
     refuse_lone_log(path)

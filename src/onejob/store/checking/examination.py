@@ -11,7 +11,7 @@ from onejob.store.base import CorruptStore
 from onejob.store.checking.copies import open_for_reading, problems_of
 from onejob.store.checking.salvage import Row, Salvaged, has_checksums, salvage
 from onejob.store.damage import IsReadable, all_readable
-from onejob.store.database import Reader, newest_revision, readable
+from onejob.store.database import Reader, newest_revision, readable, refuse_half_repaired
 from onejob.store.encryption import Cipher, is_encrypted
 from onejob.store.limits import Limits
 from onejob.store.lock_file import Mark, lost_revisions, read_mark, refuse_foreign_log
@@ -43,6 +43,7 @@ def examine(path: Path, is_readable: IsReadable) -> Examination:
     """Raises CannotOpen in its kinds if nothing at all can be read."""
     # Read first: a server that runs meanwhile only goes beyond it.
     mark = read_mark(path)
+    refuse_half_repaired(path)
     refuse_foreign_log(path, mark)
     found = Examination([f"{path.name}: {text}" for text in problems_of(path)])
     pages_are_whole = not found.problems

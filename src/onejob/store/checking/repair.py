@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onejob.store.checking.examination import Examination
 from onejob.store.checksums import checksum
-from onejob.store.database import open_database
+from onejob.store.database import open_database, repaired_path
 from onejob.store.lock_file import Mark, index_path, lock_path, log_path, sync, write_mark
 
 _INSERTION = "INSERT INTO log VALUES (?, NULL, ?, ?, ?, 0, ?, ?)"
@@ -19,19 +19,31 @@ def repair(path: Path, found: Examination) -> Path:
     Revisions go on where they were, so that no client takes a later version for an earlier one; the
     history is gone, so that all of them list again.
     """
-    repaired = path.with_name(f"{path.name}.repairing")
-    _remove(repaired)
-    _write(repaired, found)
+    new = path.with_name(f"{path.name}.repairing")
+    _remove(new)
+    _write(new, found)
     kept = _keep(path)
-    # A process that is killed here leaves a database that servers refuse, and the old one beside.
+    # Two files have to go together, the old database and its log. From here on a repair that is
+    # interrupted is completed, and not begun again with one of them.
+    new.rename(repaired_path(path))
+    sync(path.parent)
+    write_mark(path, Mark(found.revision))
+    complete_repair(path)
+    _remove(new)
+    return kept
+
+
+def complete_repair(path: Path) -> bool:
+    """Whether there was one to complete. The caller holds the lock. Raises OSError."""
+    repaired = repaired_path(path)
+    if not repaired.exists():
+        return False
     for leftover in (log_path(path), index_path(path)):
         leftover.unlink(missing_ok=True)
     sync(path.parent)
     repaired.rename(path)
     sync(path.parent)
-    write_mark(path, Mark(found.revision))
-    _remove(repaired)
-    return kept
+    return True
 
 
 def _write(target: Path, found: Examination) -> None:
