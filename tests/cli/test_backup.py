@@ -2,13 +2,16 @@
 
 import base64
 import io
+import os
 import tarfile
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from onejob.cli.backups import DATABASE, FORMAT
+from onejob.cli import backups
+from onejob.cli.backups import DATABASE, FORMAT, restore
+from onejob.cli.errors import CommandError
 from onejob.virtual_time import run_virtual
 from tests.cli.command_line import CommandLine, job_yaml
 from tests.upgrade.support import a_plane, status
@@ -86,6 +89,60 @@ def test_what_was_there_before_is_kept(served: CommandLine, tmp_path: Path) -> N
     names = sorted(path.name for path in elsewhere.iterdir())
     assert names == ["server", "server.replaced-1"]
     assert (elsewhere / "server.replaced-1" / DATABASE).exists()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_is_replaced_is_never_away(
+    served: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """A server that is started after a kill would begin anew, and say nothing."""
+    state, elsewhere = tmp_path / "state.tar", tmp_path / "elsewhere"
+    assert served.run("backup", str(state)).returncode == 0
+    server = elsewhere / "server"
+    elsewhere.mkdir()
+    restore(state, server, replace=False)
+    if not at_once:
+        monkeypatch.setattr(backups, "_exchange", lambda *_: False)
+    original, renames = os.rename, 0
+
+    def watched(source: Path, target: Path) -> None:
+        nonlocal renames
+        renames += 1
+        # Before and after each step.
+        assert not at_once or (server / DATABASE).exists()
+        original(source, target)
+        assert not at_once or (server / DATABASE).exists()
+
+    monkeypatch.setattr(os, "rename", watched)
+    _, before = restore(state, server, replace=True)
+    assert renames > 0
+    assert before == elsewhere / "server.replaced-1"
+    # The one that was there has been locked.
+    assert (before / f"{DATABASE}.lock").exists()
+    assert not (server / f"{DATABASE}.lock").exists()
+
+
+def test_a_server_that_cannot_be_replaced_stays(
+    served: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, elsewhere = tmp_path / "state.tar", tmp_path / "elsewhere"
+    assert served.run("backup", str(state)).returncode == 0
+    server = elsewhere / "server"
+    elsewhere.mkdir()
+    restore(state, server, replace=False)
+    monkeypatch.setattr(backups, "_exchange", lambda *_: False)
+    original = os.rename
+
+    def refused(source: Path, target: Path) -> None:
+        if target == server and source.name.startswith("restoring-"):
+            raise OSError(5, "Input/output error")
+        original(source, target)
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(CommandError, match="nothing was restored"):
+        restore(state, server, replace=True)
+    assert [path.name for path in elsewhere.iterdir()] == ["server"]
+    assert (server / DATABASE).exists()
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:

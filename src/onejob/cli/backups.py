@@ -35,6 +35,9 @@ _MANIFEST_BYTES = 64 * 1024
 #: More is in no file of keys.
 _KEY_FILE_BYTES = 64 * 1024
 
+#: Linux' own numbers.
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
 
 class Manifest(msgspec.Struct):
     format: int
@@ -85,10 +88,12 @@ def restore(source: Path, server: Path, *, replace: bool) -> tuple[Manifest, Pat
             try:
                 manifest = _unpack(source, place)
                 require_whole(place / DATABASE)
-                before = _move_away(server) if there else None
-                if server.exists():
-                    server.rmdir()
-                place.rename(server)
+                if there:
+                    before: Path | None = _replace(server, place)
+                else:
+                    before = None
+                    # An empty folder gives way.
+                    place.rename(server)
             except BaseException:
                 shutil.rmtree(place, ignore_errors=True)
                 raise
@@ -205,12 +210,36 @@ def _supervised(folder: Path) -> bool:
     return False
 
 
-def _move_away(server: Path) -> Path:
+def _replace(server: Path, new: Path) -> Path:
+    """Put a folder in the place of another; where that is now. At no moment is there none: a server
+    that is started on nothing begins anew."""
     number = 1
     while (target := server.with_name(f"{server.name}.replaced-{number}")).exists():
         number += 1
+    new.rename(target)
+    if _exchange(target, server):
+        return target
+    target.rename(new)
+    # A file system that cannot do it in one step.
     server.rename(target)
+    try:
+        new.rename(server)
+    except OSError:
+        target.rename(server)
+        raise
     return target
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Give each the name of the other, at once. Whether that was done."""
+    import ctypes
+
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return bool(rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0)
 
 
 def _sync_folder(folder: Path) -> None:
