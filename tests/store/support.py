@@ -4,9 +4,11 @@ import asyncio
 import os
 import shutil
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import apsw
 
 from onejob.objects.meta import Key
 from onejob.store.base import Change
@@ -24,6 +26,16 @@ def memory_directory() -> str | None:
     return (
         shared if os.path.isdir(shared) and shutil.disk_usage(shared).free > 200_000_000 else None
     )
+
+
+def no_room_for(name: str, *, pages: int) -> Callable[[apsw.Connection], None]:
+    """A hook for connections: of the databases with this name none gets larger."""
+
+    def limit(connection: apsw.Connection) -> None:
+        if Path(connection.filename).name == name:
+            connection.pragma("max_page_count", pages)
+
+    return limit
 
 
 def pod(name: str, namespace: str = "default") -> Key:

@@ -31,6 +31,7 @@ from onejob.store.log import LogStore
 from onejob.store.migrations import STEPS
 from onejob.store.writer import Done, Job, LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
+from tests.store.support import no_room_for
 
 #: Most of what was written is history that is gone: rows are spread over pages with free space.
 LIMITS = Limits(history_changes=30)
@@ -447,6 +448,25 @@ def test_a_repaired_database_has_all_that_is_whole_and_goes_on(tmp_path: Path) -
             exact += 1
         run_virtual(_goes_on(path, found.revision))
     assert exact > 3
+
+
+@pytest.mark.parametrize("pages", [1, 2, 8])
+def test_a_repair_without_room_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    path = tmp_path / "db"
+    expected = run_virtual(fill(path, tidy=False))
+    _damage_a_document(path)
+    before = {file.name for file in tmp_path.iterdir()}
+    found = examine(path, is_readable)
+    lock = LockFile(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(apsw, "connection_hooks", [no_room_for("db.repairing", pages=pages)])
+        with pytest.raises(CannotOpen, match="disk is full"):
+            repair(path, found)
+    lock.release()
+    assert {file.name for file in tmp_path.iterdir()} == before
+    assert check(path, expected) == "damaged"
 
 
 class Killed(BaseException):

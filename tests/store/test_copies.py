@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import apsw
 import pytest
 
 from onejob.store.base import CannotOpen, CorruptStore
@@ -12,7 +13,7 @@ from onejob.store.checking.examination import examine
 from onejob.store.damage import all_readable
 from onejob.store.limits import Limits
 from onejob.virtual_time import run_virtual
-from tests.store.support import a_store, delete, names, pod, write
+from tests.store.support import a_store, delete, names, no_room_for, pod, write
 
 
 def test_a_copy_has_what_was_acknowledged_and_nothing_later(tmp_path: Path) -> None:
@@ -41,6 +42,17 @@ def test_a_copy_replaces_nothing(tmp_path: Path) -> None:
 
     run_virtual(main())
     assert (tmp_path / "copy.db").read_text() == "mine"
+
+
+def test_there_is_no_room_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with a_store(tmp_path / "store.db") as store:
+            await write(store, pod("p"), "x" * 50_000)
+            monkeypatch.setattr(apsw, "connection_hooks", [no_room_for("copy.db", pages=2)])
+            with pytest.raises(CannotOpen, match="there is no room for a copy"):
+                copy_database(tmp_path / "store.db", tmp_path / "copy.db")
+
+    run_virtual(main())
 
 
 def test_there_is_nothing_to_copy(tmp_path: Path) -> None:

@@ -4,15 +4,16 @@ import asyncio
 import base64
 from pathlib import Path
 
+import apsw
 import pytest
 
 from onejob.objects.meta import Key
-from onejob.store.base import StoreError
+from onejob.store.base import CannotOpen, StoreError
 from onejob.store.encryption import BadKeyFile, Cipher, MissingKey, read_key_file
 from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 from onejob.virtual_time import run_virtual
-from tests.store.support import a_store, names, put
+from tests.store.support import a_store, names, no_room_for, put
 
 _TEXT = "c2VjcmV0LXRleHQ-"
 _LONG = _TEXT * 2000
@@ -152,6 +153,34 @@ def test_a_first_key_rewrites_what_was_in_the_clear(tmp_path: Path) -> None:
             assert _TEXT.encode() in stored.value
 
     run_virtual(main())
+
+
+def test_a_full_disk_while_secrets_are_rewritten_is_not_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "db"
+    # Of the length that fills a page: encrypted, it needs another one.
+    text = "x" * 8_080
+
+    async def in_the_clear() -> None:
+        async with a_store(path) as store:
+            for number in range(40):
+                await _write(store, _secret(f"s{number}"), text)
+
+    async def encrypted() -> None:
+        async with a_store(path, cipher=_cipher(tmp_path, _key("a", 1))) as store:
+            assert len(names(store, "secrets")) == 40
+
+    run_virtual(in_the_clear())
+    before = path.read_bytes()
+    with monkeypatch.context() as patched:
+        # Fewer than there are stands for as many as there are.
+        patched.setattr(apsw, "connection_hooks", [no_room_for("db", pages=1)])
+        with pytest.raises(CannotOpen, match="the disk is full") as refused:
+            run_virtual(encrypted())
+    assert "damage" not in str(refused.value)
+    assert path.read_bytes() == before
+    run_virtual(encrypted())
 
 
 def test_a_new_first_key_lets_the_old_one_go(tmp_path: Path) -> None:

@@ -354,7 +354,15 @@ def readable(path: Path) -> Iterator[None]:
             "what is whole and repairs; or restore a backup"
         ) from error
     except apsw.Error as error:
-        raise CannotOpen(f"{path} cannot be opened: {in_one_line(error)}") from error
+        raise CannotOpen(f"{path} cannot be opened: {_cause(error)}") from error
+
+
+def _cause(error: apsw.Error) -> str:
+    """The index of a log needs room, too, and SQLite calls it an I/O error if there is none."""
+    no_index = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    if isinstance(error, apsw.FullError) or no_index:
+        return "the disk is full"
+    return in_one_line(error)
 
 
 def newest_revision(connection: apsw.Connection) -> int:

@@ -17,6 +17,7 @@ import apsw
 from onejob.objects.meta import Key
 from onejob.store.base import CannotOpen
 from onejob.store.checksums import checksum, is_intact
+from onejob.store.migrations import transaction
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -165,7 +166,7 @@ def rewrite_others(connection: apsw.Connection, cipher: Cipher) -> int:
     if changed:
         connection.pragma("secure_delete", 1)
         try:
-            with connection:
+            with transaction(connection):
                 connection.executemany(
                     "UPDATE log SET value = ?, checksum = ? WHERE revision = ?", changed
                 )

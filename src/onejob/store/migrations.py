@@ -1,5 +1,8 @@
 """The schema, as numbered steps. `PRAGMA user_version` says how many of them a file has seen."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import apsw
 
 from onejob.store.base import CorruptStore, MigrationFailed, NewerStore
@@ -65,7 +68,7 @@ def migrate(connection: apsw.Connection) -> None:
     if version == len(STEPS):
         return
     try:
-        with connection:
+        with transaction(connection):
             for step in STEPS[version:]:
                 connection.execute(step)
             connection.pragma("application_id", APPLICATION_ID)
@@ -78,6 +81,19 @@ def migrate(connection: apsw.Connection) -> None:
             f"{connection.filename} could not be brought from schema {version} to {len(STEPS)}: "
             f"{error}; it is unchanged, and the onejob that wrote it can still use it"
         ) from error
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All or nothing. Unlike apsw's own, which rolls back once more what SQLite rolled back by
+    itself, and raises that this is not possible instead of that the disk is full."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _version(connection: apsw.Connection) -> int:

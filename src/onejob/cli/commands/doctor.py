@@ -65,13 +65,15 @@ def command(target: Path | None, wants_repair: bool, data_dir: str | None) -> No
 
 def _examine(database: Path) -> "Examination":
     from onejob.api.damage import is_readable
-    from onejob.store.base import CannotOpen
+    from onejob.store.base import CannotOpen, CorruptStore
     from onejob.store.checking.examination import examine
 
     try:
         return examine(database, is_readable)
-    except CannotOpen as error:
+    except CorruptStore as error:
         raise CommandError(str(error), "onejob restore", exit_code=EXIT_FAILED) from None
+    except CannotOpen as error:
+        raise CommandError(str(error), exit_code=EXIT_FAILED) from None
 
 
 def _report(database: Path, found: "Examination", problems: list[str]) -> None:

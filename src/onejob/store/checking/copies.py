@@ -40,6 +40,8 @@ def copy_database(source: Path, target: Path) -> int:
                 # A copy is one file, without a log beside it.
                 writer.pragma("journal_mode", "delete")
                 revision = newest_revision(writer)
+            except apsw.FullError:
+                raise CannotOpen(f"there is no room for a copy of {source}") from None
             finally:
                 writer.close()
         finally:

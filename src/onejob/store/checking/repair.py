@@ -4,10 +4,12 @@ import os
 import shutil
 from pathlib import Path
 
+from onejob.store.base import CannotOpen
 from onejob.store.checking.examination import Examination
 from onejob.store.checksums import checksum
-from onejob.store.database import open_database, repaired_path
+from onejob.store.database import open_database, readable, repaired_path
 from onejob.store.lock_file import Mark, index_path, lock_path, log_path, sync, write_mark
+from onejob.store.migrations import transaction
 
 _INSERTION = "INSERT INTO log VALUES (?, NULL, ?, ?, ?, 0, ?, ?)"
 
@@ -21,7 +23,13 @@ def repair(path: Path, found: Examination) -> Path:
     """
     new = path.with_name(f"{path.name}.repairing")
     _remove(new)
-    _write(new, found)
+    try:
+        with readable(new):
+            _write(new, found)
+    except CannotOpen:
+        # It takes room where there is none.
+        _remove(new)
+        raise
     kept = _keep(path)
     # Two files have to go together, the old database and its log. From here on a repair that is
     # interrupted is completed, and not begun again with one of them.
@@ -49,7 +57,7 @@ def complete_repair(path: Path) -> bool:
 def _write(target: Path, found: Examination) -> None:
     database = open_database(target)
     try:
-        with database.writer:
+        with transaction(database.writer):
             database.writer.executemany(
                 _INSERTION,
                 (
