@@ -1,12 +1,17 @@
 """Nothing is found wrong with a database that is whole, whoever wrote it or writes to it."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
+from onejob.store.checking import salvage
 from onejob.store.checking.examination import examine
+from onejob.store.checking.salvage import Row
 from onejob.store.damage import all_readable
+from onejob.store.database import PAGE_BYTES
 from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, pod, write
 from tests.upgrade.support import database, unpack
@@ -84,3 +89,68 @@ def test_a_server_that_writes_meanwhile_is_not_taken_for_damage(
     assert server.writes > 5
     assert found.problems == []
     assert list(found.saved) == [pod("p")]
+
+
+def _leaves(path: Path) -> list[int]:
+    """Where the pages with the rows begin, in the order of their revisions."""
+    connection = apsw.Connection(str(path))
+    rows: Any = connection.execute(
+        "SELECT pgoffset FROM dbstat WHERE name = 'log' AND pagetype = 'leaf' ORDER BY path"
+    ).fetchall()
+    connection.close()
+    return [offset for (offset,) in rows]
+
+
+def _filled(path: Path) -> int:
+    """How many objects there are."""
+
+    async def live() -> None:
+        async with a_store(path) as store:
+            for number in range(400):
+                await write(store, pod(f"p{number}"), "x" * 1_000)
+
+    run_virtual(live())
+    return 400
+
+
+def test_pages_in_the_wrong_places_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a copy that was made file by file while a server wrote. The doctor went back with each
+    of them, and did not come to an end."""
+    path = tmp_path / "db"
+    count = _filled(path)
+    leaves = _leaves(path)
+    data = bytearray(path.read_bytes())
+    for place in range(10, len(leaves) - 1, 10):
+        early, late, destroyed = leaves[place // 10], leaves[place], leaves[place + 1]
+        data[late : late + PAGE_BYTES] = data[early : early + PAGE_BYTES]
+        data[destroyed : destroyed + PAGE_BYTES] = bytes([0xA5]) * PAGE_BYTES
+    path.write_bytes(data)
+    read = 0
+    original = salvage._read
+
+    def counted(*arguments: Any) -> Iterator[Row]:
+        nonlocal read
+        for row in original(*arguments):
+            read += 1
+            yield row
+
+    monkeypatch.setattr(salvage, "_read", counted)
+    found = examine(path, all_readable)
+    assert found.problems
+    assert read < 3 * count
+    pages = len(range(10, len(leaves) - 1, 10))
+    assert len(found.saved) >= count - 3 * pages * count // len(leaves)
+
+
+def test_pages_that_have_changed_places_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    count = _filled(path)
+    one, other = (slice(at, at + PAGE_BYTES) for at in _leaves(path)[5:20:14])
+    data = bytearray(path.read_bytes())
+    data[one], data[other] = data[other], data[one]
+    path.write_bytes(data)
+    found = examine(path, all_readable)
+    assert found.problems
+    assert len(found.saved) == count

@@ -52,8 +52,15 @@ def salvage(connection: apsw.Connection, newest: int) -> Salvaged:
         reached = low - 1
         try:
             for row in _read(connection, checked, low, high):
-                found.rows[row.revision] = row
-                reached = row.revision
+                before = found.rows.get(row.revision)
+                if reached < row.revision <= high:
+                    reached = row.revision
+                elif before is not None:
+                    # A page that belongs elsewhere. What is on it counts, but only once: from
+                    # such pages one could go on for ever.
+                    raise apsw.CorruptError(f"revision {row.revision} comes once more")
+                if before is None or not before.intact:
+                    found.rows[row.revision] = row
             continue
         except _DAMAGE:
             low = reached + 1
