@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from onejob.store.base import CommitFailed, CorruptStore
+from onejob.store.base import CannotOpen, CommitFailed, CorruptStore
 from onejob.store.limits import Limits
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
@@ -132,6 +132,30 @@ def test_a_log_that_an_earlier_server_left_is_shortened_at_start(tmp_path: Path)
             await _churn(store, 100)
             await store.close()
 
+    run_virtual(main())
+
+
+def test_a_disk_that_fails_while_the_log_is_shortened_is_one_clear_line(tmp_path: Path) -> None:
+    """The store is not open yet, so this is not the failure of one that is."""
+    large = Volume(tmp_path, 100_000 * KIB)
+
+    async def fill() -> None:
+        with large.disk:
+            store = await large.open()
+            await _churn(store, 20)
+            store._database.close(tidy=False)  # as if it were killed
+
+    def fail(entry: Entry) -> None:
+        if entry.name == "db":
+            raise apsw.IOError("no luck")
+
+    async def main() -> None:
+        broken = Volume(tmp_path, 0)
+        broken.disk.before = fail
+        with broken.disk, pytest.raises(CannotOpen, match="db cannot be opened"):
+            await broken.open()
+
+    run_virtual(fill())
     run_virtual(main())
 
 

@@ -90,10 +90,10 @@ def open_database(
             _configure(writer)
             migrate(writer)
             if _size(log_path(path)) > room_for_log(free_bytes()):
-                shorten_log(writer)
+                _truncate_log(writer)
             if given and rewrite_others(writer, cipher):
                 # The log has them as they were before.
-                shorten_log(writer)
+                _truncate_log(writer)
             reader = Reader(path, vfs, cipher)
         undo.pop_all()
         return Database(path, lock, writer, reader, free_bytes)
@@ -125,13 +125,18 @@ def room_for_log(free_bytes: int) -> int:
 
 def shorten_log(connection: apsw.Connection) -> bool:
     """Copy the write-ahead log into the database and give its room back; whether that was done.
-    Nothing is lost if not: the log still has it all."""
+    Nothing is lost if not: the log still has it all. Raises StoreFailed."""
+    try:
+        return _truncate_log(connection)
+    except apsw.Error as error:
+        raise StoreFailed(f"checkpoint: {error}") from error
+
+
+def _truncate_log(connection: apsw.Connection) -> bool:
     try:
         frames, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (apsw.FullError, apsw.BusyError):
         return False
-    except apsw.Error as error:
-        raise StoreFailed(f"checkpoint: {error}") from error
     return copied >= frames
 
 
