@@ -7,6 +7,7 @@
     ├── NotFound              404
     ├── MethodNotAllowed      405
     ├── NotAcceptable         406
+    ├── RequestTimeout        408
     ├── AlreadyExists         409
     ├── Conflict              409
     ├── Expired               410
@@ -87,6 +88,12 @@ class MethodNotAllowed(ApiError):
 
 class NotAcceptable(ApiError):
     code, reason = 406, "NotAcceptable"
+
+
+class RequestTimeout(ApiError):
+    """The client took too long to say what it wants."""
+
+    code, reason = 408, "Timeout"
 
 
 class AlreadyExists(ApiError):

@@ -307,6 +307,24 @@ def test_headers_that_never_come_are_not_waited_for(
     with_server(ScriptedService(), tmp_path, test)
 
 
+@pytest.mark.parametrize("start", [b"", b"{"])
+def test_a_body_that_never_comes_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    monkeypatch.setattr("onejob.api.http.incoming._BODY_SECONDS", 0.05)
+
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(request_bytes("POST", JOBS, b"{}")[:-2] + start)
+        reply = await read_reply(reader)
+        assert (reply.code, reply.header("connection")) == (408, "close")
+        assert await reader.read() == b""
+        writer.close()
+        await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
 @pytest.mark.parametrize(
     "garbage",
     [

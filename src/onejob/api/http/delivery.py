@@ -86,7 +86,7 @@ class Delivery:
 async def _send_whole(code: int, headers: list[Header], body: bytes, send: Send) -> None:
     if code != 304:
         headers.append((b"content-length", b"%d" % len(body)))
-    if code == 413:
+    if code in (408, 413):
         # The rest of that body is not wanted on this connection.
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": code, "headers": headers})

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from onejob.api.input.decoding import MAX_BODY_BYTES
 from onejob.api.input.query import Query
-from onejob.wire.errors import RequestTooLarge, Timeout
+from onejob.wire.errors import RequestTimeout, RequestTooLarge
 from onejob.wire.requests import User
 
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -33,43 +33,29 @@ class Request(Struct, frozen=True):
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
 
-    async def body(self) -> bytes:
-        """The whole body. Raises RequestTooLarge, Timeout or ClientGone."""
-        message = await self.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            return _within_limit(body)
+    async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
+        """The whole body. Raises RequestTooLarge, RequestTimeout or ClientGone."""
         try:
+            # Also for its first byte: a client that sends none would be waited for without end.
             async with asyncio.timeout(_BODY_SECONDS):
-                return await self._rest(body)
+                return await self._whole_body(limit)
         except TimeoutError as slow:
-            raise Timeout("the body of the request did not arrive in time") from slow
+            raise RequestTimeout("the body of the request did not arrive in time") from slow
 
-    async def _rest(self, start: bytes) -> bytes:
-        pieces, size = [start], len(start)
+    async def _whole_body(self, limit: int) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
             piece: bytes = message.get("body", b"")
             size += len(piece)
-            if size <= MAX_BODY_BYTES:
+            if size <= limit:
                 pieces.append(piece)
-            elif size > _MAX_DRAINED_BYTES:
-                raise _too_large()
+            else:
+                pieces.clear()
+            if size > _MAX_DRAINED_BYTES or (size > limit and not message.get("more_body", False)):
+                raise RequestTooLarge(f"Request entity too large: limit is {limit}")
             if not message.get("more_body", False):
-                if size > MAX_BODY_BYTES:
-                    raise _too_large()
-                return b"".join(pieces)
-
-
-def _within_limit(body: bytes) -> bytes:
-    if len(body) > MAX_BODY_BYTES:
-        raise _too_large()
-    return body
-
-
-def _too_large() -> RequestTooLarge:
-    return RequestTooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
