@@ -104,6 +104,12 @@ def test_a_sign_in_that_is_none_is_refused(browser: Browser, body: Any) -> None:
     assert status == 400
 
 
+def test_nobody_has_to_be_known_for_a_sign_in_so_it_is_short(browser: Browser) -> None:
+    body = {"code": "x" * 5000}
+    status, _ = browser.ask("POST", "/ui/api/session", body, {"X-Onejob-Session": "sign-in"})
+    assert status == 413
+
+
 def test_a_session_opens_no_further_ones(signed_in: Browser) -> None:
     assert signed_in.ask("POST", "/ui/api/codes")[0] == 400
 

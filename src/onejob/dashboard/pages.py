@@ -38,6 +38,8 @@ from onejob.wire.requests import User
 
 #: No session can be opened without it; a form of another site cannot send it.
 _SIGN_IN: Final = b"sign-in"
+#: Read before anybody is known: no more than a code needs.
+_SIGN_IN_BYTES: Final = 4096
 _FRAMES: Final = b"application/octet-stream"
 _MOST_LOGS: Final = 100
 _NO_STORE: Final = (b"cache-control", b"no-store")
@@ -148,7 +150,7 @@ class DashboardPages:
         if request.headers.get(SESSION_HEADER) != _SIGN_IN:
             raise BadRequest("only the dashboard itself signs in")
         try:
-            code = msgspec.json.decode(await request.body(), type=_SignIn).code
+            code = msgspec.json.decode(await request.body(_SIGN_IN_BYTES), type=_SignIn).code
         except msgspec.DecodeError as error:
             raise BadRequest(f"the body of the request is no sign-in: {error}") from None
         opened = self._sessions.open(code)
