@@ -134,6 +134,57 @@ def test_many_requests_at_once_wait_for_each_other(connected: Connected) -> None
     connected(app, talk)
 
 
+def test_of_very_many_requests_at_once_few_are_read_ahead(connected: Connected) -> None:
+    """A client that nobody knows can send them, and read no answer."""
+    go_on = asyncio.Event()
+    count = 30_000
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await go_on.wait()
+        await _answer(send, b"")
+
+    async def talk(line: Line) -> None:
+        (connection,) = line.shared.connections
+        line.writer.write(b"GET / HTTP/1.1\r\n\r\n" * count)
+        while not connection._reading_paused:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.01)
+        assert len(connection._waiting) < 300
+        go_on.set()
+        for _ in range(count):
+            assert (await read_reply(line.reader)).code == 200
+
+    connected(app, talk)
+
+
+def test_who_leaves_after_asking_for_more_is_missed(connected: Connected) -> None:
+    learned = asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        learned.set()
+
+    async def talk(line: Line) -> None:
+        line.write("GET /stream HTTP/1.1", "", "GET /next HTTP/1.1")
+        await read_head(line.reader)
+        line.writer.close()
+        await learned.wait()
+
+    connected(app, talk)
+
+
+def test_a_body_that_waits_for_its_turn_comes_whole(connected: Connected) -> None:
+    async def talk(line: Line) -> None:
+        body = bytes(range(256)) * 2000
+        for _ in range(3):
+            line.write("POST / HTTP/1.1", f"content-length: {len(body)}", body=body)
+        for _ in range(3):
+            assert (await read_reply(line.reader)).body == b"POST /? " + body
+
+    connected(echo, talk)
+
+
 def test_a_head_is_answered_without_a_body(connected: Connected) -> None:
     async def talk(line: Line) -> None:
         reply = await line.ask("HEAD /a HTTP/1.1", head=True)
@@ -423,5 +474,62 @@ def test_no_path_is_a_bad_request(connected: Connected, target: str) -> None:
     async def talk(line: Line) -> None:
         line.writer.write(f"GET {target} HTTP/1.1\r\n\r\n".encode("latin-1"))
         assert (await read_head(line.reader))[0] == 400
+
+    connected(echo, talk)
+
+
+UPGRADES = {
+    "WebSocket": (
+        "connection: upgrade",
+        "upgrade: websocket",
+        "sec-websocket-version: 13",
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+    ),
+    "SPDY": ("connection: upgrade", "upgrade: SPDY/3.1"),
+}
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES)
+def test_an_upgrade_behind_another_request_is_none(connected: Connected, upgrade: str) -> None:
+    """The connection is taken by an answer that may go on for hours."""
+    go_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": scope["raw_path"]})
+
+    async def talk(line: Line) -> None:
+        line.write("GET /stream HTTP/1.1", "", "GET /session HTTP/1.1", *UPGRADES[upgrade])
+        await read_head(line.reader)
+        go_on.set()
+        assert await line.reader.readexactly(len(b"7\r\n/stream\r\n0\r\n\r\n"))
+        reply = await read_reply(line.reader)
+        assert (reply.body, reply.header("connection")) == (b"/session", "close")
+        assert await line.ended()
+
+    connected(app, talk)
+
+
+@pytest.mark.parametrize("upgrade", [*UPGRADES, "what nobody speaks"])
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("content-length: 2", b"hi"),
+        ("content-length: 2", b""),
+        ("transfer-encoding: chunked", b"2\r\nhi\r\n0\r\n\r\n"),
+    ],
+)
+def test_an_upgrade_has_no_body(
+    connected: Connected, upgrade: str, header: str, body: bytes
+) -> None:
+    """Nothing is done without looking at it."""
+
+    async def talk(line: Line) -> None:
+        lines = UPGRADES.get(upgrade, ("connection: upgrade", "upgrade: h2c"))
+        reply = await line.ask("DELETE /a HTTP/1.1", header, *lines, body=body)
+        assert (reply.code, reply.header("connection")) == (400, "close")
+        assert await line.ended()
 
     connected(echo, talk)

@@ -254,6 +254,27 @@ def test_sessions_that_end_give_their_places_back(tmp_path: Path) -> None:
     with_server(ScriptedService(), tmp_path, test, max_connections=1)
 
 
+@pytest.mark.parametrize("protocol", ["websocket", "SPDY/3.1"])
+def test_a_watch_ends_with_its_connection_also_if_an_upgrade_was_asked_for_behind_it(
+    tmp_path: Path, protocol: str
+) -> None:
+    service = ScriptedService()
+    service.events = [[added("a")]]
+
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        session = request_bytes("GET", "/version", connection="Upgrade", upgrade=protocol)
+        writer.write(request_bytes("GET", f"{JOBS}?watch=true") + session)
+        await read_head(reader)
+        await read_chunk(reader)
+        assert service.open_watches == 1
+        writer.transport.abort()
+        async with asyncio.timeout(10):
+            await service.no_watches.wait()
+
+    with_server(service, tmp_path, test)
+
+
 class Torrent(ScriptedService):
     """A watch that never ends."""
 

@@ -19,6 +19,10 @@ from onejob.clock import Clock
 _KEEP_ALIVE_SECONDS: Final = 120
 _MAX_HEADER_BYTES: Final = 64 * 1024
 _HEADER_SECONDS: Final = 30.0
+#: Requests that come all at once are read this far, and as long as some wait for their turn so much
+#: of what follows is kept as it came: once it is read, a request takes fifty times its bytes.
+_READ_AHEAD_BYTES: Final = 4 * 1024
+_HELD_BYTES: Final = 64 * 1024
 #: What may wait in this process for a client that does not read, and about as much in the kernel.
 _UNREAD_BYTES: Final = 16 * 1024
 #: A client may pause for as long as it likes, unless very many do.
@@ -122,6 +126,8 @@ class Connection(asyncio.Protocol):
         self._arriving: Exchange | None = None
         self._answering: Exchange | None = None
         self._waiting: deque[tuple[Exchange, MutableMapping[str, Any]]] = deque()
+        #: What came after those, as it came.
+        self._held = b""
         self._reading_paused = False
         self.write_paused = False
         self._may_write: asyncio.Event | None = None
@@ -163,7 +169,7 @@ class Connection(asyncio.Protocol):
         for exchange in (self._answering, self._arriving):
             if exchange is not None:
                 exchange.hang_up()
-        self._waiting.clear()
+        self._forget_waiting()
         self.resume_writing()
         self._shared.on_closed()
 
@@ -179,7 +185,28 @@ class Connection(asyncio.Protocol):
             self._may_write = None
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._waiting:
+            self._hold(data)
+        elif len(data) <= _READ_AHEAD_BYTES:
+            self._read(data)
+        else:
+            self._read_in_pieces(data)
+
+    def _read_in_pieces(self, data: bytes) -> None:
+        for start in range(0, len(data), _READ_AHEAD_BYTES):
+            if self._waiting:
+                self._hold(data[start:])
+                return
+            self._read(data[start : start + _READ_AHEAD_BYTES])
+
+    def _hold(self, data: bytes) -> None:
+        # Reading goes on for a while: it is how one learns that the client is gone.
+        self._held += data
+        if len(self._held) > _HELD_BYTES:
+            self.pause_reading()
+
+    def _read(self, data: bytes) -> None:
+        if self._refused or self._upgrade or self.transport.is_closing():
             return
         # What comes between two messages is the beginning of the next.
         self._new_bytes = 0 if self._in_message else len(data)
@@ -195,7 +222,7 @@ class Connection(asyncio.Protocol):
                 log.error("a request could not be read", exc_info=error.__context__)
             self._refuse(400, b"Invalid HTTP request received.")
             return
-        if not self._in_headers or self._refused or self.transport.is_closing():
+        if not self._in_headers or self._refused:
             return
         if self._raw_bytes > _MAX_HEADER_BYTES:
             # Of a line that has no end yet, the parser tells nothing.
@@ -229,16 +256,19 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._reading_paused and not self._waiting:
+        if self._reading_paused and len(self._held) <= _HELD_BYTES:
             self._reading_paused = False
             self.transport.resume_reading()
 
     def answered(self) -> None:
         self._answering = None
         if self.transport.is_closing():
-            self._waiting.clear()
+            self._forget_waiting()
         elif self._waiting:
             self._begin(*self._waiting.popleft())
+            if not self._waiting:
+                held, self._held = self._held, b""
+                self._read_in_pieces(held)
             self.resume_reading()
         else:
             self.resume_reading()
@@ -285,6 +315,11 @@ class Connection(asyncio.Protocol):
         self._shared.renew_date()
         upgrades = self._parser.should_upgrade()
         if upgrades:
+            if _has_body(self._headers):
+                # The parser passes over it: what it says would be lost, or taken for the other
+                # protocol.
+                self._refuse(400, b"A request for an upgrade has no body.")
+                return
             self._upgrade = self._wanted_upgrade()
             if self._upgrade:
                 return
@@ -306,7 +341,6 @@ class Connection(asyncio.Protocol):
             self._begin(exchange, scope)
         else:
             # Asked before the last answer came: one after the other.
-            self.pause_reading()
             self._waiting.append((exchange, scope))
 
     def on_body(self, body: bytes) -> None:
@@ -317,6 +351,10 @@ class Connection(asyncio.Protocol):
         self._in_message = False
         if not self._refused and self._arriving is not None:
             self._arriving.body_ended()
+
+    def _forget_waiting(self) -> None:
+        self._waiting.clear()
+        self._held = b""
 
     def _begin(self, exchange: Exchange, scope: MutableMapping[str, Any]) -> None:
         self._answering = exchange
@@ -343,7 +381,11 @@ class Connection(asyncio.Protocol):
     # --- other protocols ------------------------------------------------------------------------
 
     def _wanted_upgrade(self) -> bytes:
-        """Empty for what we do not speak, which is answered as if it had not been asked for."""
+        """Empty for what we do not speak, or not here: then it is answered as if it had not been
+        asked for."""
+        if self._answering is not None:
+            # The connection is still needed for that answer, and for learning that its client left.
+            return b""
         headers = dict(self._headers)
         tokens = headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
         wanted = headers.get(b"upgrade", b"").lower()
@@ -417,7 +459,7 @@ class Connection(asyncio.Protocol):
         if answering is not None and answering.is_whole:
             # Asked before: its answer is not broken into, and is the last.
             answering.keep_alive = False
-            self._waiting.clear()
+            self._forget_waiting()
             return
         if answering is None or not answering.started:
             self.transport.write(
@@ -428,6 +470,13 @@ class Connection(asyncio.Protocol):
         if answering is not None:
             answering.hang_up()
         self.transport.close()
+
+
+def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t0"))
+        for name, value in headers
+    )
 
 
 def _split(url: bytes) -> tuple[bytes, bytes] | None:
