@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -230,6 +231,46 @@ def test_trailers_are_no_headers(connected: Connected) -> None:
         assert reply.body == b"host transfer-encoding"
 
     connected(app, talk)
+
+
+#: The beginning of a body, and what may follow without an end.
+ENDLESS = {
+    "trailer": (b"0\r\nx: ", b"y"),
+    "name of a trailer": (b"0\r\n", b"y"),
+    "trailers": (b"0\r\n", b"x: y\r\n"),
+    "extension of a chunk": (b"1;", b"y"),
+    "size of a chunk": (b"", b"0"),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_what_is_no_body_but_does_not_end_is_refused(connected: Connected, what: str) -> None:
+    start, more = ENDLESS[what]
+
+    async def talk(line: Line) -> None:
+        line.write("POST / HTTP/1.1", "transfer-encoding: chunked", body=start)
+        line.writer.write(more * (70_000 // len(more)))
+        assert (await read_head(line.reader))[0] == 431
+
+    connected(echo, talk)
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_what_does_not_end_after_the_answer_is_hung_up_on(connected: Connected, what: str) -> None:
+    """Without a second answer, which would be taken for that to the next request."""
+    start, more = ENDLESS[what]
+
+    async def hasty(scope: Any, receive: Receive, send: Send) -> None:
+        await _answer(send, b"")
+
+    async def talk(line: Line) -> None:
+        line.write("POST / HTTP/1.1", "transfer-encoding: chunked", body=start)
+        assert (await read_reply(line.reader)).code == 200
+        line.writer.write(more * (70_000 // len(more)))
+        with suppress(ConnectionError):
+            assert await line.ended()
+
+    connected(hasty, talk)
 
 
 def test_a_header_cannot_end_early(connected: Connected, caplog: pytest.LogCaptureFixture) -> None:

@@ -114,7 +114,8 @@ class Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._waits_for_more = False
         self._upgrade = b""
-        #: Of the head as parsed, and as it came.
+        #: Of the head as parsed; and as it came, of a head, of trailers, of whatever the parser
+        #: does not tell of before it ends.
         self._header_bytes = 0
         self._raw_bytes = 0
         self._new_bytes = 0
@@ -222,12 +223,12 @@ class Connection(asyncio.Protocol):
                 log.error("a request could not be read", exc_info=error.__context__)
             self._refuse(400, b"Invalid HTTP request received.")
             return
-        if not self._in_headers or self._refused:
+        if self._refused:
             return
         if self._raw_bytes > _MAX_HEADER_BYTES:
             # Of a line that has no end yet, the parser tells nothing.
             self._refuse(431)
-        elif self._header_timer is None:
+        elif self._in_headers and self._header_timer is None:
             self._await_headers()
 
     def shutdown(self) -> None:
@@ -285,6 +286,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers = []
         self._waits_for_more = False
+        self._arriving = None
 
     def on_url(self, url: bytes) -> None:
         self._header_bytes += len(url)
@@ -309,6 +311,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
+        self._raw_bytes = 0
         self._stop_header_timer()
         if self._refused:
             return
@@ -344,6 +347,7 @@ class Connection(asyncio.Protocol):
             self._waiting.append((exchange, scope))
 
     def on_body(self, body: bytes) -> None:
+        self._raw_bytes = 0
         if not self._refused and self._arriving is not None:
             self._arriving.body(body)
 
@@ -460,6 +464,11 @@ class Connection(asyncio.Protocol):
             # Asked before: its answer is not broken into, and is the last.
             answering.keep_alive = False
             self._forget_waiting()
+            return
+        arriving = self._arriving
+        if arriving is not None and arriving.answered and not arriving.is_whole:
+            # Its answer is sent. Another one would be taken for that to a next request.
+            self.transport.close()
             return
         if answering is None or not answering.started:
             self.transport.write(
