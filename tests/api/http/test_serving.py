@@ -229,26 +229,53 @@ def test_a_client_that_does_not_shake_hands_is_not_waited_for(
     with_server(ScriptedService(), tmp_path, test, max_connections=1)
 
 
+def _session(target: str = "", **headers: str) -> bytes:
+    handshake = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec_websocket_version": "13",
+        "sec_websocket_key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "sec_websocket_protocol": "v5.channel.k8s.io",
+    }
+    path = "/api/v1/namespaces/default/pods/p/exec?command=x&stdout=1"
+    return request_bytes("GET", path + target, **{**handshake, **headers})
+
+
 def test_sessions_that_end_give_their_places_back(tmp_path: Path) -> None:
     """A WebSocket's end is told to another protocol than its beginning."""
 
     async def test(wire: Wire) -> None:
         for _ in range(3):
             reader, writer = await wire.connect()
-            writer.write(
-                request_bytes(
-                    "GET",
-                    "/api/v1/namespaces/default/pods/p/exec?command=x&stdout=1",
-                    connection="Upgrade",
-                    upgrade="websocket",
-                    sec_websocket_version="13",
-                    sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==",
-                    sec_websocket_protocol="v5.channel.k8s.io",
-                )
-            )
+            writer.write(_session())
             await read_head(reader)
             writer.close()
             await closed(writer)
+        assert (await wire.call("GET", "/version")).code == 200
+
+    with_server(ScriptedService(), tmp_path, test, max_connections=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (_session("&command=" + "x" * 30_000), 404),
+        (_session(x="y" * 30_000), 404),
+        (_session(**{f"x-{number}": "y" for number in range(500)}), 404),
+        (_session(sec_websocket_protocol="y" * 30_000), 431),
+        (_session(sec_websocket_key="y"), 400),
+    ],
+    ids=["a long command", "a long header", "many headers", "a long protocol", "no key"],
+)
+def test_requests_for_sessions_may_be_as_long_as_others(
+    tmp_path: Path, asked: bytes, code: int
+) -> None:
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(asked)
+        assert (await read_head(reader))[0] == code
+        writer.close()
+        await closed(writer)
         assert (await wire.call("GET", "/version")).code == 200
 
     with_server(ScriptedService(), tmp_path, test, max_connections=1)

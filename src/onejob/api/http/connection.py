@@ -316,6 +316,10 @@ class Connection(asyncio.Protocol):
         if self._refused:
             return
         self._shared.renew_date()
+        target = _split(self._url)
+        if target is None:
+            self._refuse(400, b"Invalid HTTP request received.")
+            return
         upgrades = self._parser.should_upgrade()
         if upgrades:
             if _has_body(self._headers):
@@ -326,10 +330,6 @@ class Connection(asyncio.Protocol):
             self._upgrade = self._wanted_upgrade()
             if self._upgrade:
                 return
-        target = _split(self._url)
-        if target is None:
-            self._refuse(400, b"Invalid HTTP request received.")
-            return
         method = self._parser.get_method().decode("ascii")
         is_old = self._parser.get_http_version() == "1.0"
         exchange = self._arriving = Exchange(
@@ -398,17 +398,15 @@ class Connection(asyncio.Protocol):
     def _take_over(self) -> None:
         self._shared.connections.discard(self)
         self._stop_idle_timer()
-        method = self._parser.get_method()
+        target = _split(self._url)
+        assert target is not None, "what names no path is refused"
+        scope = self._scope("websocket", self._parser.get_method().decode("ascii"), *target)
         if self._upgrade == b"websocket":
             # Imported when a client first asks for one: it takes megabytes, and few ever do.
             from onejob.api.http.web_socket import open_web_socket
 
-            head = [b"%b %b HTTP/1.1\r\n" % (method, self._url)]
-            head += [b"%b: %b\r\n" % header for header in self._headers]
-            open_web_socket(self._shared, self._peer, self.transport, b"".join((*head, b"\r\n")))
+            open_web_socket(self._shared, scope, self.transport)
             return
-        path, _, query = self._url.partition(b"?")
-        scope = self._scope("websocket", method.decode("ascii"), path, query)
         scope["subprotocols"] = offered_protocols(self._headers)
         shared = self._shared
         connection = SpdyConnection(

@@ -1,7 +1,7 @@
 """What a connection becomes when its client asks for a WebSocket. uvicorn does the talking."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
 from uvicorn.config import Config
@@ -13,9 +13,9 @@ from onejob.api.http.connection import OpenConnections
 
 
 def open_web_socket(
-    shared: OpenConnections, peer: dict[str, Any], transport: asyncio.Transport, head: bytes
+    shared: OpenConnections, scope: MutableMapping[str, Any], transport: asyncio.Transport
 ) -> None:
-    """Hand a connection over whose request began with `head`."""
+    """Hand a connection over whose request has been read."""
     config = Config(
         cast("Any", shared.app),
         ws_per_message_deflate=False,
@@ -29,10 +29,10 @@ def open_web_socket(
     state = ServerState()
     state.connections = shared.connections
     state.tasks = shared.tasks
-    socket = WebSocket(config, state, peer, shared.on_closed)
+    socket = WebSocket(config, state, scope["state"], shared.on_closed)
     socket.connection_made(transport)
-    socket.data_received(head)
     transport.set_protocol(socket)
+    socket.begin(scope)
 
 
 class WebSocket(WebSocketsSansIOProtocol):
@@ -46,6 +46,24 @@ class WebSocket(WebSocketsSansIOProtocol):
         # The application chooses. Some of Kubernetes' names have a slash, which is not allowed
         # in them, and the handshake would fail for that.
         self.conn.process_subprotocol = lambda headers: None  # type: ignore[method-assign]
+
+    def begin(self, scope: MutableMapping[str, Any]) -> None:
+        """Shake hands. The library gets to read only what that takes: its limits are narrower
+        than ours, and the address of a session may be long, as it holds the whole command."""
+        head = [b"%b / HTTP/1.1\r\n" % scope["method"].encode()]
+        head += [
+            b"%b: %b\r\n" % (name, value)
+            for name, value in scope["headers"]
+            if name in (b"connection", b"upgrade") or name.startswith(b"sec-websocket-")
+        ]
+        self.data_received(b"".join((*head, b"\r\n")))
+        if not self.handshake_initiated:
+            # These were too much for it. It says so, which uvicorn does not pass on.
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
+        elif not self.close_sent:
+            for key in ("path", "raw_path", "query_string", "headers"):
+                self.scope[key] = scope[key]
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
