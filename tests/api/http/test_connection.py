@@ -574,3 +574,106 @@ def test_an_upgrade_has_no_body(
         assert await line.ended()
 
     connected(echo, talk)
+
+
+# --- WebSockets -------------------------------------------------------------------------------
+
+
+def frame(opcode: int, data: bytes, *, last: bool = True) -> bytes:
+    """Of a client; its mask is zero."""
+    assert len(data) < 126
+    return bytes((opcode | 0x80 * last, 0x80 | len(data), 0, 0, 0, 0)) + data
+
+
+TEXT, BYTES, CLOSE, PING, MORE = 1, 2, 8, 9, 0
+
+
+async def echo_messages(scope: Any, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "websocket.accept", "subprotocol": None})
+    while (message := await receive())["type"] == "websocket.receive":
+        data = message.get("bytes") or message["text"].encode()
+        await send({"type": "websocket.send", "bytes": data})
+
+
+async def open_web_socket(line: Line) -> None:
+    line.write("GET /a HTTP/1.1", *UPGRADES["WebSocket"])
+    assert (await read_head(line.reader))[0] == 101
+
+
+def test_a_text_that_is_none_ends_a_session_quietly(
+    connected: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(line: Line) -> None:
+        await open_web_socket(line)
+        line.writer.write(frame(TEXT, b"good"))
+        assert await line.reader.readexactly(6) == b"\x82\x04good"
+        line.writer.write(frame(TEXT, b"\xff", last=False) + frame(MORE, b"\xfe"))
+        assert await line.reader.read() == b"\x88\x02" + (1007).to_bytes(2, "big")
+
+    connected(echo_messages, talk)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "early",
+    [frame(PING, b"x"), frame(TEXT, b"\xff"), b"\xff" * 100],
+    ids=["a ping", "no text", "garbage"],
+)
+def test_who_speaks_before_the_answer_is_hung_up_on(
+    connected: Connected, early: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await receive()
+        asked.set()
+        await receive()
+        gone.set()
+        await send({"type": "websocket.accept", "subprotocol": None})
+
+    async def talk(line: Line) -> None:
+        line.write("GET /a HTTP/1.1", *UPGRADES["WebSocket"])
+        await asked.wait()
+        line.writer.write(early)
+        await gone.wait()
+        with suppress(ConnectionError):
+            assert await line.ended()
+
+    connected(app, talk)
+    assert not caplog.records
+
+
+def test_pings_of_a_client_that_does_not_read_do_not_pile_up(connected: Connected) -> None:
+    arrived = asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept", "subprotocol": None})
+        assert (await receive())["bytes"] == b"end"
+        arrived.set()
+        await receive()
+
+    async def talk(line: Line) -> None:
+        await open_web_socket(line)
+        (socket,) = line.shared.connections
+        line.writer.write(frame(PING, b"x" * 125) * 200_000 + frame(BYTES, b"end"))
+        await arrived.wait()
+        assert socket.transport.get_write_buffer_size() < 1_000_000
+        line.writer.transport.abort()
+
+    connected(app, talk)
+
+
+def test_empty_parts_of_a_message_are_not_collected(connected: Connected) -> None:
+    async def talk(line: Line) -> None:
+        await open_web_socket(line)
+        (socket,) = line.shared.connections
+        empty = frame(MORE, b"", last=False)
+        line.writer.write(frame(BYTES, b"a", last=False) + empty * 1000 + frame(PING, b"?"))
+        assert await line.reader.readexactly(3) == b"\x8a\x01?"
+        assert len(socket.frames) == 1
+        line.writer.write(frame(MORE, b"b"))
+        assert await line.reader.readexactly(4) == b"\x82\x02ab"
+
+    connected(echo_messages, talk)

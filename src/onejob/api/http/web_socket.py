@@ -8,6 +8,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.exceptions import InvalidState
+from websockets.frames import CloseCode, Frame
 
 from onejob.api.http.connection import OpenConnections
 
@@ -65,6 +66,36 @@ class WebSocket(WebSocketsSansIOProtocol):
             for key in ("path", "raw_path", "query_string", "headers"):
                 self.scope[key] = scope[key]
 
+    def data_received(self, data: bytes) -> None:
+        if self.handshake_initiated and not self.handshake_complete:
+            # A client may speak once it is answered. The library is not made for one that does
+            # earlier: it would fail, and uvicorn would log that as our bug.
+            self.disconnected = True
+            self.transport.abort()
+            return
+        super().data_received(data)
+
+    def handle_ping(self) -> None:
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            # To a client that does not read, answers would pile up. It gets those to later ones.
+            self.conn.data_to_send()
+
+    def handle_cont(self, event: Frame) -> None:
+        if event.data or event.fin:
+            # Empty ones count for nothing in the limit of a message, so there could be millions.
+            super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not _is_text(b"".join(self.frames)):
+            # Checked here, as uvicorn would log it with a traceback.
+            self.frames = []
+            self.conn.fail(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
+            return
+        super().send_receive_event_to_app()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._on_closed()
@@ -80,3 +111,11 @@ class WebSocket(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
