@@ -212,6 +212,30 @@ def test_idle_connections_make_room_for_others(tmp_path: Path) -> None:
     with_server(ScriptedService(), tmp_path, test, max_connections=2)
 
 
+def test_connections_that_are_idle_a_moment_later_make_room_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.api.http.accepting._PAUSE_SECONDS", 0.05)
+    service = Slow()
+
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(request_bytes("GET", f"{JOBS}/a"))
+        await service.asked.wait()
+        waiting = asyncio.ensure_future(wire.call("GET", "/version"))
+        await asyncio.wait((waiting,), timeout=0.2)
+        assert not waiting.done()
+        service.answer.set()
+        assert (await read_reply(reader)).code == 200
+        async with asyncio.timeout(10):
+            assert (await waiting).code == 200
+        assert await reader.read() == b""
+        writer.close()
+        await closed(writer)
+
+    with_server(service, tmp_path, test, max_connections=1)
+
+
 def test_a_client_that_does_not_shake_hands_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,8 @@ _HANDSHAKE_SECONDS: Final = 10.0
 _SHUTDOWN_SECONDS: Final = 5.0
 #: Accepted before others on the loop get their turn.
 _PER_TURN: Final = 32
-#: How long to wait where the machine, not we, has run out of something.
+#: How long to wait where the machine has run out of something, or all connections are busy: one
+#: that is idle a moment later is closed for whoever waits.
 _PAUSE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 60.0
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -48,6 +49,7 @@ class Acceptor:
         self._stopped = False
         self._handshakes: set[asyncio.Task[None]] = set()
         self._quiet_until = 0.0
+        self._retry: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
@@ -62,6 +64,8 @@ class Acceptor:
     def stop(self) -> None:
         self._stopped = True
         self._pause()
+        if self._retry is not None:
+            self._retry.cancel()
         self._listener.close()
         for task in self._handshakes:
             task.cancel()
@@ -77,12 +81,21 @@ class Acceptor:
             self._accepting = False
             self._loop.remove_reader(self._listener)
 
+    def _try_again_later(self) -> None:
+        if self._retry is None:
+            self._retry = self._loop.call_later(_PAUSE_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self.start()
+
     def _accept_some(self) -> None:
         for _ in range(_PER_TURN):
             if self._open >= self._most:
                 self._warn("all %d connections are in use: more must wait", self._most)
                 self._pause()
                 self._make_room()
+                self._try_again_later()
                 return
             try:
                 connection, _ = self._listener.accept()
@@ -92,7 +105,7 @@ class Acceptor:
                 if error.errno in _EXHAUSTED:
                     self._warn("connections cannot be accepted: %s", error)
                     self._pause()
-                    self._loop.call_later(_PAUSE_SECONDS, self.start)
+                    self._try_again_later()
                     return
                 # The client left before we came.
                 continue
