@@ -384,3 +384,38 @@ def test_a_followed_log_ends_when_its_reader_goes(tmp_path: Path) -> None:
             await written.closed.wait()
 
     with_server(ScriptedService({"p": pod()}), tmp_path, test, logs=written)
+
+
+class Silent(Written):
+    """A log that nobody writes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.followed = asyncio.Event()
+
+    async def _pieces(self, options: LogOptions) -> AsyncIterator[bytes]:
+        try:
+            self.followed.set()
+            await asyncio.get_running_loop().create_future()
+            yield b""
+        finally:
+            self.closed.set()
+
+
+def test_a_log_ends_also_if_its_reader_goes_before_it_began(tmp_path: Path) -> None:
+    silent = Silent()
+
+    async def test(wire: Wire) -> None:
+        opening = asyncio.ensure_future(_opened(wire, f"{LOG}?follow=true"))
+        await silent.followed.wait()
+        opening.cancel()
+        await asyncio.wait((opening,))
+        async with asyncio.timeout(5):
+            await silent.closed.wait()
+
+    with_server(ScriptedService({"p": pod()}), tmp_path, test, logs=silent)
+
+
+async def _opened(wire: Wire, target: str) -> None:
+    async with session(wire, target, "binary.k8s.io"):
+        """It does not come to that."""

@@ -377,7 +377,12 @@ class ApiApp:
     ) -> None:
         if audited is not None:
             audited.started(101)
-        await send({"type": "websocket.accept", "subprotocol": session.protocol or None})
+        try:
+            await send({"type": "websocket.accept", "subprotocol": session.protocol or None})
+        except BaseException:
+            if session.abandon is not None:
+                await session.abandon()
+            raise
         labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
         self._metrics.count(*labels)
         try:

@@ -5,6 +5,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
 from uvicorn.config import Config
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.exceptions import InvalidState
@@ -108,6 +109,9 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
     async def send(self, message: Any) -> None:
+        if self.transport.is_closing() and not self.handshake_complete:
+            # uvicorn would pass over the answer, and then miss it.
+            raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True

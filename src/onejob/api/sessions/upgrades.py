@@ -2,7 +2,14 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -41,6 +48,8 @@ class Session:
     protocol: str
     #: Carries the WebSocket, once it is accepted, until one side ends it.
     run: Callable[[Receive, Send], Awaitable[None]]
+    #: Ends what is open already if the client leaves before the WebSocket is accepted.
+    abandon: Callable[[], Awaitable[None]] | None = None
 
 
 class Upgrades:
@@ -115,7 +124,16 @@ def plain_stream(answer: Answer, offered: Sequence[str]) -> Session:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    return Session(protocol, run)
+    # A stream that was never begun would not be told that it is closed.
+    return Session(protocol, run, partial(run, _gone, _unheard))
+
+
+async def _gone() -> Mapping[str, Any]:
+    return {"type": "websocket.disconnect", "code": 1006}
+
+
+async def _unheard(message: dict[str, Any]) -> None:
+    """Sends to nobody."""
 
 
 async def _pieces_of(answer: Answer) -> AsyncIterator[bytes]:
