@@ -205,6 +205,17 @@ def test_who_waits_to_send_a_body_is_told_to_go_on_when_it_is_wanted(connected: 
     connected(echo, talk)
 
 
+def test_an_old_client_is_not_told_to_go_on(connected: Connected) -> None:
+    """It would take that for the answer."""
+
+    async def talk(line: Line) -> None:
+        line.write("POST /a HTTP/1.0", "content-length: 2", "expect: 100-continue")
+        line.writer.write(b"hi")
+        assert (await read_reply(line.reader)).body == b"POST /a? hi"
+
+    connected(echo, talk)
+
+
 def test_who_waits_to_send_a_body_nobody_wants_is_answered_at_once(connected: Connected) -> None:
     async def refuse(scope: Any, receive: Receive, send: Send) -> None:
         await _answer(send, b"no", (b"connection", b"close"), code=413)

@@ -336,7 +336,8 @@ class Connection(asyncio.Protocol):
             self,
             head_only=method == "HEAD",
             keep_alive=self._parser.should_keep_alive() and not upgrades and not is_old,
-            waits_for_more=self._waits_for_more,
+            # Older clients know nothing of it, whatever they say.
+            waits_for_more=self._waits_for_more and not is_old,
             knows_chunks=not is_old,
         )
         scope = self._scope("http", method, *target)
