@@ -6,6 +6,7 @@ a status that was accepted once never stands in the way of an unrelated update.
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -22,6 +23,8 @@ from onejob.wire.field_errors import OMITTED, FieldError, duplicate, invalid, re
 _COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")
 _TERMINAL: Final = ("FailureTarget", "Complete", "Failed")
 _FINISHED: Final = ("Complete", "Failed")
+#: The conditions that rules speak of.
+_JUDGED: Final = frozenset({*_TERMINAL, "SuccessCriteriaMet"})
 
 
 class Write:
@@ -29,7 +32,7 @@ class Write:
     the same few things, so these are found out once."""
 
     __slots__ = (
-        "_changed", "_flipped", "_true", "_was_true", "finish_changed", "finished", "new", "old",
+        "_true", "_was_true", "differs", "finish_changed", "finished", "new", "old",
         "old_status", "spec", "status",
     )  # fmt: skip
 
@@ -40,12 +43,13 @@ class Write:
         self.old_status: Mapping[str, Any] = old.get("status", {})
         self._true = _true_conditions(self.status)
         self._was_true = _true_conditions(self.old_status)
-        self._flipped = self._true ^ self._was_true
-        self._changed = {
+        changed = {
             field
             for field in self.status.keys() | self.old_status.keys()
             if self.status.get(field) != self.old_status.get(field)
         }
+        #: Fields that changed, and conditions that became true or ceased to be.
+        self.differs = frozenset(changed | ((self._true ^ self._was_true) & _JUDGED))
         self.finished = not self._true.isdisjoint(_FINISHED)
         self.finish_changed = self.finished == self._was_true.isdisjoint(_FINISHED)
 
@@ -59,22 +63,19 @@ class Write:
     def was_true(self, condition: str) -> bool:
         return condition in self._was_true
 
-    def changed(self, *fields: str) -> bool:
-        return not self._changed.isdisjoint(fields)
-
     def count_changed(self, field: str) -> bool:
         """A count that is not there is zero."""
         return (self.status.get(field) or 0) != (self.old_status.get(field) or 0)
-
-    def flipped(self, *conditions: str) -> bool:
-        return not self._flipped.isdisjoint(conditions)
 
 
 class Rule(Struct, frozen=True, eq=False):
     #: What is refused, in words; unique.
     refuses: str
-    applies: Callable[[Write], bool]
+    #: Fields and conditions: one of them must differ. Nothing: it applies to any write.
+    about: tuple[str, ...]
     check: Callable[[Write], Iterator[FieldError]]
+    #: What else must hold.
+    applies: Callable[[Write], bool] | None = None
 
 
 def validate_job_status_update(write: Write, rules: tuple[Rule, ...]) -> list[FieldError]:
@@ -93,7 +94,20 @@ def validate_job_status_update(write: Write, rules: tuple[Rule, ...]) -> list[Fi
 
 
 def applicable_rules(write: Write) -> tuple[Rule, ...]:
-    return tuple([rule for rule in (*STATE_RULES, *CHANGE_RULES) if rule.applies(write)])
+    rules = _rules_about(write.differs)
+    return tuple([rule for rule in rules if rule.applies is None or rule.applies(write)])
+
+
+@lru_cache(maxsize=64)
+def _rules_about(differs: frozenset[str]) -> tuple[Rule, ...]:
+    """Remembered: most writes of a Job's life change the same few fields."""
+    return tuple(
+        [
+            rule
+            for rule in (*STATE_RULES, *CHANGE_RULES)
+            if not rule.about or not differs.isdisjoint(rule.about)
+        ]
+    )
 
 
 # --- always -----------------------------------------------------------------------------------
@@ -284,92 +298,85 @@ def _more_ready_than_active(write: Write) -> Iterator[FieldError]:
 
 
 STATE_RULES: Final = (
-    Rule(
-        "complete job with failed condition",
-        lambda write: write.flipped("Complete", "Failed"),
-        _complete_and_failed,
-    ),
+    Rule("complete job with failed condition", ("Complete", "Failed"), _complete_and_failed),
     Rule(
         "complete job with failure target condition",
-        lambda write: write.flipped("Complete", "FailureTarget"),
+        ("Complete", "FailureTarget"),
         _complete_and_failure_target,
     ),
     Rule(
         "not complete job with completion time",
-        lambda write: write.flipped("Complete") or write.changed("completionTime"),
+        ("Complete", "completionTime"),
         _completion_time_without_complete,
     ),
     Rule(
         "complete job without completion time",
-        lambda write: write.flipped("Complete") or write.changed("completionTime"),
+        ("Complete", "completionTime"),
         _complete_without_completion_time,
     ),
     Rule(
         "completion time before start time",
-        lambda write: write.changed("startTime", "completionTime"),
+        ("startTime", "completionTime"),
         _completion_before_start,
     ),
     Rule(
         "failed job without failure target",
-        lambda write: write.flipped("Failed") or write.changed("failedIndexes"),
+        ("Failed", "failedIndexes"),
         _failed_without_failure_target,
     ),
     Rule(
         "complete job without success criteria met",
-        lambda write: write.flipped("Complete", "SuccessCriteriaMet"),
+        ("Complete", "SuccessCriteriaMet"),
         _complete_without_success_criteria,
     ),
     Rule(
         "finished job with active pods",
-        lambda write: write.finish_changed or write.count_changed("active"),
+        (*_FINISHED, "active"),
         _finished_with_active,
+        lambda write: write.finish_changed or write.count_changed("active"),
     ),
     Rule(
         "finished job with terminating pods",
-        lambda write: write.finish_changed or write.count_changed("terminating"),
+        (*_FINISHED, "terminating"),
         _finished_with_terminating,
+        lambda write: write.finish_changed or write.count_changed("terminating"),
     ),
     Rule(
         "finished job without start time",
-        lambda write: (
-            (write.finish_changed or write.changed("startTime")) and not _never_starts(write)
-        ),
+        (*_FINISHED, "startTime"),
         _finished_without_start,
+        lambda write: (
+            (write.finish_changed or "startTime" in write.differs) and not _never_starts(write)
+        ),
     ),
     Rule(
         "finished job with uncounted terminated pods",
-        lambda write: write.finish_changed or write.changed("uncountedTerminatedPods"),
+        (*_FINISHED, "uncountedTerminatedPods"),
         _finished_with_uncounted,
+        lambda write: write.finish_changed or "uncountedTerminatedPods" in write.differs,
     ),
-    Rule(
-        "invalid completed indexes",
-        lambda write: write.changed("completedIndexes"),
-        _bad_completed_indexes,
-    ),
-    Rule(
-        "invalid failed indexes",
-        lambda write: write.changed("failedIndexes"),
-        _bad_failed_indexes,
-    ),
+    Rule("invalid completed indexes", ("completedIndexes",), _bad_completed_indexes),
+    Rule("invalid failed indexes", ("failedIndexes",), _bad_failed_indexes),
     Rule(
         "completed indexes for non indexed job",
-        lambda write: write.changed("completedIndexes"),
+        ("completedIndexes",),
         _completed_indexes_of_non_indexed,
     ),
     Rule(
         "failed indexes for no backoff limit per index",
-        lambda write: write.changed("failedIndexes"),
+        ("failedIndexes",),
         _failed_indexes_without_limit,
     ),
     Rule(
         "failed indexes overlapping completed",
-        lambda write: write.changed("failedIndexes", "completedIndexes"),
+        ("failedIndexes", "completedIndexes"),
         _overlapping_indexes,
     ),
     Rule(
         "more ready than active pods",
-        lambda write: write.count_changed("ready") or write.count_changed("active"),
+        ("ready", "active"),
         _more_ready_than_active,
+        lambda write: write.count_changed("ready") or write.count_changed("active"),
     ),
 )
 
@@ -414,18 +421,20 @@ def _updated_start_time(write: Write) -> Iterator[FieldError]:
 
 
 CHANGE_RULES: Final = (
-    Rule("disabling terminal condition", lambda write: True, _disabled_terminal_condition),
-    Rule("decreasing failed counter", lambda write: True, _decreased("failed")),
+    Rule("disabling terminal condition", (), _disabled_terminal_condition),
+    Rule("decreasing failed counter", (), _decreased("failed")),
     Rule(
         "decreasing succeeded counter",
-        lambda write: not _elastic(write),
+        (),
         _decreased("succeeded"),
+        lambda write: not _elastic(write),
     ),
-    Rule("mutating completion time", lambda write: True, _mutated_completion_time),
+    Rule("mutating completion time", (), _mutated_completion_time),
     Rule(
         "start time update for unsuspended job",
-        lambda write: write.changed("startTime") and not _resuming(write),
+        ("startTime",),
         _updated_start_time,
+        lambda write: not _resuming(write),
     ),
 )
 
