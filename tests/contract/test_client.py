@@ -173,7 +173,7 @@ async def read(client: Client, key: Key) -> dict[str, Any]:
 async def collect(client: Client, what: Selection, after: int, count: int) -> Sequence[WatchEvent]:
     """The first events of a watch, bookmarks aside."""
     found: list[WatchEvent] = []
-    async with asyncio.timeout(10), aclosing(client.watch(what, after=after)) as batches:
+    async with asyncio.timeout(30), aclosing(client.watch(what, after=after)) as batches:
         async for batch in batches:
             found += [event for event in batch if event.type != "BOOKMARK"]
             if len(found) >= count:
@@ -461,7 +461,7 @@ async def followed(client: Client, what: Selection, test: Callable[[Followed], A
     informer: Followed = Informer(client, what, json.loads, lambda view: key_of(what, view))
     task = asyncio.create_task(informer.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await informer.synced()
             await test(informer)
     finally:

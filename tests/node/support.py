@@ -199,13 +199,13 @@ class Node:
 
     async def until_output(self, name: str, text: str) -> None:
         """Wait until what a Pod wrote contains the text."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while text not in await self.output(name):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def until_told(self, name: str, reason: str = "") -> list[tuple[str, str]]:
         """The events about a Pod, once there are any, or one with this reason."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 events = await self.events(name)
                 if any(reason in (found, "") for found, _ in events):
@@ -271,7 +271,7 @@ async def until_dead(pid: int) -> None:
 
 async def until_true(holds: Callable[[], object]) -> None:
     """For what nobody tells of."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -102,7 +102,7 @@ async def beside(node: Node, script: str) -> tuple[int, str]:
 
 
 async def until_ready(node: Node) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while "ready" not in await node.output("p"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -319,7 +319,7 @@ def test_attach_shows_what_is_written_from_now_on_and_ends_with_the_container(
     tmp_path: Path,
 ) -> None:
     async def play(node: Node, sessions: PodSessions) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while "before" not in await node.output("p"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         caller = Caller()

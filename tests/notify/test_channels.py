@@ -65,7 +65,7 @@ def test_a_webhook_gets_a_signed_request(tmp_path: Path) -> None:
             headers={"X-Team": "a"},
         )
         send(target, a_message(message=HOSTILE))
-        got = receiver.received.get(timeout=10)
+        got = receiver.received.get(timeout=30)
     headers = {name.lower(): value for name, value in got.headers.items()}
     assert got.path == "/hooks/1?team=a"
     assert (headers["webhook-id"], headers["x-team"]) == ("m1", "a")
@@ -82,9 +82,9 @@ def test_a_key_may_be_plain_text_and_is_optional(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(SECRET + b"\n")
     with a_receiver() as receiver:
         send(a_webhook(tmp_path, receiver.url, secretFile=str(tmp_path / "key")))
-        assert "webhook-signature" in receiver.received.get(timeout=10).headers
+        assert "webhook-signature" in receiver.received.get(timeout=30).headers
         send(a_webhook(tmp_path, receiver.url))
-        assert "webhook-signature" not in receiver.received.get(timeout=10).headers
+        assert "webhook-signature" not in receiver.received.get(timeout=30).headers
 
 
 @pytest.mark.parametrize("code", [500, 404, 302])

@@ -26,7 +26,7 @@ def test_a_test_message_is_sent_and_targets_are_listed(tmp_path: Path) -> None:
         write_config(onejob.data_dir / "notify.yaml", receiver)
         done = onejob.run("notify", "test", "ops")
         assert (done.returncode, done.stdout) == (0, "ops: delivered to 127.0.0.1\n")
-        body = json.loads(receiver.received.get(timeout=10).body)
+        body = json.loads(receiver.received.get(timeout=30).body)
         assert body["data"]["event"] == "test"
         receiver.codes = [503]
         refused = onejob.run("notify", "test", "ops")

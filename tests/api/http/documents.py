@@ -47,7 +47,7 @@ class Watching:
         self._lines: list[bytes] = []
 
     async def next(self) -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not self._lines:
                 self._lines = (await read_chunk(self._reader)).splitlines()
         return json.loads(self._lines.pop(0))

@@ -219,7 +219,7 @@ def test_sessions_end_with_the_server(tmp_path: Path) -> None:
             )
         )
         await read_head(reader)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await wire.server.stop()
             assert await reader.read() == b""
         writer.close()
