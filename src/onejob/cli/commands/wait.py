@@ -18,7 +18,7 @@ _EPILOG = """\b
 Examples:
   onejob wait job/pi                      # 0 once Complete, 1 once Failed
   onejob wait job/a job/b --timeout 10m   # all of them
-  onejob wait jobs -l app=etl             # all that are there now and have that label
+  onejob wait jobs -l app=etl             # all that have that label now
   onejob wait job/pi --for condition=suspended
   onejob wait job/pi --for delete"""
 
