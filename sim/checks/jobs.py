@@ -136,6 +136,11 @@ class JobCheck:
         # (`canRemoveFinalizer`): one may end, either way, before the controller sees that.
         if job.condition_is_true("SuccessCriteriaMet") and pod.metadata.deleting:
             return
+        # Once it fails, those that still ran when that was decided have failed, and are not counted
+        # if its policy ignores such failures: one may have succeeded in that moment.
+        failing = job.condition_is_true("FailureTarget")
+        if failing and pod.metadata.deleting and not _counts(job, pod):
+            return
         if pod.metadata.uid not in self._listed_succeeded | self._listed_failed:
             name = pod.metadata.name
             self._complain(FREED, f"{name} ended ({pod.phase}), was freed and never counted")
