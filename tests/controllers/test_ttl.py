@@ -83,6 +83,24 @@ def test_the_ttl_may_be_raised_lowered_set_and_removed_after_the_end(tmp_path: P
     run_virtual(main())
 
 
+def test_an_end_in_the_last_year_of_the_calendar_does_not_stop_the_clean_up(tmp_path: Path) -> None:
+    """An error here would end the informer, and with it every controller that follows Jobs."""
+
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            odd = await house.a_job("odd", ttlSecondsAfterFinished=60)
+            end = {"status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z"}
+            conditions = [{"type": kind, **end} for kind in ("FailureTarget", "Failed")]
+            status = {"startTime": house.stamp(), "conditions": conditions}
+            await house.patch(odd, {"status": status}, "status")
+            key = await a_finished_job(house, ttlSecondsAfterFinished=60)
+            await asyncio.sleep(61)
+            assert await house.exists(odd)
+            assert not await house.exists(key)
+
+    run_virtual(main())
+
+
 def test_a_namesake_created_anew_is_not_deleted_for_its_predecessor(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_house(tmp_path, "ttl", "garbage") as house:

@@ -128,6 +128,21 @@ def test_a_pod_finishes_with_its_last_container(pod: Pod, finished_at: str) -> N
     assert expiry.at == expiry.finished_at + timedelta(seconds=60)
 
 
+@pytest.mark.parametrize(
+    "finished",
+    [
+        a_job(finished="9999-12-31T23:59:59Z"),
+        a_job(ttl=2**31 - 1, finished="9950-01-01T00:00:00Z"),
+        a_pod(containerStatuses=ended("9999-12-31T23:59:59Z")),
+    ],
+)
+def test_what_would_expire_after_the_last_year_of_the_calendar_never_expires(
+    finished: Job | Pod,
+) -> None:
+    """Whoever may write a status may write any time into it."""
+    assert expiry_of(finished) == NEVER
+
+
 @pytest.mark.parametrize("pod", [a_pod(phase="Running"), a_pod(ttl=None)])
 def test_a_running_pod_or_one_without_ttl_never_expires(pod: Pod) -> None:
     assert expiry_of(pod) == NEVER

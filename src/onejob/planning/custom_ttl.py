@@ -96,11 +96,7 @@ def custom_expiry(
     if finished_at is None:
         place = ".".join(rule.finished_at or (*rule.finished, "lastTransitionTime"))
         return Unusable(f"it has finished, but {place} is no RFC 3339 time that says when")
-    try:
-        return expires_after(finished_at, ttl_seconds)
-    except OverflowError:
-        # Later than the last year that a date can have.
-        return NEVER
+    return expires_after(finished_at, ttl_seconds)
 
 
 def _finished_condition(rule: FinishRule, conditions: Any) -> Mapping[str, Any] | None:

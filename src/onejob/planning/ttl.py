@@ -108,5 +108,10 @@ def time_left(finished: Job | Pod, now: datetime) -> timedelta | None:
     return expiry.time_left(now) if isinstance(expiry, Expires) else None
 
 
-def expires_after(finished_at: datetime, ttl_seconds: int) -> Expires:
-    return Expires(finished_at, finished_at + timedelta(seconds=ttl_seconds))
+def expires_after(finished_at: datetime, ttl_seconds: int) -> Expires | NeverExpires:
+    try:
+        return Expires(finished_at, finished_at + timedelta(seconds=ttl_seconds))
+    except OverflowError:
+        # Later than the last year that a date can have. Whoever may write a status may write any
+        # time into it.
+        return NEVER
