@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -413,6 +414,29 @@ def test_a_pod_is_bound_once(tmp_path: Path) -> None:
         assert isinstance(refused, Conflict)
         assert refused.details["kind"] == "pods/binding"
         assert 'pod p is already assigned to node "n"' in refused.message
+
+    served(tmp_path, test)
+
+
+@pytest.mark.parametrize("seconds", [260_000_000_000, 2**63 - 1])
+def test_a_grace_beyond_the_calendar_ends_with_it(tmp_path: Path, seconds: int) -> None:
+    """The field is 64 bits wide, and Kubernetes accepts any number."""
+
+    async def test(service: Service) -> None:
+        pod = a_pod()
+        pod["spec"]["terminationGracePeriodSeconds"] = seconds
+        await create(service, pod, POD)
+        binding = {"target": {"name": "n"}}
+        await service.create(POD, "default", binding, PERSON, name="p", subresource="binding")
+        answer = read((await service.delete(POD, "default", "p", DeleteOptions())).document)
+        asked_at = datetime.fromisoformat(answer["metadata"]["deletionTimestamp"]) - timedelta(
+            seconds=answer["metadata"]["deletionGracePeriodSeconds"]
+        )
+        assert answer["metadata"]["deletionTimestamp"] == "9999-12-31T23:59:59Z"
+        assert asked_at == datetime(2026, 1, 1, 12, tzinfo=UTC)
+        shorter = DeleteOptions(grace_seconds=5)
+        answer = read((await service.delete(POD, "default", "p", shorter)).document)
+        assert answer["metadata"]["deletionTimestamp"] == "2026-01-01T12:00:05Z"
 
     served(tmp_path, test)
 

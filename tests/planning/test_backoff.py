@@ -123,3 +123,11 @@ def test_a_time_at_the_dawn_of_the_calendar_does_not_overflow() -> None:
     dawn = datetime(1, 1, 1, 0, 0, 1, tzinfo=UTC)
     metadata = {"deletionTimestamp": stamp(dawn), "deletionGracePeriodSeconds": 30}
     assert finish_time(a_pod("old", "R", metadata=metadata)) < dawn
+
+
+def test_nor_does_a_grace_that_is_longer_than_the_calendar() -> None:
+    metadata = {
+        "deletionTimestamp": "9999-12-31T23:59:59Z",
+        "deletionGracePeriodSeconds": 2**63 - 1,
+    }
+    assert finish_time(a_pod("held", "R", metadata=metadata)) < NOON

@@ -1,6 +1,6 @@
 """What a DELETE does to one object: vanish, or stay with a deletionTimestamp; pure."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
@@ -14,6 +14,8 @@ from onejob.wire.kinds import Kind
 from onejob.wire.requests import DeleteOptions, Target
 
 _IMMORTAL_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
+
+_LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -54,7 +56,10 @@ def decide_deletion(
 ) -> Vanish | Stay:
     metadata = doc["metadata"]
     finalizers = _finalizers_after(metadata.get("finalizers", []), strategy, options)
-    grace = strategy.deletion_grace_seconds(doc, options.grace_seconds)
+    # A Pod may have been given more seconds than the calendar has left. Both numbers are cut, since
+    # one minus the other tells when the deletion was asked for.
+    longest = int((_LAST_MOMENT - now).total_seconds())
+    grace = min(strategy.deletion_grace_seconds(doc, options.grace_seconds), longest)
     deleting_since = metadata.get("deletionTimestamp")
     if deleting_since is not None:
         # A repeated delete may only shorten the grace that the first one set.

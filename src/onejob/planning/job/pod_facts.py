@@ -123,6 +123,9 @@ def _asked_to_end_at(pod: Pod) -> datetime | None:
     deleted_at = pod.metadata.deletion_timestamp
     if deleted_at is None:
         return None
-    grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-    # A deletion time from the first minute of the calendar cannot be moved further back.
-    return deleted_at - grace if deleted_at - _EARLIEST > grace else _EARLIEST
+    try:
+        return deleted_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    except OverflowError:
+        # A deletion time from the first minute of the calendar cannot be moved further back, nor
+        # any time by a grace that is longer than the calendar.
+        return _EARLIEST
