@@ -89,6 +89,11 @@ def test_the_forgiving_reader(text: str, completions: int, expected: str) -> Non
         ("5", 'too large index: "5"'),
         ("3,1", "non-increasing order, previous: 3, current: 1"),
         ("3-3", "non-increasing order, previous: 3, current: 3"),
+        # A piece is read whole before it is compared with the one before it.
+        ("4,3-2", "non-increasing order, previous: 3, current: 2"),
+        ("4,3-x", 'cannot convert string to integer for index: "x"'),
+        ("4,3-5", 'too large index: "5"'),
+        ("2-3,3-4", "non-increasing order, previous: 3, current: 3"),
     ],
 )  # fmt: skip
 def test_the_strict_reader_says_why(text: str, why: str) -> None:
@@ -101,6 +106,18 @@ def test_overlap_names_the_first_common_index() -> None:
     check_no_overlap("0-3", "4,5", 9)
     with pytest.raises(IndexFormatError, match=r"overlap at index: 2$"):
         check_no_overlap("0-3", "2,3", 9)
+
+
+@pytest.mark.parametrize(("completed", "failed"), [("0-9", "3"), ("3", "0-9"), ("x,3--3", "3")])
+def test_pieces_with_errors_of_their_own_overlap_with_nothing(completed: str, failed: str) -> None:
+    """Whoever writes one of the texts must not be refused for the other, which may be from before
+    the Job was scaled down."""
+    check_no_overlap(completed, failed, 5)
+
+
+def test_overlap_is_found_in_what_follows_a_piece_that_is_out_of_bounds() -> None:
+    with pytest.raises(IndexFormatError, match=r"overlap at index: 3$"):
+        check_no_overlap("7,3", "3", 5)
 
 
 def test_a_set_of_a_hundred_thousand_costs_what_changes() -> None:

@@ -194,36 +194,59 @@ def validate_indexes(text: str, completions: int) -> int:
     total = 0
     previous: int | None = None
     for piece in text.split(","):
-        parts = piece.split("-")
-        if len(parts) > 2:
-            raise IndexFormatError(
-                f'the fragment "{piece}" violates the requirement that an index interval'
-                " can have at most two parts separated by '-'"
-            )
-        first = _strict_index(parts[0], completions, previous)
-        last = first if len(parts) == 1 else _strict_index(parts[1], completions, first)
+        first, last = _strict_interval(piece, completions)
+        if previous is not None:
+            _check_order(previous, first)
         total += last - first + 1
         previous = last
     return total
 
 
-def _strict_index(text: str, completions: int, previous: int | None) -> int:
+def _strict_interval(piece: str, completions: int) -> tuple[int, int]:
+    parts = piece.split("-")
+    if len(parts) > 2:
+        raise IndexFormatError(
+            f'the fragment "{piece}" violates the requirement that an index interval'
+            " can have at most two parts separated by '-'"
+        )
+    first = _strict_index(parts[0], completions)
+    if len(parts) == 1:
+        return first, first
+    last = _strict_index(parts[1], completions)
+    _check_order(first, last)
+    return first, last
+
+
+def _strict_index(text: str, completions: int) -> int:
     index = read_index(text)
     if index is None:
         raise IndexFormatError(f'cannot convert string to integer for index: "{text}"')
     if index >= completions:
         raise IndexFormatError(f'too large index: "{text}"')
-    if previous is not None and index <= previous:
-        raise IndexFormatError(f"non-increasing order, previous: {previous}, current: {index}")
     return index
 
 
+def _check_order(previous: int, index: int) -> None:
+    if index <= previous:
+        raise IndexFormatError(f"non-increasing order, previous: {previous}, current: {index}")
+
+
 def check_no_overlap(completed: str, failed: str, completions: int) -> None:
-    """Raise `IndexFormatError` if an index is both completed and failed; unreadable pieces of
-    either text are skipped, for they have errors of their own."""
-    common = parse_indexes(completed, completions).first_common(parse_indexes(failed, completions))
+    """Raise `IndexFormatError` if an index is both completed and failed; pieces of either text
+    that the API does not accept are skipped, for they have errors of their own."""
+    common = _accepted(completed, completions).first_common(_accepted(failed, completions))
     if common is not None:
         raise IndexFormatError(f"failedIndexes and completedIndexes overlap at index: {common}")
+
+
+def _accepted(text: str, completions: int) -> IndexSet:
+    intervals: list[tuple[int, int]] = []
+    for piece in text.split(","):
+        try:
+            intervals.append(_strict_interval(piece, completions))
+        except IndexFormatError:
+            continue
+    return IndexSet(intervals)
 
 
 def first_pending(
