@@ -81,6 +81,18 @@ def on_conditions(*patterns: dict[str, str]) -> dict[str, Any]:
             [".onExitCodes.values: Invalid value: []: at least one value is required"],
         ),
         (
+            {"action": "Count", "onExitCodes": {"operator": "In"}},
+            [".onExitCodes.values: Invalid value: null: at least one value is required"],
+        ),
+        (
+            exit_codes(values=[0, 0]),
+            [
+                ".onExitCodes.values[0]: Invalid value: 0: must not be 0 for the In operator",
+                ".onExitCodes.values[1]: Invalid value: 0: must not be 0 for the In operator",
+                ".onExitCodes.values[1]: Duplicate value: 0",
+            ],
+        ),
+        (
             exit_codes(values=list(range(1, 257))),
             [".onExitCodes.values: Too many: 256: must have at most 255 items"],
         ),
@@ -178,6 +190,15 @@ AT_LEAST_ONE = "at least one of succeededCount or succeededIndexes must be speci
                 "(the number of indexes in the specified succeededIndexes field)"
             ],
         ),
+        (
+            {"succeededCount": 1, "succeededIndexes": "x"},
+            [
+                '.succeededIndexes: Invalid value: "x": error parsing succeededIndexes: '
+                'cannot convert string to integer for index: "x"',
+                ".succeededCount: Invalid value: 1: must be less than or equal to 0 "
+                "(the number of indexes in the specified succeededIndexes field)",
+            ],
+        ),
     ],
 )
 def test_rules_of_a_success_policy(rule: dict[str, Any], errors: list[str]) -> None:
@@ -201,6 +222,7 @@ def test_a_success_policy_has_rules_but_not_too_many_or_too_long() -> None:
     assert errors([{"succeededIndexes": "1" * 65537}])[0] == (
         "spec.successPolicy.rules[0].succeededIndexes: Too long: may not be more than 65536 bytes"
     )
+    assert "Too long" in errors([{"succeededIndexes": "é" * 32769}])[0], "bytes, not characters"
 
 
 ABOVE = "when completions are above 100000 and used with backoff limit per index"
@@ -241,10 +263,10 @@ ABOVE = "when completions are above 100000 and used with backoff limit per index
                 "parallelism": 10_001,
             },
             [
-                f"spec.maxFailedIndexes: Invalid value: 10001: must be less than or equal to "
-                f"10000 {ABOVE}",
                 f"spec.parallelism: Invalid value: 10001: must be less than or equal to 10000 "
                 f"{ABOVE}",
+                f"spec.maxFailedIndexes: Invalid value: 10001: must be less than or equal to "
+                f"10000 {ABOVE}",
             ],
         ),
         ({"completions": 100_001, "parallelism": 10_001}, []),
@@ -262,6 +284,27 @@ def test_what_only_indexed_jobs_can_have() -> None:
         "spec.maxFailedIndexes: Invalid value: 1: requires indexed completion mode",
         'spec.successPolicy: Invalid value: {"rules":[{"succeededCount":-9}]}: '
         "requires indexed completion mode",
+    ]
+
+
+def test_a_success_policy_is_for_no_other_mode_and_told_of_after_the_failure_policy() -> None:
+    policy = {"rules": [{"succeededCount": 1}]}
+    refusal = (
+        'spec.successPolicy: Invalid value: {"rules":[{"succeededCount":1}]}: '
+        "requires indexed completion mode"
+    )
+    errors = create(JOB, a_job(completionMode="Sorted", successPolicy=policy))[1]
+    assert errors == [
+        'spec.completionMode: Unsupported value: "Sorted": supported values: "NonIndexed", '
+        '"Indexed"',
+        refusal,
+    ]
+    empty = {"rules": [{"action": "Count"}]}
+    errors = create(JOB, a_job(successPolicy=policy, podFailurePolicy=empty))[1]
+    assert errors == [
+        "spec.podFailurePolicy.rules[0]: Invalid value: "
+        "specifying one of OnExitCodes and OnPodConditions is required",
+        refusal,
     ]
 
 

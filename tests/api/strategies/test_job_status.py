@@ -281,6 +281,21 @@ def test_what_is_refused(
     assert f"status.{error}" in write(old, new, **spec)
 
 
+def test_errors_come_in_the_order_of_kubernetes() -> None:
+    disabled = write({"conditions": LOST, "startTime": START}, {"startTime": START})
+    assert [error.rpartition("terminal ")[2] for error in disabled] == [
+        "Failed=True condition",
+        "FailureTarget=True condition",
+    ]
+    errors = write({}, {"conditions": LOST, "active": 1, "ready": 2, "terminating": 1})
+    assert [error.partition(":")[0] for error in errors] == [
+        "status.active",
+        "status.startTime",
+        "status.terminating",
+        "status.ready",
+    ]
+
+
 def test_success_criteria_outrank_failures_and_come_before_the_end() -> None:
     lost = {"conditions": [*LOST, condition("SuccessCriteriaMet")], "startTime": START}
     assert write({}, lost) == [

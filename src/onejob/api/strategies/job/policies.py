@@ -105,20 +105,21 @@ def _validate_exit_codes(
                 "must be one of the container or initContainer names in the pod template",
             )
         )
-    values = exit_codes.get("values", [])
+    given = exit_codes.get("values")
+    values = given or []
     if not values:
-        errors.append(invalid(f"{path}.values", [], "at least one value is required"))
+        errors.append(invalid(f"{path}.values", given, "at least one value is required"))
     elif len(values) > _MAX_EXIT_CODES:
         errors.append(too_many(f"{path}.values", len(values), _MAX_EXIT_CODES))
     ordered = True
     seen = set()
     for i, value in enumerate(values):
         place = f"{path}.values[{i}]"
+        if operator == "In" and value == 0:
+            errors.append(invalid(place, value, "must not be 0 for the In operator"))
         if value in seen:
             errors.append(duplicate(place, value))
         seen.add(value)
-        if operator == "In" and value == 0:
-            errors.append(invalid(place, value, "must not be 0 for the In operator"))
         ordered = ordered and (i == 0 or values[i - 1] <= value)
     if not ordered:
         errors.append(invalid(f"{path}.values", values, "must be ordered"))
@@ -148,8 +149,10 @@ def _validate_success_rule(
     listed = None
     if indexes is not None:
         place = f"{path}.succeededIndexes"
-        if len(indexes) > _LONGEST_INDEXES:
+        if len(indexes.encode()) > _LONGEST_INDEXES:
             errors.append(too_long(place, _LONGEST_INDEXES))
+        # What cannot be read lists nothing.
+        listed = 0
         try:
             listed = validate_indexes(indexes, completions)
         except IndexFormatError as error:

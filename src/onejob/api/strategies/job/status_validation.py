@@ -21,7 +21,7 @@ from onejob.planning.job.indexes import (
 from onejob.wire.field_errors import OMITTED, FieldError, duplicate, invalid, required
 
 _COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")
-_TERMINAL: Final = ("FailureTarget", "Complete", "Failed")
+_TERMINAL: Final = ("Failed", "Complete", "FailureTarget")
 _FINISHED: Final = ("Complete", "Failed")
 #: The conditions that rules speak of.
 _JUDGED: Final = frozenset({*_TERMINAL, "SuccessCriteriaMet"})
@@ -336,12 +336,6 @@ STATE_RULES: Final = (
         lambda write: write.finish_changed or write.count_changed("active"),
     ),
     Rule(
-        "finished job with terminating pods",
-        (*_FINISHED, "terminating"),
-        _finished_with_terminating,
-        lambda write: write.finish_changed or write.count_changed("terminating"),
-    ),
-    Rule(
         "finished job without start time",
         (*_FINISHED, "startTime"),
         _finished_without_start,
@@ -371,6 +365,12 @@ STATE_RULES: Final = (
         "failed indexes overlapping completed",
         ("failedIndexes", "completedIndexes"),
         _overlapping_indexes,
+    ),
+    Rule(
+        "finished job with terminating pods",
+        (*_FINISHED, "terminating"),
+        _finished_with_terminating,
+        lambda write: write.finish_changed or write.count_changed("terminating"),
     ),
     Rule(
         "more ready than active pods",

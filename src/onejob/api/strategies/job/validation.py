@@ -117,8 +117,11 @@ def validate_job_spec_but_selector(spec: Mapping[str, Any], path: str) -> list[F
     template_spec = spec.get("template", {}).get("spec", {})
     if "podFailurePolicy" in spec:
         errors += validate_failure_policy(spec, template_spec, f"{path}.podFailurePolicy")
-    if "successPolicy" in spec and spec.get("completionMode") == "Indexed":
-        errors += validate_success_policy(spec, f"{path}.successPolicy")
+    if "successPolicy" in spec:
+        if spec.get("completionMode") == "Indexed":
+            errors += validate_success_policy(spec, f"{path}.successPolicy")
+        else:
+            errors.append(_requires_indexes(spec, "successPolicy", path))
     errors += _validate_replacement_policy(spec, path)
     errors += validate_pod_template(spec.get("template", {}), f"{path}.template")
     errors += _validate_template_of_job(spec, template_spec, f"{path}.template.spec")
@@ -226,10 +229,14 @@ def _validate_completion_mode(spec: Mapping[str, Any], path: str) -> list[FieldE
     if mode != "NonIndexed":
         return [not_supported(f"{path}.completionMode", mode, ["NonIndexed", "Indexed"])]
     return [
-        invalid(f"{path}.{field}", spec[field], "requires indexed completion mode")
-        for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
+        _requires_indexes(spec, field, path)
+        for field in ("backoffLimitPerIndex", "maxFailedIndexes")
         if field in spec
     ]
+
+
+def _requires_indexes(spec: Mapping[str, Any], field: str, path: str) -> FieldError:
+    return invalid(f"{path}.{field}", spec[field], "requires indexed completion mode")
 
 
 def _validate_indexed(spec: Mapping[str, Any], path: str) -> list[FieldError]:
@@ -273,7 +280,7 @@ def _validate_many_completions(spec: Mapping[str, Any], path: str) -> list[Field
                 f"must be specified when completions is above {_MANY_COMPLETIONS}",
             )
         )
-    for field in ("maxFailedIndexes", "parallelism"):
+    for field in ("parallelism", "maxFailedIndexes"):
         value = spec.get(field, 0)
         if value > _MAX_WITH_MANY_COMPLETIONS:
             errors.append(
