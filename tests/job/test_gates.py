@@ -281,6 +281,30 @@ def test_suspension_keeps_the_start_time_where_its_gate_is_off(tmp_path: Path, g
     run_virtual(main())
 
 
+@pytest.mark.parametrize("gate", [True, False])
+def test_the_deadline_begins_anew_when_a_job_is_resumed(tmp_path: Path, gate: bool) -> None:
+    async def main() -> None:
+        gates = f"MutableSchedulingDirectivesForSuspendedJobs={str(gate).lower()}"
+        async with a_term(tmp_path, gates) as term:
+            job = await term.cluster.create_job(activeDeadlineSeconds=100)
+            await settled()
+            for suspend in (True, False):
+                patch = msgspec.json.encode({"spec": {"suspend": suspend}})
+                await term.cluster.client.write(Patch(job, patch, "merge"))
+                await asyncio.sleep(90)
+            status = (await term.document(job))["status"]
+            assert status["active"] == 1, "90 of its 100 seconds are over"
+            await settled()
+            status = (await term.document(job))["status"]
+            assert [condition["type"] for condition in status["conditions"]] == [
+                "Suspended",
+                "FailureTarget",
+                "Failed",
+            ]
+
+    run_virtual(main())
+
+
 def test_pods_with_either_finalizer_are_counted_whichever_is_written(tmp_path: Path) -> None:
     """The server is restarted with the other name in the midst of a Job."""
 

@@ -535,6 +535,27 @@ def test_edge_45_resuming_restarts_the_clock() -> None:
     assert [event.reason for event in accounting.write.events] == ["Resumed", "JobStart"]
 
 
+def test_edge_45_a_deadline_that_passed_while_the_job_was_suspended_does_not_end_it() -> None:
+    """Its start is still recorded if it was suspended while suspending kept it."""
+    suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
+    job = a_job(activeDeadlineSeconds=60, status={"conditions": [suspended], **STARTED})
+    planned, accounting, _ = sync(job, [])
+    assert planned.fate is None
+    assert planned.look_again_at == NOON + timedelta(seconds=60)
+    assert accounting.status.start_time == NOON
+
+
+def test_edge_45_a_job_that_ends_as_it_is_resumed_keeps_its_start() -> None:
+    """The API takes another one only together with the end of the suspension."""
+    suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
+    status = {"conditions": [suspended], "failed": 1, **STARTED}
+    job = a_job(backoffLimit=0, activeDeadlineSeconds=60, status=status)
+    planned, accounting, _ = sync(job, [])
+    assert planned.fate is not None
+    assert planned.fate.reason == "BackoffLimitExceeded"
+    assert accounting.status.start_time == job.status.start_time
+
+
 def test_edge_46_a_job_never_suspended_is_not_told_to_be_unsuspended() -> None:
     _, accounting, _ = sync(a_job(), [])
     assert accounting.status.conditions == ()

@@ -12,7 +12,13 @@ from onejob.objects.job import Job, JobStatus
 from onejob.planning.counts import counted
 from onejob.planning.job.backoff import BackoffRecord
 from onejob.planning.job.bookkeeping import Bookkeeping, Draft
-from onejob.planning.job.conditions import SUSPENDED, ensure_condition, new_condition, whole_second
+from onejob.planning.job.conditions import (
+    SUSPENDED,
+    ensure_condition,
+    find_true,
+    new_condition,
+    whole_second,
+)
 from onejob.planning.job.counting import Census, Tally
 from onejob.planning.job.failure_policy import judge_failed_pod
 from onejob.planning.job.fate import completion_fate, deadline_of, decide_fate
@@ -65,6 +71,10 @@ def plan_job(
         start_time = whole_second(now)
     future_times = observed.future_times.after(_waited_after(start_time, backoff, tally), now)
     runs_since = None if start_time is None else future_times.counts_from(start_time)
+    if _is_being_resumed(job):
+        # Time during which it was suspended must not fail it. That it starts anew is written
+        # together with the end of its suspension, and with nothing else: the API refuses that.
+        runs_since = whole_second(now)
     fate = decide_fate(job, census, books.against_limit(job, tally), runs_since, now)
     manage = fate is None and not job.metadata.deleting
     changes = PodChanges(action="reconciling")
@@ -91,6 +101,11 @@ def plan_job(
         legacy=legacy,
         drop_annotation=legacy and has_tracking_annotation(job),
     )
+
+
+def _is_being_resumed(job: Job) -> bool:
+    """Whether it is not suspended any more, while its status still says so."""
+    return not job.spec.suspend and find_true(job.status.conditions, SUSPENDED) is not None
 
 
 def _waited_after(
