@@ -118,6 +118,12 @@ def test_a_slot_after_its_deadline_and_one_while_suspended_say_so() -> None:
     assert (fire.state, fire.why) == ("Unknown", "the CronJob is suspended now")
 
 
+def test_no_slot_is_after_a_deadline_that_is_longer_than_the_calendar() -> None:
+    cronjob = a_cronjob(startingDeadlineSeconds=2**63 - 1)
+    (fire,) = fires(cronjob, [], [], HOURLY, at("11:30"), 1)
+    assert (fire.state, fire.why) == ("Missed", "no Job was started for it (yet)")
+
+
 def test_a_cronjob_whose_first_slot_is_yet_to_come_has_no_history() -> None:
     assert fires(a_cronjob(created="09:30"), (), (), HOURLY, at("09:40"), 5) == []
 

@@ -10,7 +10,7 @@ from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
 from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, slot_of
 from onejob.planning.cronjob.schedule import Schedule
-from onejob.planning.cronjob.slots import start_delay
+from onejob.planning.cronjob.slots import is_too_late, start_delay
 
 #: On a Job that was made for a slot later: the CronJob's name.
 BACKFILL_LABEL = "onejob.dev/backfill"
@@ -149,8 +149,8 @@ def _fire(
         return Fire(slot, "Unknown", why="the CronJob is suspended now")
     last = cronjob.status.last_schedule_time
     if last is None or slot > last:
-        deadline = cronjob.spec.starting_deadline_seconds
-        if deadline is not None and now - slot > timedelta(seconds=deadline):
+        if is_too_late(cronjob, slot, now):
+            deadline = cronjob.spec.starting_deadline_seconds
             return Fire(slot, "Missed", why=f"startingDeadlineSeconds ({deadline}) was over")
         return Fire(slot, "Missed", why="no Job was started for it (yet)")
     return Fire(
