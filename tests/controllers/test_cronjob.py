@@ -197,6 +197,18 @@ def test_an_edited_schedule_takes_effect_at_its_next_slot(tmp_path: Path) -> Non
     run_virtual(main())
 
 
+def test_a_schedule_edited_to_one_without_any_slot_is_told_of(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs") as house:
+            key = await a_cronjob(house, schedule="0 * * * *")
+            await asyncio.sleep(1)
+            await house.patch(key, {"spec": {"schedule": "0 0 31 2 *"}})
+            await asyncio.sleep(60)
+            assert await house.reasons() == ["InvalidSchedule"]
+
+    run_virtual(main())
+
+
 def test_a_deleted_job_is_not_started_again_for_its_slot(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_house(tmp_path, "cronjobs") as house:

@@ -453,6 +453,8 @@ def test_the_status_patch_names_its_revision_and_clears_what_is_empty() -> None:
         (a_cronjob("*/30 * * * *"), 60.1, None),
         (a_cronjob("0 * * * *", timeZone="Asia/Kathmandu"), 960.1, None),
         (a_cronjob("nonsense"), None, "UnParseableCronJobSchedule"),
+        # Its sync tells that it has no time at all.
+        (a_cronjob("0 0 31 2 *"), 0.0, None),
     ],
 )
 def test_an_edited_schedule_waits_for_its_next_slot(

@@ -318,7 +318,9 @@ def reschedule(
         text = f"unparseable schedule for cronjob: {new.spec.schedule}"
         return None, _warning("UnParseableCronJobSchedule", text)
     judged_at = now - start_delay(new)
-    return look_again_seconds(new, new.status, judged_at, schedule, future_times), None
+    seconds = look_again_seconds(new, new.status, judged_at, schedule, future_times)
+    # A schedule without any slot is to be told of now: nothing else will ever lead to a sync.
+    return (0.0 if seconds is None else seconds), None
 
 
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
