@@ -220,6 +220,19 @@ def test_micro_times_keep_six_digits(sent: str) -> None:
     assert lease["spec"] == {"renewTime": "2026-11-15T18:31:32.500000Z"}
 
 
+@pytest.mark.parametrize(
+    "zero", ["0001-01-01T00:00:00Z", "0001-01-01T01:00:00+01:00", "0001-01-01T00:00:00.5Z"]
+)
+def test_the_zero_time_of_go_is_no_time(zero: str) -> None:
+    """Kubernetes writes it as null, so that a client never finds it."""
+    job = {**a_job(), "status": {"startTime": zero, "conditions": [{"lastTransitionTime": zero}]}}
+    normalise(job, JOB)
+    assert job["status"] == {"conditions": [{}]}
+    lease = {"metadata": {"name": "l"}, "spec": {"renewTime": "0001-01-01T00:00:00Z"}}
+    normalise(lease, SCHEMA.kind("coordination.k8s.io/v1", "Lease"))
+    assert lease["spec"] == {}
+
+
 @pytest.mark.parametrize("text", ["2026-02-30T00:00:00Z", "2026-11-15 18:31:32Z", "", "2026-11-15"])
 def test_times_that_do_not_exist_are_refused(text: str) -> None:
     job = a_job()

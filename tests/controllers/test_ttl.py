@@ -5,14 +5,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from onejob.api.service import Service
+from onejob.client.base import Patch
 from onejob.client.local import LocalClient
 from onejob.gates import FeatureGates
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
 from tests.controllers.housekeeping import House, LateWatch, a_house
+from tests.harness import checked
 
 
 async def a_finished_job(house: House, name: str = "job", **spec: Any) -> Key:
@@ -79,6 +82,23 @@ def test_the_ttl_may_be_raised_lowered_set_and_removed_after_the_end(tmp_path: P
             assert await house.names(JOBS) == ["removed"]
             await asyncio.sleep(10**5)
             assert await house.names(JOBS) == ["removed"]
+
+    run_virtual(main())
+
+
+def test_a_job_that_finished_at_the_zero_time_stays_until_it_says_when_it_did(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            client = checked(house.cluster.service)
+            key = await house.a_job("job", ttlSecondsAfterFinished=60)
+            end = {"status": "True", "lastTransitionTime": "0001-01-01T00:00:00Z"}
+            conditions = [{"type": kind, **end} for kind in ("FailureTarget", "Failed")]
+            body = {"status": {"startTime": house.stamp(), "conditions": conditions}}
+            await client.write(Patch(key, msgspec.json.encode(body), "merge", "status"))
+            await asyncio.sleep(100)
+            assert await house.exists(key)
 
     run_virtual(main())
 

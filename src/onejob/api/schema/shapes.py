@@ -146,9 +146,11 @@ class TimeShape(Shape):
         if value.__class__ is not str:
             raise Mismatch(json_type(value), "string")
         try:
-            return self.canonical(value)
+            text = self.canonical(value)
         except BadTime as error:
             raise Mismatch("", "", str(error)) from None
+        # Go's zero time, which upstream writes as null: it is no time, not one long ago.
+        return None if text.startswith("0001-01-01T00:00:00") else text
 
     def canonical(self, text: str) -> str:
         return canonical_time(text)
@@ -303,7 +305,9 @@ class ObjectShape(Shape):
                     dropped.append(name)
                 else:
                     checked = self.fields[name].check(item, (path, name), problems)
-                    if checked is not item:
+                    if checked is None:
+                        dropped.append(name)
+                    elif checked is not item:
                         value[name] = checked
         except Mismatch as mismatch:
             mismatch.stands_in(self.struct, name)
