@@ -110,6 +110,48 @@ def test_privileges_cannot_be_gained_unless_allowed(
     assert text.splitlines()[-1] == f"NoNewPrivs: {bit}"
 
 
+#: Where `su` looks up whom it may believe, if the Pod puts something there.
+PLACED: dict[str, dict[str, Any]] = {
+    "volume": {"volumeMounts": [{"name": "v", "mountPath": "/etc/pam.d"}]},
+    "message": {"terminationMessagePath": "/etc/pam.d/su"},
+}
+SU = """
+for what in auth account session; do echo $what sufficient pam_permit.so; done > /etc/pam.d/su
+/usr/bin/su root -c 'echo root' || echo refused
+"""
+
+
+@needs_root
+@needs_namespaces
+@pytest.mark.skipif(not Path("/etc/pam.d/su").exists(), reason="there is no su that asks PAM")
+@pytest.mark.parametrize("privileged", [False, True])
+@pytest.mark.parametrize("placed", PLACED)
+def test_files_of_a_pod_do_not_make_its_user_root(
+    tmp_path: Path, placed: str, privileged: bool
+) -> None:
+    container = {**PLACED[placed], "securityContext": {"privileged": privileged}}
+    pod = with_spec(
+        shell(f"({SU}) 2>&1 | tail -n 1", **container),
+        securityContext={"runAsUser": 65534},
+        volumes=[{"name": "v", "emptyDir": {}}],
+    )
+    assert said(tmp_path, pod) == "refused\n"
+
+
+@needs_root
+@needs_namespaces
+@pytest.mark.skipif(not Path("/etc/pam.d/su").exists(), reason="there is no su that asks PAM")
+def test_nor_do_they_for_commands_beside_it(tmp_path: Path) -> None:
+    probe = {"exec": {"command": ["sh", "-c", f"({SU}) > found 2>&1"]}, "periodSeconds": 1}
+    script = "while ! grep -qE '^(root|refused)$' found; do sleep 0.1; done; tail -n 1 found"
+    pod = with_spec(
+        shell(script, livenessProbe=probe, **PLACED["volume"]),
+        securityContext={"runAsUser": 65534},
+        volumes=[{"name": "v", "emptyDir": {}}],
+    )
+    assert said(tmp_path, pod).splitlines()[-1] == "refused"
+
+
 @needs_namespaces
 @pytest.mark.parametrize("message_path", ["/dev/termination-log", "/onejob/absent/log"])
 def test_a_read_only_root_leaves_volumes_and_devices_writable(

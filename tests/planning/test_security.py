@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
 from onejob.planning.pod.security import (
     Means,
     Refused,
@@ -37,6 +38,44 @@ def capabilities(context: dict[str, Any], *, read_only: bool = False) -> int:
     assert isinstance(found, Rights)
     assert found.capabilities is not None
     return found.capabilities
+
+
+@pytest.mark.parametrize(
+    ("user", "container", "spec", "kept"),
+    [
+        (1001, {"volumeMounts": [{"name": "v", "mountPath": "/etc"}]}, {}, True),
+        (1001, {"terminationMessagePath": "/etc/ld.so.preload"}, {}, True),
+        (1001, {}, {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}]}, True),
+        (1001, {"terminationMessagePath": "/dev/termination-log"}, {}, False),
+        (1001, {"volumeMounts": [{"name": "v", "mountPath": ACCOUNT_FOLDER}]}, {}, False),
+        (1001, {"volumeMounts": [{"name": "v", "mountPath": f"{ACCOUNT_FOLDER}/.."}]}, {}, True),
+        (1001, {}, {}, False),
+        (0, {"volumeMounts": [{"name": "v", "mountPath": "/etc"}]}, {}, False),
+        (None, {"volumeMounts": [{"name": "v", "mountPath": "/etc"}]}, {}, False),
+    ],
+)
+@pytest.mark.parametrize("of_pod", [False, True])
+@pytest.mark.parametrize("privileged", [False, True])
+def test_another_user_who_places_files_gains_nothing_by_set_uid_programs(
+    user: int | None,
+    container: dict[str, Any],
+    spec: dict[str, Any],
+    kept: bool,
+    of_pod: bool,
+    privileged: bool,
+) -> None:
+    named = {} if user is None else {"runAsUser": user}
+    own = {"privileged": privileged, **({} if of_pod else named)}
+    document = {
+        "spec": {
+            "securityContext": named if of_pod else {"runAsUser": 0},
+            "containers": [{"name": "c", "securityContext": own, **container}],
+            **spec,
+        }
+    }
+    pod = read_node_pod(msgspec.json.encode(document))
+    found = rights_of(pod, pod.spec.containers[0], host_read_only=False)
+    assert found == Rights(no_new_privileges=kept)
 
 
 def test_who_asks_for_nothing_has_the_rights_of_the_server() -> None:

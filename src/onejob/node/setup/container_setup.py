@@ -26,9 +26,8 @@ from onejob.node.setup.last_message import last_message, make_message_file
 from onejob.node.setup.volumes import VolumeProblem, container_mounts, refresh_volumes
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER, VOLUME_PREFIX
+from onejob.planning.pod.security import DEFAULT_MESSAGE_PATH
 
-#: Where containers leave their message unless they say otherwise.
-_MESSAGE_PATH: Final = "/dev/termination-log"
 #: A path that means the same wherever it stands in a command of a shell.
 _is_plain: Final = re.compile(r"[A-Za-z0-9_./-]+").fullmatch
 
@@ -111,7 +110,7 @@ class ContainerSetup:
             message = make_message_file(self._pods, ref)
             self._messages[ref] = container.termination_message_policy
             path = container.termination_message_path
-            needs_view = bool(read_only or mounts or aliases) or path != _MESSAGE_PATH
+            needs_view = bool(read_only or mounts or aliases) or path != DEFAULT_MESSAGE_PATH
             if isolates and (needs_view or _has_view(request) or not _is_plain(str(message))):
                 mounts.append(Mount(str(message), path))
             else:
@@ -247,7 +246,7 @@ def _wants_message_file(container: Container, request: dict[str, Any]) -> bool:
     path = container.termination_message_path
     if not path:
         return False
-    if container.volume_mounts or path != _MESSAGE_PATH:
+    if container.volume_mounts or path != DEFAULT_MESSAGE_PATH:
         return True
     # Joined by what no path has: to look at each by itself takes ten times as long.
     return path in "\0".join((*request["argv"], *request["env"].values()))

@@ -17,6 +17,7 @@ from onejob.objects.pod_spec import (
     Profile,
     SecurityContext,
 )
+from onejob.planning.pod.account_volume import ACCOUNT_FOLDER
 
 _NAMES: Final = (
     "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
@@ -33,6 +34,9 @@ _ALL: Final = (1 << len(_NAMES)) - 1
 def _bits(*names: str) -> int:
     return sum(_BITS[name] for name in names)
 
+
+#: Where containers leave their message unless they say otherwise.
+DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
 
 #: What container engines give to those that ask for nothing.
 _DEFAULT: Final = _bits(
@@ -62,15 +66,33 @@ def rights_of(pod: NodePod, container: Container, *, host_read_only: bool) -> Ri
     if host_read_only and (own.privileged or pod.spec.host_pid):
         what = "privileged containers" if own.privileged else "Pods with hostPID"
         return Refused(f"--host-fs ro allows no {what} (container: {container.name})")
+    places_files = _runs_as_other_user(pod, container) and _places_files(pod, container)
     if own.privileged:
-        return Rights(None, False, own.read_only_root_filesystem)
+        return Rights(None, places_files, own.read_only_root_filesystem)
     capabilities = _capabilities(own, host_read_only=host_read_only)
     if isinstance(capabilities, Refused):
         return capabilities
     return Rights(
         capabilities,
-        host_read_only or own.allow_privilege_escalation is False,
+        places_files or host_read_only or own.allow_privilege_escalation is False,
         own.read_only_root_filesystem,
+    )
+
+
+def _runs_as_other_user(pod: NodePod, container: Container) -> bool:
+    """Than root, which the server must be for that."""
+    own, shared = container.security_context.run_as_user, pod.spec.security_context.run_as_user
+    return bool(shared if own is None else own)
+
+
+def _places_files(pod: NodePod, container: Container) -> bool:
+    """Whether the container sees files of its Pod's choice in place of the host's. Set-uid programs
+    of the host believe what they find below /etc and /lib: with a volume there, `su` makes anybody
+    root. Which paths they believe cannot be listed, so these are the ones that none does."""
+    return (
+        any(mount.mount_path != ACCOUNT_FOLDER for mount in container.volume_mounts)
+        or container.termination_message_path not in ("", DEFAULT_MESSAGE_PATH)
+        or bool(pod.spec.host_aliases)
     )
 
 
