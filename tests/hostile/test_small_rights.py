@@ -193,6 +193,37 @@ def test_one_name_may_be_listed_and_watched_by_whom_it_is_allowed(tmp_path: Path
     with_rule(tmp_path, named, test)
 
 
+WEB_SOCKET = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "MTIzNDU2Nzg5MDEyMzQ1Ng==",
+    "Sec-WebSocket-Protocol": "v4.channel.k8s.io",
+}
+
+
+@pytest.mark.parametrize("upgrade", [{}, WEB_SOCKET])
+@pytest.mark.parametrize("subresource", ["exec", "attach", "portforward"])
+def test_to_read_is_not_to_run_commands(
+    tmp_path: Path, subresource: str, upgrade: dict[str, str]
+) -> None:
+    """WebSockets begin with a GET, and many roles say `get` of everything."""
+
+    async def test(requests: Requests, somebody: Somebody) -> None:
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        await requests.ok("POST", f"{A}/pods", pod)
+        headers = {"Impersonate-User": "somebody", **upgrade}
+        path = f"{A}/pods/p/{subresource}?command=id&stdout=true"
+        code, answer = await requests("GET", path, headers=headers)
+        assert (code, answer["message"]) == (
+            403,
+            f'pods "p" is forbidden: User "somebody" cannot create resource "pods/{subresource}" '
+            'in API group "" in the namespace "a"',
+        )
+
+    with_rule(tmp_path, rule("*", "*", "get", "list", "watch"), test)
+
+
 CERTIFICATES = f"/apis/{CSR_GROUP}/v1/{CSR}"
 
 
