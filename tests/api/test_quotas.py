@@ -15,7 +15,7 @@ from onejob.objects.meta import PODS, Key
 from onejob.store.log import LogStore
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import run_virtual, virtual_clock
-from onejob.wire.errors import ApiError, Forbidden
+from onejob.wire.errors import ApiError, Forbidden, Invalid
 from onejob.wire.kinds import BY_RESOURCE
 from onejob.wire.requests import DeleteOptions, Outcome, WriteOptions
 from sim.faulty_disk import Entry, FaultyDisk
@@ -84,6 +84,26 @@ def test_a_pod_that_ends_or_goes_makes_room(tmp_path: Path) -> None:
         assert (_used(service), _used(service, "count/pods")) == ("1", "2")
         await LocalClient(service).write(Delete(Key(PODS, "default", "b"), grace_seconds=0))
         assert (_used(service), _used(service, "count/pods")) == ("0", "1")
+
+    served(tmp_path, test)
+
+
+def test_no_pod_makes_room_by_asking_for_less_than_nothing(tmp_path: Path) -> None:
+    """Quotas count what a Pod says of itself as a whole, where it does."""
+    asking = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}]
+    tries: list[dict[str, Any]] = [
+        {"overhead": {"cpu": "-5"}},
+        {"resources": {"requests": {"cpu": "-5"}}},
+        {"resources": {"requests": {"cpu": "0"}}},
+    ]
+
+    async def test(service: Service) -> None:
+        await _bound(service, **{"requests.cpu": "1"})
+        for fields in tries:
+            pod = {"metadata": {"name": "p"}, "spec": {"containers": asking, **fields}}
+            refused = await failure(create(service, pod, POD))
+            assert isinstance(refused, Invalid), fields
+        assert _used(service, "requests.cpu") == "0"
 
     served(tmp_path, test)
 

@@ -200,6 +200,19 @@ LABEL_TEXT = (
             "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]."
             "topologyKey: Required value: can not be empty",
         ),
+        (
+            {"overhead": {"cpu": "-1"}},
+            'overhead.limits[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+        ),
+        (
+            {"resources": {"requests": {"memory": "-1Gi"}}},
+            'resources.requests[memory]: Invalid value: "-1Gi": must be greater than or equal to 0',
+        ),
+        (
+            {"resources": {"requests": {"ephemeral-storage": "1"}}},
+            'resources.requests[ephemeral-storage]: Unsupported value: "ephemeral-storage": '
+            'supported values: "cpu", "hugepages-", "memory"',
+        ),
     ],
 )  # fmt: skip
 def test_rules_of_the_pod(spec: dict[str, Any], error: str) -> None:
@@ -522,6 +535,28 @@ def test_rules_of_containers(fields: dict[str, Any], error: str) -> None:
 def test_rules_of_init_containers(fields: dict[str, Any], error: str) -> None:
     init = a_container(**{"name": "init", **fields})
     assert create(POD, a_pod(initContainers=[init]))[1] == [f"spec.initContainers[0].{error}"]
+
+
+def test_a_pod_does_not_ask_for_less_than_its_containers() -> None:
+    wanting = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    before = {**wanting, "name": "before", "restartPolicy": "Always"}
+    both = a_pod(initContainers=[before], containers=[wanting])
+    for cpu, allowed in (("3999m", False), ("4", True)):
+        both["spec"]["resources"] = {"requests": {"cpu": cpu}}
+        found = create(POD, both)[1]
+        assert found == ([] if allowed else [
+            'spec.resources.requests[cpu]: Invalid value: "3999m": '
+            "must be greater than or equal to aggregate container requests of 4"
+        ])  # fmt: skip
+
+
+def test_a_container_has_no_larger_limit_than_its_pod() -> None:
+    container = {"name": "c", "image": "i", "resources": {"limits": {"memory": "2Gi"}}}
+    pod = a_pod(containers=[container], resources={"limits": {"memory": "1Gi"}})
+    assert create(POD, pod)[1] == [
+        'spec.containers[0].resources.limits[memory]: Invalid value: "2Gi": '
+        "must be less than or equal to pod limits of 1Gi"
+    ]
 
 
 def test_a_sidecar_may_have_probes() -> None:

@@ -9,7 +9,7 @@ from onejob.wire.quantity import Quantity, parse_quantity
 Amounts: TypeAlias = dict[str, Quantity]
 
 #: What a Pod's own `resources` may say; the rest is the sum of its containers.
-_OF_PODS: Final = ("cpu", "memory")
+OF_PODS: Final = ("cpu", "memory")
 ZERO: Final = Quantity(0)
 
 
@@ -46,6 +46,12 @@ def pod_limits(spec: Mapping[str, Any], *, overhead: bool) -> Amounts:
 
 
 def _pod_total(spec: Mapping[str, Any], field: str) -> Amounts:
+    total = containers_total(spec, field)
+    shared = read_amounts((spec.get("resources") or {}).get(field))
+    return total | {name: shared[name] for name in OF_PODS if name in shared}
+
+
+def containers_total(spec: Mapping[str, Any], field: str) -> Amounts:
     """Containers run together, init containers one after the other, next to the sidecars that
     were started before them."""
     total = added(container_amounts(each, field) for each in spec.get("containers") or ())
@@ -59,9 +65,7 @@ def _pod_total(spec: Mapping[str, Any], field: str) -> Amounts:
         else:
             own = added((own, sidecars))
         most = _largest(most, own)
-    total = _largest(total, most)
-    shared = read_amounts((spec.get("resources") or {}).get(field))
-    return total | {name: shared[name] for name in _OF_PODS if name in shared}
+    return _largest(total, most)
 
 
 def container_amounts(container: Mapping[str, Any], field: str) -> Amounts:

@@ -1,9 +1,10 @@
-"""Requests and limits of containers."""
+"""Requests and limits of containers, and of Pods as a whole."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from onejob.wire.field_errors import FieldError, forbidden, invalid, required
+from onejob.planning.quota.amounts import OF_PODS, containers_total
+from onejob.wire.field_errors import FieldError, forbidden, invalid, not_supported, required
 from onejob.wire.names import qualified_name_errors
 from onejob.wire.quantity import parse_quantity
 
@@ -22,6 +23,37 @@ def validate_resources(resources: Mapping[str, Any], path: str) -> list[FieldErr
         {"cpu", "memory"} & (limits.keys() | requests.keys())
     ):
         errors.append(forbidden(path, "HugePages require cpu or memory"))
+    return errors
+
+
+def validate_pod_resources(spec: Mapping[str, Any], path: str) -> list[FieldError]:
+    """What a Pod says of itself, and quotas go by: no less than its containers want."""
+    errors: list[FieldError] = []
+    if overhead := spec.get("overhead"):
+        errors += validate_resources({"limits": overhead}, f"{path}.overhead")
+    shared = spec.get("resources") or {}
+    if not shared:
+        return errors
+    place = f"{path}.resources"
+    errors += validate_resources(shared, place)
+    for field in ("limits", "requests"):
+        errors += [
+            not_supported(f"{place}.{field}[{name}]", name, ["cpu", "hugepages-", "memory"])
+            for name in shared.get(field) or {}
+            if name not in OF_PODS and not _is_huge_page(name)
+        ]
+    # Upstream's texts. What cannot be read as an amount was refused when the body was read.
+    requests, limits = shared.get("requests") or {}, shared.get("limits") or {}
+    for name, wanted in containers_total(spec, "requests").items():
+        if name in requests and wanted.nanos > parse_quantity(requests[name]).nanos:
+            text = f"must be greater than or equal to aggregate container requests of {wanted}"
+            errors.append(invalid(f"{place}.requests[{name}]", str(requests[name]), text))
+    for i, container in enumerate(spec.get("containers") or ()):
+        for name, limit in ((container.get("resources") or {}).get("limits") or {}).items():
+            if name in limits and parse_quantity(limit).nanos > parse_quantity(limits[name]).nanos:
+                own = f"{path}.containers[{i}].resources.limits[{name}]"
+                text = f"must be less than or equal to pod limits of {limits[name]}"
+                errors.append(invalid(own, str(limit), text))
     return errors
 
 

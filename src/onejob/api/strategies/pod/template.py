@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from onejob.api.strategies.pod.containers import validate_containers, validate_init_containers
 from onejob.api.strategies.pod.placement import validate_affinity, validate_tolerations
+from onejob.api.strategies.pod.resources import validate_pod_resources
 from onejob.api.strategies.pod.volumes import validate_volumes
 from onejob.wire.field_errors import (
     FieldError,
@@ -56,6 +57,8 @@ def validate_pod_spec(spec: Mapping[str, Any], path: str) -> list[FieldError]:
     )
     if "initContainers" in spec:
         errors += validate_init_containers(spec, volume_names, f"{path}.initContainers")
+    if "resources" in spec or "overhead" in spec:
+        errors += validate_pod_resources(spec, path)
     errors += _one_of(spec, "restartPolicy", _RESTART_POLICIES, path)
     errors += _one_of(spec, "dnsPolicy", _DNS_POLICIES, path)
     if "nodeSelector" in spec:
