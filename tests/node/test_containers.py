@@ -540,6 +540,23 @@ def test_without_mount_namespaces_what_only_they_can_do_is_refused(
     asyncio.run(main())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Pods as others")
+def test_without_mount_namespaces_another_user_puts_no_links_on_the_host(tmp_path: Path) -> None:
+    """They would be root's, and lead to what the Pod wants programs of root to believe."""
+    believed = tmp_path / "ld.so.preload"
+
+    async def main() -> None:
+        async with a_process_node(tmp_path, isolation=False) as node:
+            pod = mounting("true", {"emptyDir": {}}, mountPath=str(believed), subPath="mine")
+            await node.create(with_spec(pod, securityContext={"runAsUser": 65534}))
+            reason, message = (await node.until_told("p"))[0]
+            assert reason == "FailedMount"
+            assert "runs as another user than the server" in message
+            assert not believed.is_symlink()
+
+    asyncio.run(main())
+
+
 @needs_namespaces
 def test_without_mount_namespaces_a_read_only_host_runs_nothing(tmp_path: Path) -> None:
     """Without PID namespaces the server does not even start."""

@@ -127,7 +127,7 @@ class ContainerSetup:
         if isolates:
             self._mount(request, pod.uid, mounts)
         else:
-            self._link(pod, container, mounts)
+            self._link(pod, container, mounts, other_user=bool(request.get("user")))
         return notes
 
     def empty_request(self) -> dict[str, Any]:
@@ -206,13 +206,23 @@ class ContainerSetup:
             own_proc="pids" in request,
         )
 
-    def _link(self, pod: NodePod, container: Container, mounts: Sequence[Mount]) -> None:
+    def _link(
+        self, pod: NodePod, container: Container, mounts: Sequence[Mount], *, other_user: bool
+    ) -> None:
         if self._options.host_read_only:
             raise ConfigProblem(
                 "this machine has no mount namespaces, so its files cannot be made read-only"
             )
         own = f"{self._pods}/{pod.uid}/"
         for volume, mount in zip(container.volume_mounts, mounts, strict=True):
+            if other_user:
+                # The link would be root's, and what it leads to is the Pod's choice: below /etc,
+                # programs of root believe it.
+                why = (
+                    "this machine has no mount namespaces, and a Pod that runs as another user "
+                    "than the server cannot have links where all see them"
+                )
+                raise VolumeProblem(volume.name, why)
             # What a Pod has for itself is only its own to spoil.
             if mount.read_only and not mount.source.startswith(own):
                 why = "this machine has no mount namespaces, so it cannot be made read-only"
