@@ -72,6 +72,32 @@ def test_a_job_whose_pods_would_be_refused_gets_a_warning(tmp_path: Path) -> Non
     served(tmp_path, test)
 
 
+def test_pods_that_must_not_be_root_have_no_folders_that_nobody_named(tmp_path: Path) -> None:
+    """Root would mount them, and create them, wherever their user may not go."""
+
+    async def attempt(service: Service, path: str) -> str:
+        volume = {"name": "v", "hostPath": {"path": path, "type": "FileOrCreate"}}
+        pod = a_pod(path.strip("/").replace("/", "-"))
+        pod["spec"]["volumes"] = [volume]
+        try:
+            await create(service, pod, POD)
+        except Forbidden as refusal:
+            return refusal.message.partition("forbidden: ")[2]
+        return ""
+
+    async def test(service: Service) -> None:
+        assert await attempt(service, "/etc/one") == ""
+        await _annotate(service, run_as_user="1001")
+        refused = "volume v may not use hostPath /etc/nologin: allowed are none"
+        assert await attempt(service, "/etc/nologin") == refused
+        assert service.admission.host_paths_of("default") == ()
+        await _annotate(service, run_as_user="1001", allowed_host_paths="/home/alice")
+        assert await attempt(service, "/home/alice/x") == ""
+        assert service.admission.host_paths_of("default") == ("/home/alice",)
+
+    served(tmp_path, test)
+
+
 def test_annotations_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     async def test(service: Service) -> None:
         error = await failure(_annotate(service, run_as_user="alice"))

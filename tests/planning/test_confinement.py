@@ -8,6 +8,7 @@ from onejob.planning.pod.confinement import (
     Confinement,
     Ids,
     both,
+    host_paths,
     is_within,
     pod_refusal,
     read_confinement,
@@ -120,7 +121,45 @@ def test_without_a_default_each_container_must_name_its_user() -> None:
     allowed = _read(allowed_users="5-6")
     silent = _pod({}, {"runAsUser": 5}, {})
     assert pod_refusal(allowed, silent).startswith("container c1 must set runAsUser")
-    assert pod_refusal(allowed, _pod({}, {"runAsUser": 5}, {"runAsUser": 6})) == ""
+    named = _pod({}, {"runAsUser": 5}, {"runAsUser": 6})
+    set_defaults(allowed, named)
+    assert pod_refusal(allowed, named) == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "groups", "said"),
+    [
+        (_pod({"runAsUser": 5}), [5, None], ""),
+        (_pod({"runAsUser": 5}, {"runAsUser": 6}), [5, 6], ""),
+        (_pod({"runAsUser": 5, "runAsGroup": 100}, {"runAsUser": 6}), [100, None], ""),
+        (_pod({}, {"runAsUser": 5, "runAsGroup": 100}), [None, 100], ""),
+        (_pod({"runAsUser": 7}), [None, None], "container c0 must set runAsGroup"),
+        (_pod({}, {"runAsUser": 7}), [None, None], "container c0 must set runAsGroup"),
+        (
+            _pod(initContainers=[{"name": "i", "securityContext": {"runAsUser": 7}}]),
+            [None, None],
+            "container i must set runAsGroup",
+        ),
+    ],
+)
+def test_no_image_chooses_a_group(
+    spec: dict[str, Any], groups: list[int | None], said: str
+) -> None:
+    """An engine looks up in the image who else its user is, unless a group is named."""
+    allowed = _read(allowed_users="5-7", allowed_groups="5-6,100")
+    set_defaults(allowed, spec)
+    owners = [spec, spec["containers"][0]]
+    assert [owner["securityContext"].get("runAsGroup") for owner in owners] == groups
+    assert said in pod_refusal(allowed, spec)
+    assert bool(pod_refusal(allowed, spec)) is bool(said)
+
+
+def test_who_must_not_be_root_has_the_folders_that_somebody_named() -> None:
+    for named in (_read(run_as_user="1001"), _read(allowed_users="5-6")):
+        assert host_paths(named, None) == ()
+        assert host_paths(named, ("/srv",)) == ("/srv",)
+    assert host_paths(_ALICE, None) == ("/home/alice",)
+    assert host_paths(Confinement(), None) is None
 
 
 def test_a_server_that_cannot_change_users_refuses_what_it_cannot_keep() -> None:

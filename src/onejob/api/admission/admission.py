@@ -229,7 +229,7 @@ class Admission:
         return self._host_paths(Confinement() if rules is None else rules.confinement)
 
     def _host_paths(self, said: Confinement) -> tuple[str, ...] | None:
-        return confinement.both(said.host_paths, self.host_paths)
+        return confinement.host_paths(said, self.host_paths)
 
     def _confine(self, rules: NamespaceRules | None, kind: Kind, doc: Document) -> list[str]:
         """Refuse a Pod, or warn of a template for Pods that would be refused."""

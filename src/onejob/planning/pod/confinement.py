@@ -146,6 +146,18 @@ def set_defaults(confinement: Confinement, spec: dict[str, Any]) -> None:
         context = spec.get("securityContext") or {}
         if number is not None and field not in context:
             spec["securityContext"] = {**context, field: number}
+    if confinement.groups is not None and "runAsGroup" not in (spec.get("securityContext") or {}):
+        _set_own_groups(confinement.groups, spec)
+
+
+def _set_own_groups(groups: Ids, spec: dict[str, Any]) -> None:
+    """Users have a group of the same number, if that may be. Without one, an image would say which
+    groups its process is in."""
+    containers = [container for field in _CONTAINERS for container in spec.get(field) or ()]
+    for owner in (spec, *containers):
+        context = owner.get("securityContext") or {}
+        if "runAsGroup" not in context and context.get("runAsUser", -1) in groups:
+            owner["securityContext"] = {**context, "runAsGroup": context["runAsUser"]}
 
 
 def pod_refusal(
@@ -173,6 +185,11 @@ def _refused_ids(confinement: Confinement, spec: Mapping[str, Any]) -> Iterator[
                 yield f"container {silent[0]} must set runAsUser: {_allowed(users, ALLOWED_USERS)}"
     if groups is not None:
         yield from _bad_groups(shared, groups)
+        if "runAsGroup" not in shared:
+            silent = [name for name, own in _contexts(spec) if "runAsGroup" not in own]
+            if silent:
+                allowed = _allowed(groups, ALLOWED_GROUPS)
+                yield f"container {silent[0]} must set runAsGroup: {allowed}"
     for name, own in _contexts(spec):
         if users is not None:
             yield from _bad_user(f"container {name}", own, users)
@@ -234,6 +251,14 @@ def is_within(path: str, folders: Sequence[str]) -> bool:
 def _normal(path: str) -> str:
     # POSIX keeps two slashes at the front.
     return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def host_paths(confinement: Confinement, server: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The folders that hostPath volumes may be in; None for all. The server looks up, creates and
+    mounts them as root: a Pod that must not be root could have files in folders that its user may
+    not enter, and new ones anywhere. So it has those that somebody named."""
+    allowed = both(confinement.host_paths, server)
+    return () if allowed is None and confinement.names_users else allowed
 
 
 def both(
