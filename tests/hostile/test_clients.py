@@ -334,6 +334,28 @@ def test_a_browser_on_another_site_opens_no_session(victim: Victim) -> None:
     check(victim, answer, 403)
 
 
+@pytest.mark.parametrize(
+    ("site", "code"),
+    [("cross-site", 403), ("same-site", 403), ("new-word", 403), ("same-origin", 201), ("", 201)],
+)
+@pytest.mark.parametrize("path", [f"{NAMESPACES}/team-a/configmaps", "/ui/api/codes"])
+def test_a_browser_on_another_site_writes_nothing(
+    victim: Victim, path: str, site: str, code: int
+) -> None:
+    """It would send the client certificate of whoever sits there."""
+    body = b'{"metadata":{"generateName":"planted-"}}'
+    # A type of its own would have the browser ask us first.
+    lines = ["Host: victim", "Connection: close", f"Content-Length: {len(body)}"]
+    if site:
+        lines += ["Origin: https://evil", f"Sec-Fetch-Site: {site}"]
+    raw = "\r\n".join([f"POST {path} HTTP/1.1", *lines]).encode() + b"\r\n\r\n" + body
+    answer = victim.send(raw, certificate=victim.certificates["good"])
+    assert answer.codes == [code]
+    # No browser adds a token by itself: whoever sends one was asked to, perhaps for a browser.
+    token = f"\r\nAuthorization: Bearer {victim.tokens['good account']}\r\n\r\n".encode()
+    assert victim.send(raw.replace(b"\r\n\r\n", token, 1)).codes == [201]
+
+
 BODIES = {
     "deep": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     "not JSON": b"\x00\xff{",

@@ -231,6 +231,8 @@ class ApiApp:
         try:
             path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
             user = self._identify(scope, headers, path, started.audited)
+            if b"sec-fetch-site" in headers:
+                _require_same_site(method, headers)
             if not _is_public(path):
                 if not self.seats.enter_at_once(user.name):
                     await self.seats.enter(user.name)
@@ -546,6 +548,17 @@ def _shown_path(scope: Scope) -> str:
     """Without the query, which may hold a token."""
     path: str = scope["raw_path"].decode("ascii", "replace")
     return path.partition("?")[0]
+
+
+def _require_same_site(method: str, headers: dict[bytes, bytes]) -> None:
+    """A page can have a browser send a body to anybody, without a type and without being asked,
+    with the client certificate of whoever sits there. Only browsers say from where, and somebody's
+    dashboard between one and us may pass that on; but no browser adds a token by itself."""
+    has_token = read_bearer_token(headers.get(b"authorization", b""))
+    if method in ("GET", "HEAD", "OPTIONS") or has_token:
+        return
+    if headers[b"sec-fetch-site"] not in (b"same-origin", b"none"):
+        raise Forbidden("nothing is written for other sites")
 
 
 def _require_same_origin(headers: dict[bytes, bytes]) -> None:
