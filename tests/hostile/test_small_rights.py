@@ -193,6 +193,40 @@ def test_one_name_may_be_listed_and_watched_by_whom_it_is_allowed(tmp_path: Path
     with_rule(tmp_path, named, test)
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_only_who_may_do_everything_has_a_role_gather_or_end_that(
+    tmp_path: Path, ended: bool
+) -> None:
+    """A role that gathers no more keeps what others take back from those that it gathered."""
+    group = "rbac.authorization.k8s.io"
+    gathering = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
+    change = {"aggregationRule": None if ended else gathering}
+
+    async def test(requests: Requests, somebody: Somebody) -> None:
+        may = {
+            "metadata": {"name": "changes-roles"},
+            "rules": [rule(group, "clusterroles", "get", "patch")],
+        }
+        binding = {
+            "metadata": {"name": "changes-roles"},
+            "roleRef": {"kind": "ClusterRole", "name": "changes-roles"},
+            "subjects": [{"kind": "User", "name": "somebody"}],
+        }
+        await requests.ok("POST", f"{CLUSTER}/clusterroles", may)
+        await requests.ok("POST", f"{CLUSTER}/clusterrolebindings", binding)
+        gathers = {"aggregationRule": gathering} if ended else {}
+        made = {"metadata": {"name": "g"}, "rules": [], **gathers}
+        await requests.ok("POST", f"{CLUSTER}/clusterroles", made)
+        merge = "application/merge-patch+json"
+        path = f"{CLUSTER}/clusterroles/g"
+        code, answer = await somebody("PATCH", path, change, content_type=merge)
+        assert code == 403, answer
+        assert "must have cluster-admin privileges to use the aggregationRule" in answer["message"]
+        await requests.ok("PATCH", path, change, content_type=merge)
+
+    with_rules(tmp_path, [], test)
+
+
 WEB_SOCKET = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",

@@ -42,18 +42,23 @@ class EscalationCheck:
         if kind.resource.startswith(("rolebindings.", "clusterrolebindings.")):
             self._check_binding(user, kind, namespace, new)
         else:
-            self._check_role(user, kind, namespace, new)
+            gathers = any(one is not None and one.get("aggregationRule") for one in (new, old))
+            self._check_role(user, kind, namespace, new, gathers=gathers)
 
-    def _check_role(self, user: User, kind: Kind, namespace: str, role: Document) -> None:
+    def _check_role(
+        self, user: User, kind: Kind, namespace: str, role: Document, *, gathers: bool
+    ) -> None:
+        """`gathers`: it has, or had, an aggregation rule."""
         name = role["metadata"].get("name", "")
         wanted = Attributes("escalate", GROUP, "*", kind.plural, namespace=namespace, name=name)
         if self._authorizer.authorize(user, wanted).allowed:
             return
         rules = msgspec.convert(role.get("rules") or [], list[Rule])
         self._require_held(user, kind, namespace, name, rules)
-        aggregates = kind.resource == CLUSTER_ROLES and role.get("aggregationRule")
-        if aggregates and not_covered(self._authorizer.rules(user, ""), EVERYTHING):
-            # Such a role gathers whatever others allow.
+        gathers = gathers and kind.resource == CLUSTER_ROLES
+        if gathers and not_covered(self._authorizer.rules(user, ""), EVERYTHING):
+            # Such a role gathers whatever others allow, and loses what they allow no more: to end
+            # that keeps rights that somebody means to take back.
             text = "must have cluster-admin privileges to use the aggregationRule"
             raise _forbidden(kind, name, text)
 
