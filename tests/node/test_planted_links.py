@@ -70,6 +70,25 @@ def end_of(path: Path, pod: Document, **settings: object) -> Document:
     return asyncio.run(main())
 
 
+@needs_root
+@needs_namespaces
+@pytest.mark.parametrize("over", ["pods", "pods/scratch"])
+def test_a_link_in_place_of_the_pods_own_folder_is_not_entered_as_root(
+    tmp_path: Path, outside: Path, over: str
+) -> None:
+    """A Pod of another user is brought into its folder by root, to whom nothing is closed."""
+    (outside / "open").mkdir(mode=0o755)
+    (outside / "open" / "letter").write_text("treasure")
+    folder = "/data/scratch" if over == "pods" else "/data"
+    links = f"for n in 1 2 3; do ln -s {outside}/open {folder}/$n; done"
+    mount = {"name": "v", "mountPath": str(tmp_path / over)}
+    reads = shell("cat letter > /dev/termination-log")
+    pod = after_planting(reads, f"mkdir -p {folder}; {links}", mount)
+    ended = end_of(tmp_path, with_spec(pod, securityContext={"runAsUser": 65534}))
+    assert ended["reason"] == "ContainerCannotRun"
+    assert "a volume is in the place of the Pod's own folder" in ended["message"]
+
+
 @needs_namespaces
 @pytest.mark.parametrize("target", ["/data/x", "/data/x/deep/sub"])
 def test_a_mount_inside_a_volume_does_not_follow_a_link_out_of_it(

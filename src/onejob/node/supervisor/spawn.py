@@ -240,20 +240,22 @@ def _set_up(request: Request, streams: Streams) -> None:
     if request.get("tty") and request.get("user") is not None:
         # Or it could write to its terminal, but not open it by name.
         os.fchown(streams.stdin, request["user"], -1)
+    # Looked at before the Pod's volumes are there.
+    own_folder = os.stat(request["cwd"]) if request.get("enter_first") else None
     if "join" in request:
         mounting.join(request["join"], sealed="sealed" in request)
     elif "mounts" in request:
         root, sealed = request.get("root", ""), "sealed" in request
         mounting.mount_all(request["mounts"], root, sealed=sealed)
     _limit(request.get("limits", {}))
-    if request.get("enter_first"):
-        _enter(request["cwd"])
+    if own_folder is not None:
+        _enter_own(request["cwd"], own_folder)
     allowed = request.get("capabilities") if os.geteuid() == 0 else None
     if allowed is not None:
         linux.bound_capabilities(allowed)
     _take_identity(request.get("user"), request.get("group"), request.get("groups", ()))
     os.umask(0o022)
-    if not request.get("enter_first"):
+    if own_folder is None:
         _enter(request["cwd"])
     if allowed is not None:
         linux.give_up_capabilities(allowed)
@@ -371,6 +373,15 @@ def _enter(folder: str) -> None:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SetupFailed("ContainerCannotRun", f'workingDir "{folder}": {why}') from error
+
+
+def _enter_own(folder: str, expected: os.stat_result) -> None:
+    """As root: so only if the path still leads to the folder that was made for the Pod. A volume on
+    the way may have a link there, to what its user may not enter."""
+    _enter(folder)
+    if not os.path.samestat(expected, os.stat(".")):
+        why = f"{folder}: a volume is in the place of the Pod's own folder"
+        raise SetupFailed("ContainerCannotRun", why)
 
 
 def _take_identity(user: int | None, group: int | None, groups: list[int]) -> None:
