@@ -87,6 +87,18 @@ def test_at_the_end_only_what_is_in_use_stays(folders: ScratchFolders, removals:
     assert removals.paths == [idle]
 
 
+def test_nobody_gets_from_one_folder_to_the_next(
+    tmp_path: Path, folders: ScratchFolders, removals: Removals
+) -> None:
+    folders.of("a")
+    above = tmp_path / "scratch"
+    assert above.stat().st_mode & 0o777 == 0o700
+    # As an earlier version made it.
+    above.chmod(0o755)
+    ScratchFolders(str(above), removals).inherit({})
+    assert above.stat().st_mode & 0o777 == 0o700
+
+
 def test_folders_of_an_earlier_life_stay_while_their_pods_do(
     tmp_path: Path, folders: ScratchFolders, removals: Removals
 ) -> None:

@@ -110,6 +110,27 @@ def test_privileges_cannot_be_gained_unless_allowed(
     assert text.splitlines()[-1] == f"NoNewPrivs: {bit}"
 
 
+@needs_root
+@pytest.mark.parametrize("pids", ["on", "off"])
+def test_pods_of_different_users_do_not_see_each_others_folders(tmp_path: Path, pids: str) -> None:
+    """They start in folders side by side, below one that only root may enter."""
+
+    async def main() -> str:
+        async with a_process_node(tmp_path, pid_namespace=pids) as node:
+            writes = shell("echo treasure > letter; echo written; sleep 60", name="q")
+            await node.create(with_spec(writes, securityContext={"runAsUser": 65533}))
+            await node.until("q", lambda pod: pod["status"]["phase"] == "Running")
+            await node.until_output("q", "written")
+            reads = shell("cat ../*/letter ../1/letter ../2/letter 2>/dev/null; ls .. 2>&1; id -u")
+            await node.run(with_spec(reads, securityContext={"runAsUser": 65534}))
+            return await node.output("p")
+
+    text = asyncio.run(main())
+    assert "treasure" not in text
+    assert "Permission denied" in text
+    assert text.endswith("65534\n")
+
+
 #: Where `su` looks up whom it may believe, if the Pod puts something there.
 PLACED: dict[str, dict[str, Any]] = {
     "volume": {"volumeMounts": [{"name": "v", "mountPath": "/etc/pam.d"}]},

@@ -12,6 +12,11 @@ from collections.abc import Callable, Mapping
 _Look = tuple[int, int, int, int]
 
 
+#: Pods are brought into their folder. From there, `..` leads no further, or those of one user could
+#: read what those of others have left next to them.
+_CLOSED = 0o700
+
+
 class ScratchFolders:
     """`remove` gets the paths of folders that have served."""
 
@@ -31,6 +36,8 @@ class ScratchFolders:
                 self._of[uid] = path
         used = set(self._of.values())
         if os.path.isdir(self._root):
+            # Earlier versions let everybody in who stood in a folder below.
+            os.chmod(self._root, _CLOSED)
             for name in os.listdir(self._root):
                 path = f"{self._root}/{name}"
                 if path not in used:
@@ -75,7 +82,7 @@ class ScratchFolders:
             try:
                 os.mkdir(path, 0o755)
             except FileNotFoundError:
-                os.makedirs(self._root, mode=0o755)
+                os.makedirs(self._root, mode=_CLOSED)
             except FileExistsError:
                 # Used by a Pod of an earlier run.
                 continue
