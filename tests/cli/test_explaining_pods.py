@@ -38,6 +38,13 @@ def test_a_pod_without_an_owner_that_succeeded_stays() -> None:
     assert answer.next == ("nothing: it stays as it is until somebody deletes it",)
 
 
+def test_a_deadline_after_the_end_of_the_calendar_is_none() -> None:
+    pod = pod_document()
+    pod["spec"]["activeDeadlineSeconds"] = 60
+    pod["status"]["startTime"] = "9999-12-31T23:59:59Z"
+    assert "activeDeadlineSeconds" not in str(explain_pod(pod, NOON).next)
+
+
 def restarting(**waiting: str) -> dict[str, Any]:
     pod = pod_document(restarts=2)
     pod["spec"] |= {"restartPolicy": "OnFailure", "nodeName": "here"}

@@ -159,7 +159,11 @@ def _deadline(pod: Document, now: datetime) -> list[str]:
     started = read_time(pod.get("status", {}).get("startTime"))
     if seconds is None or started is None:
         return []
-    until = time_text(started + timedelta(seconds=seconds), now)
+    try:
+        until = time_text(started + timedelta(seconds=seconds), now)
+    except OverflowError:
+        # Later than the last year that a date can have.
+        return []
     return [f"unless it ends before, it fails {until}: activeDeadlineSeconds"]
 
 
