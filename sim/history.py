@@ -47,8 +47,6 @@ class History:
 
     versions: list[Version] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    #: What each process but the first found on disk: revisions.
-    restarts: list[int] = field(default_factory=list)
     #: Writes that somebody was told are safe: revisions, with their resource where it is known.
     _acknowledged: dict[int, str] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
@@ -58,7 +56,6 @@ class History:
 
     def check_restart(self, revision: int) -> None:
         """A new process found this revision on disk, and has not written anything yet."""
-        self.restarts.append(revision)
         for lost in [known for known in self._acknowledged if known > revision]:
             resource = self._acknowledged.pop(lost)
             self.problems.append(f"an acknowledged write of {resource} is lost after a crash")

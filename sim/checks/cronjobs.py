@@ -18,15 +18,6 @@ class CronJobCheck:
     #: By CronJob, the Jobs that go on.
     _going_on: dict[str, set[str]] = field(default_factory=dict)
     _slots: dict[tuple[str, str], str] = field(default_factory=dict)
-    _gone: set[str] = field(default_factory=set)
-    #: Those that no status spoke of when a process began: if their Job was deleted, or is before it
-    #: is looked at, nothing is left that could tell. So it is with Kubernetes, too.
-    _off_record: set[tuple[str, str]] = field(default_factory=set)
-
-    def see_restart(self) -> None:
-        self._off_record = {slot for slot in self._slots if not self._is_on_record(slot)}
-        for slot in [slot for slot in self._off_record if self._slots[slot] in self._gone]:
-            del self._slots[slot]
 
     def _is_on_record(self, slot: tuple[str, str]) -> bool:
         uid, time = slot
@@ -39,7 +30,6 @@ class CronJobCheck:
             self._cronjobs.pop(cronjob.metadata.uid, None)
         else:
             self._cronjobs[cronjob.metadata.uid] = cronjob
-            self._off_record = {slot for slot in self._off_record if not self._is_on_record(slot)}
 
     def see_job(self, job: Job, *, gone: bool) -> None:
         owner = job.metadata.controller_ref
@@ -47,10 +37,10 @@ class CronJobCheck:
             return
         uid, going_on = job.metadata.uid, self._going_on.setdefault(owner.uid, set())
         slot = owner.uid, job.metadata.annotations.get(_SLOT, "")
-        if gone:
-            self._gone.add(uid)
-            if slot in self._off_record:
-                self._slots.pop(slot, None)
+        if gone and not self._is_on_record(slot):
+            # A crash or a lost answer came between the Job and the status that speaks of it, and
+            # then somebody deleted it: nothing is left that could tell. So it is with Kubernetes.
+            self._slots.pop(slot, None)
         if gone or job.finished:
             going_on.discard(uid)
             return

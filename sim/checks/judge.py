@@ -53,11 +53,7 @@ class Judge:
         clock was never set."""
         self._steady_clock = steady_clock
         self._deleted_by_people = deleted_by_people
-        restarts = sorted(history.restarts, reverse=True)
         for version in history.in_order():
-            while restarts and restarts[-1] < version.revision:
-                restarts.pop()
-                self._cronjobs.see_restart()
             self._see(version)
         for job in self._jobs.values():
             job.see_the_end()
