@@ -75,6 +75,9 @@ class Kernel:
         self.processes: dict[int, Process] = {}
         #: By attempt, what really ran.
         self.ran: dict[AttemptRef, Run] = {}
+        #: Containers that are restarted anyway: which number their next start has is guessed from
+        #: what is on record, and may be the same once more.
+        self.restarts_without_record: set[AttemptRef] = set()
         self.problems: list[str] = []
         self.boots = 1
         #: A child of a supervisor has ended, and whose child it was.
@@ -136,7 +139,7 @@ class Kernel:
 
     def run_program(self, process: Process, ref: AttemptRef) -> None:
         """The program of an attempt begins in this process."""
-        if ref in self.ran:
+        if ref in self.ran and ref not in self.restarts_without_record:
             self.problems.append(f"{ref} was started a second time")
         for other in self.ran.values():
             same = (other.ref.uid, other.ref.container) == (ref.uid, ref.container)

@@ -14,7 +14,7 @@ from sim.disk import Disk
 from sim.faults import Dice, Trace
 from sim.node.files import Files
 from sim.node.kernel import Kernel, Run
-from sim.node.supervisors import RunningSupervisor, recorded_ends
+from sim.node.supervisors import RunningSupervisor, recorded
 from sim.node.system_calls import SystemCalls
 from sim.node.timeline import Timeline
 from sim.node.wire import Wire
@@ -104,7 +104,11 @@ class ProcessMachine:
 
     def _reboot(self) -> None:
         self._trace.note("the machine goes down")
+        before = recorded(self._folder).claimed
         self._files.lose_power()
+        lost = before - recorded(self._folder).claimed
+        # One skip is not enough if it goes down again before the first time is settled.
+        self.kernel.restarts_without_record |= {ref for ref in lost if ref.attempt}
         self.kernel.reboot()
         if self._supervisor is not None:
             self._supervisor.end("goes down with the machine")
@@ -139,7 +143,7 @@ class ProcessMachine:
 
     def _note_unknowable(self) -> None:
         """What the journal has no end of by now was going on, or its end was not written yet."""
-        self.unknowable |= self.kernel.ran.keys() - recorded_ends(self._folder)
+        self.unknowable |= self.kernel.ran.keys() - recorded(self._folder).ended
 
     def _child_ended(self, parent: object) -> None:
         if parent is self._supervisor and self._supervisor is not None:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onejob.node.runtime import AttemptRef
 from onejob.node.supervisor.connections import Connection
@@ -101,9 +101,9 @@ class RunningSupervisor:
             if record[0] in ("exited", "refused")
         ]
         if ends:
-            recorded = recorded_ends(self._folder)
+            on_record = recorded(self._folder).ended
             for ref in ends:
-                if ref not in recorded:
+                if ref not in on_record:
                     self._complain(f"the end of {ref} was told before it was recorded")
 
     # --- how it runs
@@ -171,8 +171,14 @@ def speak_as_before(supervisor: Supervisor) -> None:
     connections.send = send_less  # type: ignore[method-assign]
 
 
-def recorded_ends(folder: Path) -> set[AttemptRef]:
-    """The attempts whose end is in the journal, whatever else is."""
+class Recorded(NamedTuple):
+    """What is in a journal, whatever else is."""
+
+    claimed: set[AttemptRef]
+    ended: set[AttemptRef]
+
+
+def recorded(folder: Path) -> Recorded:
     path = folder / "claims"
     claims: dict[int, AttemptRef] = {}
     ended: set[AttemptRef] = set()
@@ -182,4 +188,4 @@ def recorded_ends(folder: Path) -> set[AttemptRef]:
             claims[fields["n"]] = AttemptRef(fields["uid"], fields["container"], fields["attempt"])
         elif fields["k"] == "end" and fields["n"] in claims:
             ended.add(claims[fields["n"]])
-    return ended
+    return Recorded(set(claims.values()), ended)
