@@ -545,6 +545,19 @@ def test_edge_45_a_deadline_that_passed_while_the_job_was_suspended_does_not_end
     assert accounting.status.start_time == NOON
 
 
+def test_edge_45_a_deadline_holds_for_a_deleting_job_that_is_still_called_suspended() -> None:
+    """Its status is not changed any more, so that it would be resumed for ever."""
+    suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
+    job = a_job(
+        activeDeadlineSeconds=60,
+        metadata={"deletionTimestamp": stamp(NOON)},
+        status={"conditions": [suspended], **STARTED},
+    )
+    planned, _, _ = sync(job, [])
+    assert planned.fate is not None
+    assert planned.fate.reason == "DeadlineExceeded"
+
+
 def test_edge_45_a_job_that_ends_as_it_is_resumed_keeps_its_start() -> None:
     """The API takes another one only together with the end of the suspension."""
     suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended"}

@@ -104,8 +104,10 @@ def plan_job(
 
 
 def _is_being_resumed(job: Job) -> bool:
-    """Whether it is not suspended any more, while its status still says so."""
-    return not job.spec.suspend and find_true(job.status.conditions, SUSPENDED) is not None
+    """Whether it is not suspended any more, and this sync is to say so in its status. What is
+    being deleted is not resumed: its status would say so for ever."""
+    resumed = not job.spec.suspend and not job.metadata.deleting
+    return resumed and find_true(job.status.conditions, SUSPENDED) is not None
 
 
 def _waited_after(
