@@ -1,6 +1,7 @@
 """The machine on which the production supervisor runs, with all that it has ever run."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -82,7 +83,13 @@ class ProcessMachine:
             supervisor = self._supervisor = self._new_supervisor()
         conversation = Conversation()
         wire = Wire(
-            supervisor.table, self.timeline, self._dice, self._rng, conversation, supervisor
+            supervisor.table,
+            self.timeline,
+            self._dice,
+            self._rng,
+            conversation,
+            supervisor,
+            self._note_repeated,
         )
         self._wires.append(wire)
         supervisor.listener.sock.waiting.append(wire.socket)
@@ -144,6 +151,12 @@ class ProcessMachine:
     def _note_unknowable(self) -> None:
         """What the journal has no end of by now was going on, or its end was not written yet."""
         self.unknowable |= self.kernel.ran.keys() - recorded(self._folder).ended
+
+    def _note_repeated(self, request: bytes) -> None:
+        """The server in here asks once. If the first time is hindered and the second is not, it is
+        told of both, and takes the container of a Pod that is being deleted for never started."""
+        for item in json.loads(request)["items"]:
+            self.unknowable.add(AttemptRef(*item["claim"]))
 
     def _child_ended(self, parent: object) -> None:
         if parent is self._supervisor and self._supervisor is not None:

@@ -1,5 +1,6 @@
 """The connection between a control plane and a supervisor: bytes in order, in any pieces, late."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
@@ -32,12 +33,15 @@ class Wire:
         rng: Random,
         conversation: Conversation,
         supervisor: "Listening",
+        on_repeated: Callable[[bytes], None],
     ) -> None:
+        """`on_repeated` gets what arrives twice."""
         self._timeline = timeline
         self._dice = dice
         self._rng = rng
         self._conversation: Conversation | None = conversation
         self._supervisor = supervisor
+        self._on_repeated = on_repeated
         self.socket = Socket(table, self._say)
         self.socket.on_close = self._hang_up_supervisor
         #: Nothing overtakes what was said before.
@@ -52,6 +56,8 @@ class Wire:
     def write(self, data: bytes) -> None:
         # Servers of earlier versions ask twice when they have replaced a supervisor.
         twice = b'"spawn"' in data and self._dice.happens("repeated request")
+        if twice:
+            self._on_repeated(data)
         for _ in range(2 if twice else 1):
             self._under_way.append(data)
             self._to_supervisor_at = self._moment(self._to_supervisor_at, "late request")
