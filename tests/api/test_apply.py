@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onejob.api.schema.schema import load_schema
-from onejob.api.writing.apply import LAST_APPLIED, apply
+from onejob.api.writing.apply import apply
 from onejob.api.writing.managed_fields import track_update
+from onejob.planning.names import LAST_APPLIED
 from onejob.wire.errors import BadRequest, Conflict
 
 JOB = load_schema().kind("batch/v1", "Job")

@@ -17,6 +17,8 @@ BUILT_IN_MANAGER = "kubernetes.io/job-controller"
 STARTED_BY_MARK = "onejob.dev/started-by"
 
 #: Stand-ins for the extension fields, for API servers that would prune those.
+#: Where kubectl apply keeps the whole manifest.
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 BACKOFF_SECONDS_ANNOTATION = "onejob.dev/backoff-seconds"
 FAILED_PODS_LIMIT_ANNOTATION = "onejob.dev/failed-pods-limit"
 #: On a Job: by how much the memory of a Pod grows that replaces one killed for lack of it.

@@ -118,7 +118,8 @@ class LockFile:
         before, self._salt = self._salt, self._index.salt()
         self._map[:] = _packed(Mark(self._revision, self._salt))
         if not _may_follow(self._salt, before):
-            # After a power failure the log must not be found beside the mark that was before.
+            # After a power failure the log must not be found beside the mark that was before. Where
+            # it is, because this failed, the next start refuses the log and nothing is lost.
             with suppress(OSError):
                 os.fsync(self._file)
 

@@ -35,9 +35,9 @@ from onejob.api.writing.managed_fields import (
     write_entries,
 )
 from onejob.api.writing.metadata import timestamp
+from onejob.planning.names import LAST_APPLIED
 from onejob.wire.errors import BadRequest
 
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL: Final = "kubectl"
 #: Owns what an object held before anyone applied to it.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"

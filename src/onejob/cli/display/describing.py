@@ -9,11 +9,10 @@ from onejob.cli.display.tables import render_table
 from onejob.cli.display.terminal import UNLIMITED
 from onejob.cli.run.runs import RunEnd
 from onejob.explaining.ended import finish_of, has_ended
+from onejob.planning.names import LAST_APPLIED
 
 Document = Mapping[str, Any]
 
-#: The whole manifest once more, in one line; kubectl describe leaves it out, too.
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _NONE: Final = "<none>"
 _UNSET: Final = "<unset>"
 #: Index texts are cut at the first comma after this many characters.
@@ -317,7 +316,8 @@ def _heading(document: Document) -> list[tuple[str, str]]:
 def _labels(metadata: Document, *, bare: bool = False) -> list[tuple[str, str]]:
     fields = [("Labels", _pairs(metadata.get("labels", {})))]
     annotations = {**metadata.get("annotations", {})}
-    annotations.pop(_LAST_APPLIED, None)
+    # The whole manifest once more, in one line; kubectl describe leaves it out, too.
+    annotations.pop(LAST_APPLIED, None)
     if not bare or annotations:
         fields.append(("Annotations", _pairs(annotations, ": ")))
     return fields

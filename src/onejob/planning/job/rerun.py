@@ -13,7 +13,12 @@ from typing import Any, Final
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import IndexSet, parse_indexes
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION, put_rows, rows_of
-from onejob.planning.names import INDEX_ANNOTATION, INDEX_VARIABLE, TRACKING_NAMES
+from onejob.planning.names import (
+    INDEX_ANNOTATION,
+    INDEX_VARIABLE,
+    LAST_APPLIED,
+    TRACKING_NAMES,
+)
 from onejob.planning.queue.standing import QUEUED_ANNOTATION
 
 #: On a Job: the name of the one that it repeats, and its uid.
@@ -36,7 +41,7 @@ _SERVER_LABELS: Final = (
 _FOREIGN_ANNOTATIONS: Final = (
     *TRACKING_NAMES,
     QUEUED_ANNOTATION,
-    "kubectl.kubernetes.io/last-applied-configuration",
+    LAST_APPLIED,
 )
 _SUFFIX: Final = re.compile(r"-rerun-[0-9]+$")
 _LONGEST_NAME: Final = 63

@@ -8,6 +8,7 @@ import msgspec
 
 from onejob.planning.mirror import names
 from onejob.planning.mirror.wishes import Record
+from onejob.planning.names import LAST_APPLIED
 
 Document = dict[str, Any]
 
@@ -26,7 +27,7 @@ _OWN_ANNOTATIONS: Final = (
     names.LOST_AFTER,
     names.WHEN_COPY_DELETED,
     names.RECORD,
-    "kubectl.kubernetes.io/last-applied-configuration",
+    LAST_APPLIED,
 )
 #: Fields of the spec that may change while a Job exists. Of these the first ones have defaults:
 #: absent here may be present there.
