@@ -269,12 +269,19 @@ def of_slot(slot: str, *, name: str = "", annotation: str = "", deleting: bool =
 
 
 @pytest.mark.parametrize(
-    ("last", "expected"), [(None, "10:00"), ("09:00", "10:00"), ("11:00",) * 2]
+    ("last", "expected"),
+    [
+        (None, "10:00"),
+        ("09:00", "10:00"),
+        ("11:00", "11:00"),
+        ("14:00", "10:00"),  # run before the clock was set back
+    ],
 )
 def test_a_job_that_it_started_and_forgot_is_active(last: str | None, expected: str) -> None:
     """The status was not written after the creation: later slots must know of the Job."""
     forgetful = a_cronjob(last=last, concurrencyPolicy="Forbid")
-    current = update_status(forgetful, forgetful, (of_slot("10:00"),))
+    jobs = (of_slot("10:00"),)
+    current = record_slots(update_status(forgetful, forgetful, jobs), jobs, at("12:00"))
     assert current.changed
     assert reasons(current.events) == ["UnexpectedJob"]
     assert [reference.uid for reference in current.status.active] == ["made"]
@@ -325,6 +332,23 @@ def test_a_finished_job_stays_until_its_slot_is_recorded(
     expected = at(recorded) if recorded else cronjob.status.last_schedule_time
     assert current.status.last_schedule_time == expected
     assert current.status.active == ()
+
+
+@pytest.mark.parametrize(
+    ("last", "started", "expected"),
+    [
+        (None, "10:00", "10:00"),
+        ("11:00", "10:00", "11:00"),
+        ("14:00", "10:00", "10:00"),  # run before the clock was set back
+        ("10:00", "13:00", "13:00"),  # both before: this one must not be run once more
+    ],
+)
+def test_a_slot_whose_status_could_not_be_written_is_recorded(
+    last: str | None, started: str, expected: str
+) -> None:
+    listed = update_status(a_cronjob(last=last), None, ())
+    current = record_slots(listed, (), at("12:00"), at(started))
+    assert current.status.last_schedule_time == at(expected)
 
 
 def test_active_jobs_that_the_cache_lacks_are_looked_up_and_dropped_if_missing() -> None:

@@ -171,7 +171,8 @@ class CronJobController:
         # Before it is written: the watch may show it before the write is answered.
         state.written = synced.status or state.written
         slot = synced.status.last_schedule_time if synced.status is not None else None
-        if slot is not None and (state.unrecorded is None or slot >= state.unrecorded):
+        # Not the later of the two: the clock may have been set back meanwhile.
+        if slot is not None and slot != synced.cronjob.status.last_schedule_time:
             state.unrecorded = slot
         written = await write_status(self._client, synced)
         if state.unrecorded == slot:

@@ -163,27 +163,31 @@ def update_status(
         update.record_deletion(deletion)
     for job in jobs:
         update.record_job(job)
-        if (slot := _forgotten_slot(cronjob, job)) is not None:
-            update.record_forgotten(job, slot)
+        if _forgotten_slot(cronjob, job) is not None:
+            update.record_forgotten(job)
     ours = {job.metadata.uid for job in jobs}
     unseen = tuple(reference for reference in update.active if reference.uid not in ours)
     return CurrentState(cronjob, update.status(), update.changed, tuple(update.events), unseen)
 
 
 def record_slots(
-    current: CurrentState, jobs: Iterable[Job], now: datetime, started: datetime | None = None
+    current: CurrentState, jobs: Sequence[Job], now: datetime, started: datetime | None = None
 ) -> CurrentState:
-    """The same with slots in lastScheduleTime that are missing there: those of finished Jobs, and
-    the one that was `started` last, whose Job may be gone."""
-    slots = [slot_of(current.cronjob, job) for job in jobs if job.finished]
-    if started is not None:
-        slots.append(started)
-    latest = max(
-        (slot for slot in slots if slot is not None and _is_unrecorded(slot, current.status, now)),
-        default=None,
+    """The same with slots in lastScheduleTime that are missing there: those of finished Jobs, of
+    running ones that were forgotten, and the one that was `started` last, whose Job may be gone."""
+    last = current.status.last_schedule_time
+    finished = (_unrecorded_slot(current.cronjob, current.status, job, now) for job in jobs)
+    # These were started after the last status was written, so they replace also a time that lies
+    # ahead: it is from before the clock was set back.
+    newest = (
+        slot
+        for slot in (*(_forgotten_slot(current.cronjob, job) for job in jobs), started)
+        if slot is not None and (last is None or slot > last or slot <= now < last)
     )
-    if latest is None:
+    slots = [slot for slot in (*finished, *newest) if slot is not None]
+    if not slots:
         return current
+    latest = max(slots, key=lambda slot: (slot <= now, slot))
     return replace(current, status=_with(current.status, last_schedule_time=latest), changed=True)
 
 
@@ -425,11 +429,8 @@ class _StatusUpdate:
         if condition.type == "Complete":
             self._record_success(job.status.completion_time)
 
-    def record_forgotten(self, job: Job, slot: datetime) -> None:
-        if job.metadata.uid in self.uids():
-            return
+    def record_forgotten(self, job: Job) -> None:
         self.active.append(reference_to(job))
-        self.last_schedule_time = max(self.last_schedule_time or slot, slot)
         self.changed = True
 
     def _record_success(self, completed_at: datetime | None) -> None:
@@ -470,6 +471,8 @@ def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
     """The slot of a running Job that the CronJob started, if a status that lacks it has to be
     mended: it could not be written after the creation. Kubernetes only warns of such a Job, and
     starts the next one beside it, whatever the concurrency policy is."""
+    if job.metadata.uid in _uids(cronjob.status):
+        return None
     replaced = job.metadata.deleting and cronjob.spec.concurrency_policy == "Replace"
     return None if job.finished or replaced else slot_of(cronjob, job)
 
