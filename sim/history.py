@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -11,7 +12,7 @@ from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, JOBS, NAMESPACES, PODS, Key, Meta, View
 from onejob.objects.pod import Pod, read_pod
-from onejob.store.base import Change
+from onejob.store.base import Change, StoreClosed, StoreFailed
 from onejob.store.log import LogStore
 
 
@@ -76,9 +77,11 @@ class History:
         ]
 
     async def _follow(self, store: LogStore, resource: str) -> None:
-        async for batch in store.watch(resource, after=self._seen.get(resource, 0)):
-            for change in batch:
-                self._note(change)
+        # The next life follows the store that it opens.
+        with suppress(StoreFailed, StoreClosed):
+            async for batch in store.watch(resource, after=self._seen.get(resource, 0)):
+                for change in batch:
+                    self._note(change)
 
     def _note(self, change: Change) -> None:
         document = change.value if change.value is not None else change.previous

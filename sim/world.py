@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from onejob.api.service import Service
 from onejob.clock import LoopClock
 from onejob.node.options import NodeOptions
+from onejob.node.runtime import RuntimeUnavailable
 from onejob.node.setup.environment import NodeContext
 from onejob.planning.queue.limits import Limits
 from onejob.server import ControlPlane, Settings, World
@@ -48,6 +49,8 @@ _REST_WITHIN_SECONDS = 4 * 3600
 _LOOK_EVERY_SECONDS = 20.0
 _LONGEST_OUTAGE_SECONDS = 20.0
 _CLOSE_SECONDS = 1.0
+#: In a row. More cannot be by chance.
+_MOST_FAILED_STARTS = 20
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ class _World:
         self.begun = False
         #: It cannot be started any more.
         self.broken = False
+        #: In a row, for want of something to run containers.
+        self.starts_failed = 0
 
     def run(self) -> Verdict:
         with ExitStack() as undo:
@@ -222,7 +227,7 @@ class _Life:
         return not stopped or world.dice.calm
 
     async def _start(self) -> ControlPlane | None:
-        """None if it cannot be started any more."""
+        """None if it could not be started, this time or ever."""
         world = self._world
         settings = Settings(
             world.folder,
@@ -252,7 +257,18 @@ class _Life:
             # A server answers before its controllers and its node know what there is.
             for _ in range(1 + int(world.dice.up_to("asked early", 4))):
                 await world.people.act()
-        await plane.begin()
+        try:
+            await plane.begin()
+        except RuntimeUnavailable as error:
+            # A server says so and ends, and whoever started it does so again.
+            world.trace.note(f"cannot run: {error}")
+            world.starts_failed += 1
+            if world.starts_failed > _MOST_FAILED_STARTS:
+                world.judge.problems.add("starts after every crash", str(error))
+                world.broken = True
+            await self._stop(plane)
+            return None
+        world.starts_failed = 0
         return plane
 
     def _make_client(self, service: Service) -> FaultyClient:

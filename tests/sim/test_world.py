@@ -22,3 +22,9 @@ def test_no_kill_of_the_supervisor_loses_or_doubles_a_process(seed: int) -> None
 def test_the_same_seed_lives_the_same_life(node: Node) -> None:
     one, other = simulate(5, node=node), simulate(5, node=node)
     assert (one.trace, one.versions) == (other.trace, other.versions)
+
+
+def test_a_server_that_finds_no_supervisor_is_started_again() -> None:
+    verdict = simulate(8, often=("no supervisor", "crash after a commit"), node="processes")
+    assert not verdict.problems
+    assert any("cannot run" in text for _, text in verdict.trace)
