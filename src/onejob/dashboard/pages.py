@@ -34,7 +34,6 @@ from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import read_index
 from onejob.wire.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, Unauthorized
 from onejob.wire.kinds import BY_RESOURCE
-from onejob.wire.requests import User
 
 #: No session can be opened without it; a form of another site cannot send it.
 _SIGN_IN: Final = b"sign-in"
@@ -180,14 +179,14 @@ class DashboardPages:
 
     async def _job(self, request: Request, key: Key) -> Answer:
         _require_method(request, "GET")
-        self._require(request.user, "get", key)
-        self._require(request.user, "list", Key(PODS, key.namespace, ""))
+        self._require(request, "get", key)
+        self._require(request, "list", Key(PODS, key.namespace, ""))
         return json_answer(await self._summaries.job(key))
 
     async def _index(self, request: Request, key: Key, text: str) -> Answer:
         _require_method(request, "GET")
-        self._require(request.user, "get", key)
-        self._require(request.user, "list", Key(PODS, key.namespace, ""))
+        self._require(request, "get", key)
+        self._require(request, "list", Key(PODS, key.namespace, ""))
         index = read_index(text)
         if index is None:
             raise BadRequest(f"{text}: expected an index such as 0 or 17")
@@ -195,24 +194,24 @@ class DashboardPages:
 
     async def _pod(self, request: Request, key: Key) -> Answer:
         _require_method(request, "GET")
-        self._require(request.user, "get", key)
+        self._require(request, "get", key)
         return json_answer(await self._summaries.pod(key))
 
     async def _cronjob(self, request: Request, key: Key) -> Answer:
         _require_method(request, "GET")
-        self._require(request.user, "get", key)
+        self._require(request, "get", key)
         for resource in (JOBS, EVENTS):
-            self._require(request.user, "list", Key(resource, key.namespace, ""))
+            self._require(request, "list", Key(resource, key.namespace, ""))
         return json_answer(await self._summaries.cronjob(key))
 
     async def _rerun(self, request: Request, key: Key) -> Answer:
         """What to create for a Job to run once more; the page creates it."""
         _require_method(request, "GET")
-        self._require(request.user, "get", key)
+        self._require(request, "get", key)
         failed_only = flag(request.query, "failedOnly")
 
         def require_get(other: Key) -> None:
-            self._require(request.user, "get", other)
+            self._require(request, "get", other)
 
         try:
             documents = await self._summaries.rerun(key, failed_only, require_get)
@@ -222,13 +221,13 @@ class DashboardPages:
 
     async def _manual_job(self, request: Request, key: Key) -> Answer:
         _require_method(request, "GET")
-        self._require(request.user, "get", key)
+        self._require(request, "get", key)
         return json_answer({"document": await self._summaries.manual_job(key)})
 
     async def _queue(self, request: Request) -> Answer:
         _require_method(request, "GET")
         namespace = first(request.query, "namespace")
-        self._require(request.user, "list", Key(JOBS, namespace, ""))
+        self._require(request, "list", Key(JOBS, namespace, ""))
         return json_answer(await self._queues.queue(namespace))
 
     async def _mirrors(self, request: Request) -> Answer:
@@ -236,7 +235,7 @@ class DashboardPages:
         _require_method(request, "GET")
         namespace = first(request.query, "namespace")
         for resource in (JOBS, SECRETS):
-            self._require(request.user, "list", Key(resource, namespace, ""))
+            self._require(request, "list", Key(resource, namespace, ""))
         return json_answer(await self._queues.mirrors(namespace))
 
     # --- logs -----------------------------------------------------------------------------
@@ -244,29 +243,29 @@ class DashboardPages:
     def _logs_of(self, request: Request, namespace: str) -> Answer:
         _require_method(request, "GET")
         wanted = []
-        for text in request.query.get("log", ()):
+        asked = request.query.get("log", ())
+        if not 0 < len(asked) <= _MOST_LOGS:
+            raise BadRequest(f"name 1 to {_MOST_LOGS} logs")
+        for text in asked:
             pod, slash, container = text.partition("/")
             if not slash or not pod or not container:
                 raise BadRequest(f"log={text}: expected POD/CONTAINER")
-            self._require(request.user, "get", Key(PODS, namespace, pod), "log")
+            self._require(request, "get", Key(PODS, namespace, pod), "log")
             wanted.append((pod, container))
-        if not wanted or len(wanted) > _MOST_LOGS:
-            raise BadRequest(f"name 1 to {_MOST_LOGS} logs")
         if self._logs is None:
             raise NotFound("no Pods run here")
         options = log_options({**request.query, "timestamps": ["true"]}, wanted[0][0])
         frames = merged_logs(self._logs, namespace, wanted, options)
         return Answer(200, frames, _FRAMES, endless=options.follow)
 
-    def _require(self, user: User, verb: str, key: Key, subresource: str = "") -> None:
+    def _require(self, request: Request, verb: str, key: Key, subresource: str = "") -> None:
+        """Authorised and audited as the request of the API that it stands for."""
         kind = BY_RESOURCE[key.resource]
-        require(
-            self._authorizer,
-            user,
-            Attributes(
-                verb, kind.group, kind.version, kind.plural, subresource, key.namespace, key.name
-            ),
+        wanted = Attributes(
+            verb, kind.group, kind.version, kind.plural, subresource, key.namespace, key.name
         )
+        request.audit_as(wanted)
+        require(self._authorizer, request.user, wanted)
 
 
 def _require_method(request: Request, *methods: str) -> None:

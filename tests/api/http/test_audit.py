@@ -33,6 +33,7 @@ from onejob.planning.rbac.inside import (
 )
 from onejob.wire.requests import User
 from tests.api.http.raw_requests import Requests, a_server, with_requests
+from tests.ui.demo import a_job
 
 _SECRET = "c2VjcmV0LXRleHQ="
 
@@ -129,6 +130,74 @@ def test_bodies_are_recorded_of_resources_only(tmp_path: Path, path: str) -> Non
     assert not {"requestObject", "responseObject"} & event.keys()
     text = (tmp_path / "audit.log").read_text()
     assert not [secret for secret in (_SECRET, *codes) if secret in text]
+
+
+def _reference(event: dict[str, Any]) -> tuple[str, ...]:
+    fields = ("resource", "subresource", "namespace", "name")
+    return (event["verb"], *(event.get("objectRef", {}).get(field, "") for field in fields))
+
+
+@pytest.mark.parametrize(
+    ("path", "reads"),
+    [
+        (
+            "logs/default?log=p/main&log=p/side&log=q/main&follow=true",
+            [("get", "pods", "log", "default", "p"), ("get", "pods", "log", "default", "q")],
+        ),
+        (
+            "jobs/default/j",
+            [("get", "jobs", "", "default", "j"), ("list", "pods", "", "default", "")],
+        ),
+        (
+            "jobs/default/j/indexes/0",
+            [("get", "jobs", "", "default", "j"), ("list", "pods", "", "default", "")],
+        ),
+        ("pods/default/p", [("get", "pods", "", "default", "p")]),
+        (
+            "jobs/default/j/rerun",
+            [("get", "jobs", "", "default", "j"), ("get", "configmaps", "", "default", "rows")],
+        ),
+        ("cronjobs/default/c/manual-job", [("get", "cronjobs", "", "default", "c")]),
+        ("queue", [("list", "jobs", "", "", "")]),
+        ("mirrors", [("list", "jobs", "", "", ""), ("list", "secrets", "", "", "")]),
+    ],
+)
+def test_what_the_dashboard_reads_for_somebody_is_recorded_as_what_it_is(
+    tmp_path: Path, path: str, reads: list[tuple[str, ...]]
+) -> None:
+    """A policy about logs, or about Secrets, also holds for those who read them in a browser."""
+    stages = ["RequestReceived", "ResponseStarted", "ResponseComplete"]
+    job = a_job("j", "true", suspend=True)
+    job["metadata"]["annotations"] = {"onejob.dev/params": "rows"}
+
+    async def test(requests: Requests) -> None:
+        await requests.ok("POST", "/apis/batch/v1/namespaces/default/jobs", job)
+        async with requests.session.get(f"/ui/api/{path}") as answer:
+            await answer.read()
+
+    wanted = {"level": "RequestResponse", "verbs": ["get", "list"]}
+    events = _recorded(tmp_path, test, wanted, {"level": "None"})
+    for stage in stages if "follow" in path else ("RequestReceived", "ResponseComplete"):
+        found = [event for event in events if event["stage"] == stage]
+        assert [_reference(event) for event in found] == reads
+    assert {event["requestURI"] for event in events} == {f"/ui/api/{path}"}
+    assert len({event["auditID"] for event in events}) == 1
+    # The answer is made of several objects, and is none of them.
+    assert not any("responseObject" in event for event in events)
+
+
+def test_who_may_not_read_a_log_in_the_dashboard_is_recorded_as_who_tried(tmp_path: Path) -> None:
+    async def test(requests: Requests) -> None:
+        bob = {"Impersonate-User": "bob"}
+        code, _ = await requests("GET", "/ui/api/logs/default?log=p/main", headers=bob)
+        assert code == 403
+
+    stages = ["RequestReceived"]
+    (event,) = _recorded(tmp_path, test, {"level": "Metadata"}, omitStages=stages)
+    assert _reference(event) == ("get", "pods", "log", "default", "p")
+    assert event["impersonatedUser"]["username"] == "bob"
+    assert event["responseStatus"]["code"] == 403
+    assert event["annotations"]["authorization.k8s.io/decision"] == "forbid"
 
 
 @pytest.mark.parametrize("path", ["/version", "/metrics", "/api", f"{_SECRETS}/absent"])

@@ -1,6 +1,6 @@
 """Follows a request through its stages and writes an Event for each that the policy asks for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -62,6 +62,14 @@ class Auditor:
         return AuditedRequest(self, scope, headers, (request_id or self._ids.of(headers)).decode())
 
 
+class _Record(msgspec.Struct, frozen=True):
+    """What the policy asks for about one thing that a request wants."""
+
+    wanted: Attributes
+    recording: Recording
+    event: dict[str, Any]
+
+
 class AuditedRequest:
     """`identified` once it is known who asks for what, then `complete`; `started` in between if the
     answer is a stream. Nothing is recorded of a request that nobody identified."""
@@ -78,14 +86,36 @@ class AuditedRequest:
         self._headers = headers
         self.audit_id = audit_id
         self._received_at = auditor.now()
-        self._recording = Recording()
-        self._event: dict[str, Any] = {}
+        self._asks: User | None = None
+        self._acts_as: User | None = None
+        #: What is recorded of it; before `complete`, perhaps nothing yet.
+        self._records: list[_Record] = []
+        #: What it is recorded as if it stands for nothing else.
+        self._otherwise: Attributes | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._notes = begin_notes()
 
-    def identified(self, asks: User | None, acts_as: User | None, wanted: Attributes) -> None:
-        """`asks` None is unknown. The policy is about who asks, not whom they act as."""
+    def identified(
+        self, asks: User | None, acts_as: User | None, wanted: Attributes, *, deferred: bool = False
+    ) -> None:
+        """`asks` None is unknown. The policy is about who asks, not whom they act as. `deferred`:
+        it is recorded as this only if it does not turn out to stand for others."""
+        self._asks, self._acts_as = asks, acts_as
+        if deferred:
+            self._otherwise = wanted
+        else:
+            self._record(wanted)
+
+    def stands_for(self, wanted: Attributes) -> None:
+        """A request of the API whose work this one does, perhaps among others. It is recorded as
+        that, without the bodies, which are not those of that request."""
+        if all(wanted != record.wanted for record in self._records):
+            self._record(wanted, on_a_page=True)
+
+    def _record(self, wanted: Attributes, *, on_a_page: bool = False) -> None:
+        asks, acts_as = self._asks, self._acts_as
+        self._otherwise = None
         question = Question(
             asks.name if asks is not None else "",
             asks.groups if asks is not None else (),
@@ -97,13 +127,15 @@ class AuditedRequest:
             wanted.name,
             wanted.path,
         )
-        self._recording = recording_of(self._auditor.policy, question)
-        if not self._recording.level:
+        recording = recording_of(self._auditor.policy, question)
+        if on_a_page:
+            recording = msgspec.structs.replace(recording, of_resource=False)
+        if not recording.level:
             return
-        self._event = {
+        event: dict[str, Any] = {
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
-            "level": LEVELS[self._recording.level],
+            "level": LEVELS[recording.level],
             "auditID": self.audit_id,
             "stage": "",
             "requestURI": _uri(self._scope),
@@ -111,19 +143,21 @@ class AuditedRequest:
             "user": _shown_user(asks),
         }
         if acts_as is not None:
-            self._event["impersonatedUser"] = _shown_user(acts_as)
+            event["impersonatedUser"] = _shown_user(acts_as)
         if client := self._scope.get("client"):
-            self._event["sourceIPs"] = [client[0]]
+            event["sourceIPs"] = [client[0]]
         agent = self._headers.get(b"user-agent", b"")[:_LONGEST_AGENT].decode("latin-1")
         if agent:
-            self._event["userAgent"] = agent
+            event["userAgent"] = agent
         if wanted.resource:
-            self._event["objectRef"] = _reference(wanted)
-        self._write(RECEIVED)
+            event["objectRef"] = _reference(wanted)
+        record = _Record(wanted, recording, event)
+        self._records.append(record)
+        self._write(record, RECEIVED)
 
     @property
     def wants_body(self) -> bool:
-        return self._recording.has_request
+        return any(record.recording.has_request for record in self._records)
 
     def note(self, name: str, text: str) -> None:
         self._notes[name] = text
@@ -138,18 +172,22 @@ class AuditedRequest:
             self._body = []
 
     def started(self, code: int) -> None:
-        if self._recording.level:
-            self._event["responseStatus"] = {"metadata": {}, "code": code}
-            self._write(STARTED)
+        for record in self._known():
+            record.event["responseStatus"] = {"metadata": {}, "code": code}
+            self._write(record, STARTED)
 
     def complete(self, code: int, body: bytes | None, content_type: bytes) -> None:
         """`body` is the answer, where it is no stream."""
-        if not self._recording.level:
-            return
-        event = self._at_stage(COMPLETE)
+        for record in self._known():
+            self._complete(record, code, body, content_type)
+
+    def _complete(
+        self, record: _Record, code: int, body: bytes | None, content_type: bytes
+    ) -> None:
+        event = self._at_stage(record, COMPLETE)
         if event is None:
             return
-        recording = self._recording
+        recording = record.recording
         asked = b"".join(self._body) if recording.has_request else b""
         answered = body if body is not None and (code >= 400 or recording.has_response) else b""
         asked_type = self._headers.get(b"content-type", b"")
@@ -170,17 +208,22 @@ class AuditedRequest:
         else:
             self._auditor.log.write(make())
 
-    def _write(self, stage: str) -> None:
-        event = self._at_stage(stage)
+    def _known(self) -> Sequence[_Record]:
+        if self._otherwise is not None:
+            self._record(self._otherwise)
+        return self._records
+
+    def _write(self, record: _Record, stage: str) -> None:
+        event = self._at_stage(record, stage)
         if event is not None:
             self._auditor.log.write(msgspec.json.encode(event) + b"\n")
 
-    def _at_stage(self, stage: str) -> dict[str, Any] | None:
+    def _at_stage(self, record: _Record, stage: str) -> dict[str, Any] | None:
         """None if this stage is not recorded."""
-        if stage in self._recording.omit_stages:
+        if stage in record.recording.omit_stages:
             return None
         event = {
-            **self._event,
+            **record.event,
             "stage": stage,
             "requestReceivedTimestamp": _micro(self._received_at),
             "stageTimestamp": _micro(self._auditor.now()),

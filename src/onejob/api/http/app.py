@@ -10,6 +10,8 @@ from collections.abc import Mapping, MutableMapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
+
 from onejob import tracing
 from onejob.api.access.authentication import (
     ANONYMOUS,
@@ -249,6 +251,9 @@ class ApiApp:
                     return self._discovery.answer(path, request, address)
                 case ServerPath(page="ui") if self._dashboard is not None:
                     credentials = self._credentials(scope, headers)
+                    if started.audited is not None:
+                        audit_as = started.audited.stands_for
+                        request = msgspec.structs.replace(request, audit_as=audit_as)
                     return await self._dashboard.answer(request, path.rest, credentials)
                 case ServerPath():
                     return await self._page(request, path, scope)
@@ -309,6 +314,8 @@ class ApiApp:
         path: RequestPath,
         audited: "AuditedRequest | None",
     ) -> User:
+        # Only the dashboard knows what is read for its pages.
+        deferred = isinstance(path, ServerPath) and (path.page, *path.rest[:1]) == ("ui", "api")
         try:
             user = identify(self._authenticator, self._credentials(scope, headers))
             if user is ANONYMOUS and not _is_public(path):
@@ -316,11 +323,11 @@ class ApiApp:
             other = read_impersonation(scope["headers"])
         except ApiError:
             if audited is not None:
-                audited.identified(None, None, _attributes(scope, path))
+                audited.identified(None, None, _attributes(scope, path), deferred=deferred)
             raise
         if audited is not None:
             acts_as = None if other is None else other.as_user()
-            audited.identified(user, acts_as, _attributes(scope, path))
+            audited.identified(user, acts_as, _attributes(scope, path), deferred=deferred)
         return user if other is None else self._impersonated(user, other)
 
     def _credentials(self, scope: Scope, headers: dict[bytes, bytes]) -> Credentials:

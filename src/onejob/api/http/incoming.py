@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from onejob.api.access.authorization import Attributes
 from onejob.api.input.decoding import MAX_BODY_BYTES
 from onejob.api.input.query import Query
 from onejob.wire.errors import RequestTimeout, RequestTooLarge
@@ -23,12 +24,18 @@ class ClientGone(Exception):
     """The other side hung up before its request was complete."""
 
 
+def _not_audited(_: Attributes) -> None:
+    """Where there is no audit log."""
+
+
 class Request(Struct, frozen=True):
     method: str
     query: Query
     headers: Mapping[bytes, bytes]
     user: User
     receive: Receive
+    #: To be told what requests of the API this one stands for, before these are authorised.
+    audit_as: Callable[[Attributes], None] = _not_audited
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
