@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import apsw
+import pytest
 
 from onejob.api.service import Service
 from onejob.client.base import Create, Delete
@@ -35,6 +36,7 @@ from tests.api.service_support import (
 
 _QUOTA = BY_RESOURCE["resourcequotas"]
 _LIMITS = BY_RESOURCE["limitranges"]
+_CLAIM = BY_RESOURCE["persistentvolumeclaims"]
 
 
 async def _bound(service: Service, **hard: str) -> None:
@@ -104,6 +106,48 @@ def test_no_pod_makes_room_by_asking_for_less_than_nothing(tmp_path: Path) -> No
             refused = await failure(create(service, pod, POD))
             assert isinstance(refused, Invalid), fields
         assert _used(service, "requests.cpu") == "0"
+
+    served(tmp_path, test)
+
+
+def _a_claim(name: str, storage: str) -> dict[str, Any]:
+    resources = {"requests": {"storage": storage}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": resources}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize("storage", ["-5Gi", "0"])
+def test_no_claim_makes_room_by_asking_for_less_than_nothing(tmp_path: Path, storage: str) -> None:
+    async def test(service: Service) -> None:
+        await _bound(service, **{"requests.storage": "1Gi"})
+        refused = await failure(create(service, _a_claim("less", storage), _CLAIM))
+        assert isinstance(refused, Invalid)
+        text = f'spec.resources[storage]: Invalid value: "{storage}": must be greater than zero'
+        assert text in refused.message
+        await create(service, _a_claim("one", "1Gi"), _CLAIM)
+        size = {"spec": _a_claim("one", storage)["spec"]}
+        refused = await failure(service.patch(_CLAIM, "default", "one", "merge", size, PERSON))
+        assert isinstance(refused, Invalid)
+        assert _used(service, "requests.storage") == "1Gi"
+
+    served(tmp_path, test)
+
+
+def test_a_claim_does_not_outgrow_its_limit_later(tmp_path: Path) -> None:
+    async def test(service: Service) -> None:
+        limits = [{"type": "PersistentVolumeClaim", "max": {"storage": "2Gi"}}]
+        document = {"metadata": {"name": "bounds"}, "spec": {"limits": limits}}
+        await create(service, document, _LIMITS)
+        await create(service, _a_claim("c", "1Gi"), _CLAIM)
+        for storage, allowed in (("2Gi", True), ("3Gi", False)):
+            size = {"spec": _a_claim("c", storage)["spec"]}
+            change = service.patch(_CLAIM, "default", "c", "merge", size, PERSON)
+            if allowed:
+                await change
+            else:
+                refused = await failure(change)
+                assert isinstance(refused, Forbidden)
+                assert "maximum storage usage per PersistentVolumeClaim is 2Gi" in refused.message
 
     served(tmp_path, test)
 

@@ -216,6 +216,8 @@ class Admission:
             return list(namespace_warnings(self._store, new, old))
         if resource == PRIORITY_CLASSES:
             self._review_class(kind, new, is_new=False)
+        if resource == CLAIMS and "deletionTimestamp" not in old["metadata"]:
+            self._require_limits(kind, target.namespace, new)
         if resource != PODS and resource not in HAVE_TEMPLATES:
             return []
         rules = self._rules_of(target.namespace)

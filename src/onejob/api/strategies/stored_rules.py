@@ -18,6 +18,7 @@ from onejob.api.strategies.admission_rules import (
 )
 from onejob.api.strategies.base import fill
 from onejob.api.strategies.pod.defaults import default_pod_template
+from onejob.api.strategies.pod.resources import validate_resources
 from onejob.api.strategies.quota_rules import (
     check_limit_range,
     check_quota,
@@ -29,6 +30,7 @@ from onejob.planning.pod.priority import system_class_problem
 from onejob.wire.field_errors import FieldError, forbidden, invalid, not_supported, required
 from onejob.wire.labels import validate_label_selector
 from onejob.wire.names import label_errors
+from onejob.wire.quantity import parse_quantity
 from onejob.wire.selectors import matcher_of
 
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
@@ -260,7 +262,9 @@ def _check_priority_class(doc: Document) -> list[FieldError]:
 
 def _check_runtime_class(doc: Document) -> list[FieldError]:
     handler = doc["handler"]
-    return [invalid("handler", handler, text) for text in label_errors(handler)]
+    errors = [invalid("handler", handler, text) for text in label_errors(handler)]
+    fixed = (doc.get("overhead") or {}).get("podFixed") or {}
+    return errors + validate_resources({"limits": fixed}, "overhead")
 
 
 def _default_storage_class(doc: Document) -> None:
@@ -274,6 +278,29 @@ def _default_volume(doc: Document) -> None:
 
 def _default_claim(doc: Document) -> None:
     fill(doc.setdefault("spec", {}), volumeMode="Filesystem")
+
+
+def _check_volume(doc: Document) -> list[FieldError]:
+    return [
+        error
+        for name, amount in doc["spec"]["capacity"].items()
+        for error in _check_positive(amount, f"spec.capacity[{name}]")
+    ]
+
+
+def _check_claim(doc: Document) -> list[FieldError]:
+    path = "spec.resources[storage]"
+    requests = (doc["spec"].get("resources") or {}).get("requests") or {}
+    if "storage" not in requests:
+        return [required(path)]
+    return _check_positive(requests["storage"], path)
+
+
+def _check_positive(amount: Any, path: str) -> list[FieldError]:
+    quantity = parse_quantity(amount)
+    if quantity.nanos > 0:
+        return []
+    return [invalid(path, str(quantity), "must be greater than zero")]
 
 
 def _default_network_policy(doc: Document) -> None:
@@ -348,11 +375,13 @@ RULES: Final[Mapping[str, Rules]] = {
     "persistentvolumes": Rules(
         default=_default_volume,
         required=("spec.capacity", "spec.accessModes"),
+        check=_check_volume,
         first_phase="Pending",
     ),
     "persistentvolumeclaims": Rules(
         default=_default_claim,
-        required=("spec.accessModes", "spec.resources.requests.storage"),
+        required=("spec.accessModes",),
+        check=_check_claim,
         first_phase="Pending",
     ),
     "networkpolicies.networking.k8s.io": Rules(default=_default_network_policy),
