@@ -228,6 +228,24 @@ def test_who_waits_to_send_a_body_nobody_wants_is_answered_at_once(connected: Co
     connected(refuse, talk)
 
 
+def test_what_follows_a_body_that_was_not_asked_for_is_not_taken_for_it(
+    connected: Connected,
+) -> None:
+    """A client that is refused may send its next request instead of the body, one of another user
+    perhaps if it is a proxy."""
+
+    async def refuse(scope: Any, receive: Receive, send: Send) -> None:
+        await _answer(send, b"no", code=403)
+
+    async def talk(line: Line) -> None:
+        line.write("POST /a HTTP/1.1", "content-length: 2", "expect: 100-continue")
+        reply = await read_reply(line.reader)
+        assert (reply.code, reply.header("connection")) == (403, "close")
+        assert await line.ended()
+
+    connected(refuse, talk)
+
+
 def test_trailers_are_no_headers(connected: Connected) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await _body(receive)

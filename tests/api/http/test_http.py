@@ -18,6 +18,7 @@ from tests.api.http.client_certificate import make_client_certificate
 from tests.api.http.http_support import JOBS, added, job
 from tests.api.http.scripted import ScriptedService
 from tests.api.http.wire import (
+    TOKEN,
     MovedClock,
     Wire,
     closed,
@@ -216,6 +217,25 @@ def test_a_body_that_is_too_large_is_refused_with_a_reason(tmp_path: Path, size:
         assert reply.code == 413
         assert reply.json()["reason"] == "RequestEntityTooLarge"
         assert reply.json()["message"] == "Request entity too large: limit is 3145728"
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+@pytest.mark.parametrize("length", ["3145729", "0" * 5000 + "3145729", "18446744073709551615"])
+def test_who_asks_before_sending_too_large_a_body_is_refused_at_once(
+    tmp_path: Path, length: str
+) -> None:
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        lines = [f"POST {JOBS} HTTP/1.1", "host: test", f"authorization: Bearer {TOKEN}"]
+        lines += ["content-type: application/json", f"content-length: {length}"]
+        writer.write("\r\n".join([*lines, "expect: 100-continue", "", ""]).encode())
+        reply = await read_reply(reader)
+        assert (reply.code, reply.header("connection")) == (413, "close")
+        assert reply.json()["reason"] == "RequestEntityTooLarge"
+        assert reply.json()["message"] == "Request entity too large: limit is 3145728"
+        assert await reader.read() == b""
+        writer.close()
 
     with_server(ScriptedService(), tmp_path, test)
 

@@ -181,6 +181,9 @@ class Exchange:
             elif name == b"connection":
                 closes = value == b"close"
         self.started = True
+        if self._waits_for_more and not self.is_whole:
+            # Whether the body follows, or the next request, only the client knows.
+            self.keep_alive = False
         self._waits_for_more = False
         if closes:
             self.keep_alive = False

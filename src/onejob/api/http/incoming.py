@@ -42,6 +42,11 @@ class Request(Struct, frozen=True):
 
     async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
         """The whole body. Raises RequestTooLarge, RequestTimeout or ClientGone."""
+        if self.headers.get(b"expect", b"").lower() == b"100-continue":
+            # To ask for the body is to tell the client to send it.
+            length = self.headers.get(b"content-length", b"").lstrip(b"0")
+            if length.isdigit() and int(length) > limit:
+                raise _too_large(limit)
         try:
             # Also for its first byte: a client that sends none would be waited for without end.
             async with asyncio.timeout(_BODY_SECONDS):
@@ -63,6 +68,10 @@ class Request(Struct, frozen=True):
             else:
                 pieces.clear()
             if size > _MAX_DRAINED_BYTES or (size > limit and not message.get("more_body", False)):
-                raise RequestTooLarge(f"Request entity too large: limit is {limit}")
+                raise _too_large(limit)
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(f"Request entity too large: limit is {limit}")
