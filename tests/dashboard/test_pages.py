@@ -225,6 +225,31 @@ def test_a_rerun_shows_no_config_map_that_one_may_not_read(
     assert (status, "without rows of parameters" in answer["message"]) == (400, True)
 
 
+def test_the_queue_quotes_no_config_map_that_one_may_not_read(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    config_maps = "/api/v1/namespaces/kube-system/configmaps"
+    limits = {"metadata": {"name": "onejob-queues"}, "data": {"limits": "password 1234"}}
+    json_body = {"Content-Type": "application/json"}
+    assert signed_in.ask("POST", config_maps, limits, json_body)[0] == 201
+    _allow(namespace, "dave", {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]})
+    path = f"/ui/api/queue?namespace={namespace.name}"
+    dave = {"Impersonate-User": "dave"}
+    try:
+        # What was read is kept for a moment.
+        for _ in range(100):
+            if problem := signed_in.ask("GET", path)[1]["problem"]:
+                break
+            time.sleep(0.1)
+        assert problem.startswith("configmap kube-system/onejob-queues: ")
+        assert "password" in problem
+        status, answer = signed_in.ask("GET", path, headers=dave)
+        text = "configmap kube-system/onejob-queues (which you may not read)"
+        assert (status, answer["problem"]) == (200, text)
+    finally:
+        signed_in.ask("DELETE", f"{config_maps}/onejob-queues")
+
+
 def _allow(namespace: OnejobNamespace, user: str, rule: dict[str, Any]) -> None:
     name = f"{user}-{rule['resources'][0]}"
     group = "rbac.authorization.k8s.io"

@@ -33,17 +33,19 @@ def test_all_who_ask_share_one_reading_and_see_only_what_is_theirs(tmp_path: Pat
                 await _create(plane, JOBS, job)
                 await asyncio.sleep(1)
             queues = Queues(plane.client, plane.clock)
-            everything, *_ = await asyncio.gather(*(queues.queue("") for _ in range(20)))
+            everything, *_ = await asyncio.gather(
+                *(queues.queue("", lambda key: True) for _ in range(20))
+            )
             assert queues.made == 1
             assert [limit["scope"] for limit in everything["limits"]] == ["gpu", "namespace/other"]
-            own = await queues.queue("default")
+            own = await queues.queue("default", lambda key: True)
             assert [limit["scope"] for limit in own["limits"]] == ["gpu"]
             assert [(job["name"], job["place"]) for job in own["jobs"]] == [
                 ("first", 0),
                 ("second", 1),
             ]
             assert own["jobs"][1]["why"] == "queue gpu: as many run as may"
-            none = await queues.queue("other")
+            none = await queues.queue("other", lambda key: True)
             assert (none["limits"], none["jobs"]) == ([], [])
 
     run_virtual(main())
@@ -53,7 +55,7 @@ def test_limits_that_cannot_be_read_are_said_so(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_plane(tmp_path) as plane:
             queues = Queues(plane.client, plane.clock)
-            assert (await queues.queue(""))["problem"] == ""
+            assert (await queues.queue("", lambda key: True))["problem"] == ""
             config_map = {
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
@@ -63,7 +65,7 @@ def test_limits_that_cannot_be_read_are_said_so(tmp_path: Path) -> None:
             create = Create("configmaps", "kube-system", json.dumps(config_map).encode())
             await plane.client.write(create)
             await asyncio.sleep(60)
-            problem = (await queues.queue(""))["problem"]
+            problem = (await queues.queue("", lambda key: True))["problem"]
             assert problem.startswith("configmap kube-system/onejob-queues: ")
 
     run_virtual(main())

@@ -228,7 +228,14 @@ class DashboardPages:
         _require_method(request, "GET")
         namespace = first(request.query, "namespace")
         self._require(request, "list", Key(JOBS, namespace, ""))
-        return json_answer(await self._queues.queue(namespace))
+
+        def may_get(key: Key) -> bool:
+            if not self._authorizer.authorize(request.user, _wanted("get", key)).allowed:
+                return False
+            self._require(request, "get", key)
+            return True
+
+        return json_answer(await self._queues.queue(namespace, may_get))
 
     async def _mirrors(self, request: Request) -> Answer:
         """Targets are Secrets, and what is shown of one is read from it."""
@@ -260,12 +267,16 @@ class DashboardPages:
 
     def _require(self, request: Request, verb: str, key: Key, subresource: str = "") -> None:
         """Authorised and audited as the request of the API that it stands for."""
-        kind = BY_RESOURCE[key.resource]
-        wanted = Attributes(
-            verb, kind.group, kind.version, kind.plural, subresource, key.namespace, key.name
-        )
+        wanted = _wanted(verb, key, subresource)
         request.audit_as(wanted)
         require(self._authorizer, request.user, wanted)
+
+
+def _wanted(verb: str, key: Key, subresource: str = "") -> Attributes:
+    kind = BY_RESOURCE[key.resource]
+    return Attributes(
+        verb, kind.group, kind.version, kind.plural, subresource, key.namespace, key.name
+    )
 
 
 def _require_method(request: Request, *methods: str) -> None:

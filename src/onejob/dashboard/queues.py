@@ -5,6 +5,7 @@ by all who ask.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -16,6 +17,7 @@ from onejob.dashboard.job_lists import job_documents
 from onejob.explaining.mirrors import describe_targets, is_mirrored
 from onejob.explaining.queues import queue_document
 from onejob.objects.job import read_job
+from onejob.objects.meta import Key
 from onejob.planning.mirror.names import MANAGER, TARGET_LABEL
 from onejob.planning.queue.forecast import Entry, forecast, scopes
 from onejob.planning.queue.limits import BadLimits, Limits
@@ -40,9 +42,10 @@ class Queues:
         #: How often all Jobs were read, for tests.
         self.made = 0
 
-    async def queue(self, namespace: str) -> Document:
+    async def queue(self, namespace: str, may_get: Callable[[Key], bool]) -> Document:
         """Places and times are those among all Jobs. For one namespace, only its Jobs are listed,
-        and only the limits that apply to them."""
+        and only the limits that apply to them. What is wrong with the ConfigMap of the limits
+        quotes it, so it is said only if `may_get` allows that."""
         async with self._reading:
             if self._clock.monotonic() >= self._good_until:
                 await self._read()
@@ -52,7 +55,11 @@ class Queues:
             entries = [one for one in entries if one.job.metadata.namespace == namespace]
             applied = {name for entry in entries for name in entry.scopes}
             used = [scope for scope in used if scope.name in applied]
-        return {**queue_document(entries, used), "problem": self._problem}
+        problem = ""
+        if self._problem:
+            problem = f"configmap {LIMITS.namespace}/{LIMITS.name}"
+            problem += f": {self._problem}" if may_get(LIMITS) else " (which you may not read)"
+        return {**queue_document(entries, used), "problem": problem}
 
     async def _read(self) -> None:
         self.made += 1
@@ -60,7 +67,7 @@ class Queues:
         try:
             limits = await fetch_limits(self._client)
         except BadLimits as error:
-            problem = f"configmap {LIMITS.namespace}/{LIMITS.name}: {error}"
+            problem = str(error)
         classes = (await self._client.list(Selection(PRIORITY_CLASSES))).documents
         priorities = Priorities.of(read_priority_class(one) for one in classes)
         jobs = [
