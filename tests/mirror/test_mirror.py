@@ -94,6 +94,39 @@ def test_kubectl_reaches_the_remote_pods(pair: Pair, do: Do) -> None:
     assert "Started container" in described or "Started" in described, "events came along"
 
 
+def test_a_pod_that_only_pretends_to_stand_in_shows_nothing(pair: Pair, do: Do) -> None:
+    """Whoever may create Pods here could else read logs of, and run commands in, every Pod that the
+    target's credentials reach, without having seen these."""
+
+    async def run() -> None:
+        uid = await pair.create("honest", command="echo from afar")
+        await pair.until(is_complete, "honest")
+        main = {"name": "main", "image": "busybox", "command": ["sh", "-c", "echo private"]}
+        spec = {"restartPolicy": "Never", "containers": [main]}
+        private = {"metadata": {"name": "private"}, "spec": spec}
+        await pair.remote.write(Create(PODS, "default", msgspec.json.encode(private)))
+        await until(
+            pair.remote,
+            Key(PODS, "default", "private"),
+            lambda pod: pod.get("status", {}).get("phase") == "Succeeded",
+        )
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "honest", "uid": uid}
+        for owners in ([], [{**owner, "controller": True}]):
+            forged = {
+                "metadata": {"name": "private", "ownerReferences": owners},
+                "spec": {**spec, "nodeName": names.node_name("there")},
+            }
+            await pair.local.write(Create(PODS, "default", msgspec.json.encode(forged)))
+            with pytest.raises(NotFound, match="stands in for no Pod of a Job that is mirrored"):
+                await pair.http.get_raw("/api/v1/namespaces/default/pods/private/log")
+            said = await asyncio.to_thread(kubectl, pair, "exec", "private", "--", "id")
+            assert "stands in for no Pod" in said.stderr
+            await pair.local.write(Delete(Key(PODS, "default", "private"), grace_seconds=0))
+        await pair.remote.write(Delete(Key(PODS, "default", "private"), grace_seconds=0))
+
+    do(run())
+
+
 def test_changes_are_passed_on(pair: Pair, do: Do) -> None:
     async def run() -> None:
         await pair.create("elastic", command="sleep 600", parallelism=1, completions=9)

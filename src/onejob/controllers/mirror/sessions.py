@@ -17,6 +17,9 @@ from onejob.api.sessions.pod_streams import ExecRequest, ExecStreams
 from onejob.client.base import Client
 from onejob.client.kubeconfig import BadKubeconfig
 from onejob.controllers.mirror.controller import read_target
+from onejob.objects.job import read_job
+from onejob.objects.meta import JOBS, Key
+from onejob.objects.pod import read_pod
 from onejob.planning.mirror import names
 from onejob.wire.errors import ApiError, InternalError, NotFound
 from onejob.wire.requests import LogOptions
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 _PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_FORGED: Final = "stands in for no Pod of a Job that is mirrored from here"
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 
 
@@ -43,16 +47,41 @@ async def _opened(client: Client, pod: Document) -> "AsyncGenerator[tuple[HttpCl
         raise NotFound(f"pod {metadata['name']} is at target {target}: {error}") from error
     namespace = metadata.get("annotations", {}).get(names.REMOTE_NAMESPACE, metadata["namespace"])
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(metadata['name'], safe='')}"
+    origin = await _origin(client, pod)
     from onejob.client.http import HttpClient
 
     http = HttpClient(connection, rng=Random())
     try:
+        if not origin or _origin_there(await http.get_raw(path)) != origin:
+            raise NotFound(f"pod {metadata['name']} {_FORGED}")
         yield http, path
     except ApiError as error:
         error.message = f"at target {target}: {error.message}"
         raise
     finally:
         await http.close()
+
+
+async def _origin(client: Client, pod: Document) -> str:
+    """The UID of the Job here that the Pod belongs to; "" if there is none. Whoever may create Pods
+    can make one that names any target and any Pod there: only the label over there, which they
+    cannot write, says that it is one of that Job's."""
+    owner = read_pod(msgspec.json.encode(pod)).metadata.controller_ref
+    if owner is None or owner.kind != "Job":
+        return ""
+    try:
+        job = read_job(await client.get(Key(JOBS, pod["metadata"]["namespace"], owner.name)))
+    except NotFound:
+        return ""
+    return job.metadata.uid if job.metadata.uid == owner.uid else ""
+
+
+def _origin_there(document: bytes) -> str:
+    """What a remote Pod says whose it is; the server there may answer with anything."""
+    try:
+        return read_pod(document).metadata.labels.get(names.ORIGIN, "")
+    except msgspec.DecodeError:
+        return ""
 
 
 async def remote_logs(
