@@ -89,6 +89,19 @@ def test_a_code_works_once(browser: Browser, token: str) -> None:
     assert browser.sign_in(code) == 401
 
 
+def test_somebody_elses_link_signs_nobody_in_unasked(browser: Browser, token: str) -> None:
+    """The page says who was signed in last; the code is kept until its user is agreed to."""
+    code = _code(browser, token)
+    header = {"X-Onejob-Session": "sign-in"}
+    sent = {"code": code, "expected": "bob"}
+    status, answer = browser.ask("POST", "/ui/api/session", sent, header)
+    assert (status, answer["reason"]) == (409, "Conflict")
+    assert answer["message"] == "this link signs in as onejob-admin, not as bob"
+    assert "set-cookie" not in browser.last_headers
+    sent = {"code": code, "expected": "onejob-admin"}
+    assert browser.ask("POST", "/ui/api/session", sent, header)[0] == 201
+
+
 def test_codes_are_for_those_who_are_known(browser: Browser) -> None:
     assert browser.ask("POST", "/ui/api/codes")[0] == 401
 

@@ -47,6 +47,44 @@ def test_a_link_signs_in_once_and_leaves_no_trace(browser: Browser, server: Onej
     context.close()
 
 
+def test_somebody_elses_link_asks_before_it_signs_in(
+    browser: Browser, server: OnejobServer, namespace: OnejobNamespace, tmp_path: Path
+) -> None:
+    """Else, who follows a link could work in somebody else's name without noticing."""
+    _add_viewer(server.kubeconfig.parent, namespace, tmp_path / "viewer.kubeconfig")
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    page.goto(sign_in_address(server.kubeconfig, server))
+    signed_in = page.locator(".who")
+    expect(signed_in).to_contain_text("onejob-admin")
+    question = page.get_by_role("heading", name="Sign in as somebody else?")
+
+    page.goto(sign_in_address(tmp_path / "viewer.kubeconfig", server))
+    expect(question).to_be_visible()
+    viewer = f"viewer-{namespace.name}"
+    expect(page.get_by_role("alert")).to_contain_text(f"as {viewer}, not as onejob-admin")
+    page.get_by_role("button", name="Stay onejob-admin").click()
+    expect(signed_in).to_contain_text("onejob-admin")
+
+    # Also in a new tab, and if that session has ended.
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in to onejob")).to_be_visible()
+    page.close()
+    page = context.new_page()
+    page.goto(sign_in_address(tmp_path / "viewer.kubeconfig", server) + "?open=queue")
+    page.get_by_role("button", name="Sign in with this link").click()
+    expect(page.locator(".who")).to_contain_text(viewer)
+    page.set_viewport_size({"width": 360, "height": 640})
+    expect(page.locator(".who").get_by_text(viewer)).to_be_in_viewport()
+    assert page.url.endswith("#/queue")
+
+    # From now on that is who works here.
+    page.goto("about:blank")
+    page.goto(sign_in_address(tmp_path / "viewer.kubeconfig", server))
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    context.close()
+
+
 def test_signing_out_without_an_answer_says_what_is_left(
     browser: Browser, server: OnejobServer
 ) -> None:

@@ -32,7 +32,14 @@ from onejob.dashboard.summaries import Summaries
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import read_index
-from onejob.wire.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, Unauthorized
+from onejob.wire.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    MethodNotAllowed,
+    NotFound,
+    Unauthorized,
+)
 from onejob.wire.kinds import BY_RESOURCE
 
 #: No session can be opened without it; a form of another site cannot send it.
@@ -47,6 +54,8 @@ _SIGN_IN_AGAIN: Final = "the session has ended: run `onejob ui` to sign in again
 
 class _SignIn(msgspec.Struct):
     code: str
+    #: Who was signed in last in this browser, unless somebody else may follow.
+    expected: str = ""
 
 
 class DashboardPages:
@@ -149,10 +158,13 @@ class DashboardPages:
         if request.headers.get(SESSION_HEADER) != _SIGN_IN:
             raise BadRequest("only the dashboard itself signs in")
         try:
-            code = msgspec.json.decode(await request.body(_SIGN_IN_BYTES), type=_SignIn).code
+            asked = msgspec.json.decode(await request.body(_SIGN_IN_BYTES), type=_SignIn)
         except msgspec.DecodeError as error:
             raise BadRequest(f"the body of the request is no sign-in: {error}") from None
-        opened = self._sessions.open(code)
+        user = self._sessions.user_of(asked.code)
+        if user and asked.expected and user != asked.expected:
+            raise Conflict(f"this link signs in as {user}, not as {asked.expected}")
+        opened = self._sessions.open(asked.code)
         if opened is None:
             raise Unauthorized("this link was used or is too old: run `onejob ui` for a new one")
         cookie = set_cookie(cookie_name(request.headers), opened.cookie, int(LONGEST_SECONDS))

@@ -71,6 +71,12 @@ class Sessions:
         self._codes[_hash(code)] = _Code(user, credentials, expires_at)
         return code
 
+    def user_of(self, code: str) -> str:
+        """Whom a code signs in; "" if it is not good. It stays good."""
+        self._drop_expired()
+        found = self._codes.get(_hash(code))
+        return "" if found is None else found.user
+
     def open(self, code: str) -> Opened | None:
         """None if the code is not known, used or too old."""
         self._drop_expired()

@@ -2,6 +2,8 @@
 import { signal } from "@preact/signals";
 
 const KEY = "onejob-session";
+/** Who was signed in last; kept when they sign out. */
+const USER = "onejob-user";
 const HEADER = "X-Onejob-Session";
 
 export interface Who {
@@ -88,12 +90,19 @@ async function failureOf(answer: Response): Promise<ApiFailure> {
   }
 }
 
-/** Exchanges the code of a sign-in link; throws ApiFailure. */
-export async function signIn(code: string): Promise<void> {
+export function lastUser(): string {
+  return localStorage.getItem(USER) ?? "";
+}
+
+/**
+ * Exchanges the code of a sign-in link; throws ApiFailure. Unless `asAnybody`, one of another user
+ * than the last is refused with 409 and stays good: somebody may have sent a link of their own.
+ */
+export async function signIn(code: string, asAnybody = false): Promise<void> {
   const answer = await fetch("/ui/api/session", {
     method: "POST",
     headers: { "Content-Type": "application/json", [HEADER]: "sign-in" },
-    body: JSON.stringify({ code }),
+    body: JSON.stringify({ code, expected: asAnybody ? "" : lastUser() }),
   });
   if (!answer.ok) throw await failureOf(answer);
   localStorage.setItem(KEY, ((await answer.json()) as { key: string }).key);
@@ -112,6 +121,7 @@ export async function resume(): Promise<void> {
   who.value ??= { user: "", groups: [], version: "", localZone: "" };
   try {
     who.value = await askJson<Who>("/ui/api/session");
+    localStorage.setItem(USER, who.value.user);
   } catch (error) {
     if (error instanceof ApiFailure && error.code !== 401) throw error;
     signedOutBecause.value = error instanceof ApiFailure ? error.message : "the server does not answer";

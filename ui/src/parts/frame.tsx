@@ -109,7 +109,7 @@ export function Frame() {
           ))}
         </nav>
         <div class="foot">
-          <span class="wide-only" title={who.value?.groups.map(visible).join(", ")}>Signed in as <b class="cut">{visible(who.value?.user ?? "")}</b></span>
+          <span class="who" title={who.value?.groups.map(visible).join(", ")}><span class="wide-only">Signed in as </span><b class="cut">{visible(who.value?.user ?? "")}</b></span>
           <div class="row">
             <button class="small wide-only" onClick={() => { helpOpen.value = true; }} aria-label="Keys">?</button>
             <button class="small" onClick={nextTheme} aria-label="Change between light, dark and the system's colours">◐</button>
