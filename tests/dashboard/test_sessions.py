@@ -112,6 +112,21 @@ def test_nobody_takes_the_room_of_everybody_else(sessions: Sessions) -> None:
     assert sessions.find(more[-1].cookie, more[-1].key) == others
 
 
+def test_nor_does_who_makes_service_accounts(sessions: Sessions) -> None:
+    """Whoever may edit a namespace has as many of these as they like."""
+    opened = sessions.open(sessions.new_code("alice", ALICE))
+    assert opened is not None
+    code = sessions.new_code("alice", ALICE)
+    for number in range(1100):
+        account = f"system:serviceaccount:eves:robot-{number}"
+        sessions.open(sessions.new_code(account, Credentials(f"of-{number}")))
+    for number in range(150):
+        account = f"system:serviceaccount:eves:robot-{number}"
+        sessions.new_code(account, Credentials(f"of-{number}"))
+    assert sessions.find(opened.cookie, opened.key) == ALICE
+    assert sessions.open(code) is not None
+
+
 def test_servers_on_one_host_do_not_share_a_cookie() -> None:
     one, other = {b"host": b"127.0.0.1:7443"}, {b"host": b"127.0.0.1:8443"}
     cookie = f"{cookie_name(one)}=a; {cookie_name(other)}=b".encode()
