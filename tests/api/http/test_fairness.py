@@ -181,6 +181,9 @@ def test_a_user_whose_requests_hang_gets_429_while_others_are_served(tmp_path: P
         assert code == 429
         assert status["reason"] == "TooManyRequests"
         assert requests.headers["Retry-After"] == "1"
+        # What the dashboard reads for them is no way around it.
+        assert (await requests("GET", "/ui/api/queue"))[0] == 429
+        assert (await requests("GET", "/ui/api/queue", headers=other))[0] == 200
         assert (await requests("GET", "/healthz"))[0] == 200
         writer.close()
         await eventually(lambda: _holds(lambda: len(app.seats) == 0), "the seat is free")

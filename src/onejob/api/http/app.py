@@ -235,7 +235,7 @@ class ApiApp:
             user = self._identify(scope, headers, path, started.audited)
             if b"sec-fetch-site" in headers:
                 _require_same_site(method, headers)
-            if not _is_public(path):
+            if not _is_public(path) or (_reads_for_a_page(path) and user is not ANONYMOUS):
                 if not self.seats.enter_at_once(user.name):
                     await self.seats.enter(user.name)
                 started.seat = user.name
@@ -314,8 +314,8 @@ class ApiApp:
         path: RequestPath,
         audited: "AuditedRequest | None",
     ) -> User:
-        # Only the dashboard knows what is read for its pages.
-        deferred = isinstance(path, ServerPath) and (path.page, *path.rest[:1]) == ("ui", "api")
+        # Only the dashboard knows what it reads.
+        deferred = _reads_for_a_page(path)
         try:
             user = identify(self._authenticator, self._credentials(scope, headers))
             if user is ANONYMOUS and not _is_public(path):
@@ -461,6 +461,11 @@ class _Started:
 
 def _is_public(path: RequestPath) -> bool:
     return isinstance(path, ServerPath) and path.page in _PUBLIC_PAGES
+
+
+def _reads_for_a_page(path: RequestPath) -> bool:
+    """Whether the dashboard reads objects for it, or signs somebody in."""
+    return isinstance(path, ServerPath) and (path.page, *path.rest[:1]) == ("ui", "api")
 
 
 def _wanted(target: ResourcePath, verb: str, query: Query) -> Attributes:
