@@ -15,7 +15,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from onejob.api.access.authentication import Credentials
+from onejob.api.access.authentication import Credentials, holder_of
 from onejob.clock import Clock
 
 #: Named in a request, the session counts, and nothing else does.
@@ -53,7 +53,6 @@ class _Session:
     used_at: float
 
 
-_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _Held = TypeVar("_Held", _Code, _Session)
 
 
@@ -136,16 +135,11 @@ def set_cookie(name: str, value: str, seconds: int) -> bytes:
 
 def _make_room(held: MutableMapping[bytes, _Held], user: str, most_each: int, most: int) -> None:
     """For one more of that user; `held` has the oldest first."""
-    own = [hashed for hashed, one in held.items() if _holder(one.user) == _holder(user)]
+    own = [hashed for hashed, one in held.items() if holder_of(one.user) == holder_of(user)]
     for hashed in own[: max(0, len(own) - most_each + 1)]:
         del held[hashed]
     while len(held) >= most:
         del held[next(iter(held))]
-
-
-def _holder(user: str) -> str:
-    """Whoever may make one service account of a namespace may make many: these count as one."""
-    return user.rpartition(":")[0] if user.startswith(_SERVICE_ACCOUNT) else user
 
 
 def _expired(session: _Session, now: float) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onejob.api.access.authentication import holder_of
 from onejob.api.http.fairness import FairSeats
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import SystemClock
@@ -200,18 +201,23 @@ class _NoSeats(FairSeats):
         pass
 
 
-async def _passed_by(requests: Requests, flood: int, mine: int) -> list[int]:
-    """How many requests of a flood are answered while each of another user's is."""
+async def _passed_by(
+    requests: Requests, flood: int, mine: int, *, masks: bool = False
+) -> list[int]:
+    """How many requests of a flood are answered while each of another user's is. `masks`: each
+    connection of the flood acts as another service account."""
     answered = 0
     over = False
 
-    async def flooding() -> None:
+    async def flooding(number: int) -> None:
         nonlocal answered
+        mask = {"Impersonate-User": f"system:serviceaccount:default:mask-{number}"}
+        headers = {**mask, "Impersonate-Group": "system:masters"} if masks else {}
         while not over:
-            await requests("GET", "/api/v1/namespaces/default/configmaps")
+            await requests("GET", "/api/v1/namespaces/default/configmaps", headers=headers)
             answered += 1
 
-    tasks = [asyncio.ensure_future(flooding()) for _ in range(flood)]
+    tasks = [asyncio.ensure_future(flooding(number)) for number in range(flood)]
     other = {"Impersonate-User": "bob", "Impersonate-Group": "system:masters"}
     passed = []
     for _ in range(mine):
@@ -238,3 +244,28 @@ def test_a_small_request_waits_for_few_of_a_flood(tmp_path: Path) -> None:
         assert unlimited[middle] >= connections / 2, (limited, unlimited)
 
     with_requests(tmp_path, test)
+
+
+def test_a_flood_under_many_names_is_one_flood(tmp_path: Path) -> None:
+    """Whoever may edit a namespace may act as any service account of it."""
+
+    async def test(requests: Requests) -> None:
+        connections = 48
+        passed = await _passed_by(requests, connections, 15, masks=True)
+        print("answers of a flood per request of another user:", passed)
+        assert passed[len(passed) // 2] <= connections / 3
+
+    with_requests(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("user", "holder"),
+    [
+        ("alice", "alice"),
+        ("system:serviceaccount:a:x", "system:serviceaccount:a"),
+        ("system:serviceaccount:b:x", "system:serviceaccount:b"),
+        ("system:node:here", "system:node:here"),
+    ],
+)
+def test_service_accounts_of_a_namespace_are_one_holder(user: str, holder: str) -> None:
+    assert holder_of(user) == holder

@@ -15,6 +15,7 @@ AUTHENTICATED_GROUP: Final = "system:authenticated"
 UNAUTHENTICATED_GROUP: Final = "system:unauthenticated"
 ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED_GROUP,))
 ADMIN: Final = User("onejob-admin", groups=("system:masters", AUTHENTICATED_GROUP))
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 #: For whom tokens are that are meant for the API server, by the name that kubeadm gives it.
 API_AUDIENCE: Final = "https://kubernetes.default.svc.cluster.local"
 API_AUDIENCES: Final = (API_AUDIENCE,)
@@ -136,6 +137,12 @@ def _groups_of_service_account(user: str) -> tuple[str, ...]:
             return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
         case _:
             return ()
+
+
+def holder_of(user: str) -> str:
+    """Who is behind a name, for sharing what there is between them. Whoever may make one service
+    account of a namespace may make any number: these are one."""
+    return user.rpartition(":")[0] if user.startswith(_SERVICE_ACCOUNT) else user
 
 
 def read_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> Impersonation | None:

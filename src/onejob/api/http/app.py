@@ -18,6 +18,7 @@ from onejob.api.access.authentication import (
     Authenticator,
     Credentials,
     Impersonation,
+    holder_of,
     identify,
     read_bearer_token,
     read_impersonation,
@@ -236,9 +237,10 @@ class ApiApp:
             if b"sec-fetch-site" in headers:
                 _require_same_site(method, headers)
             if not _is_public(path) or (_reads_for_a_page(path) and user is not ANONYMOUS):
-                if not self.seats.enter_at_once(user.name):
-                    await self.seats.enter(user.name)
-                started.seat = user.name
+                holder = holder_of(user.name)
+                if not self.seats.enter_at_once(holder):
+                    await self.seats.enter(holder)
+                started.seat = holder
             query = parse_query(scope["query_string"])
             request = Request(method, query, headers, user, receive)
             match path:
@@ -448,7 +450,7 @@ class _Started:
         self.target: ResourcePath | None = None
         #: What the audit log keeps of it; None if there is none.
         self.audited: AuditedRequest | None = None
-        #: The user whose seat it has; "" if none.
+        #: Whose seat it has; "" if none.
         self.seat = ""
 
     def labels(self, method: str) -> tuple[str, str, str, str, str]:

@@ -6,6 +6,9 @@ within their turn, so that what another user waits for is one request, however m
 has sent. Those that take longer (they wait for the disk, or are long lists) are limited to a few
 per user at a time. A queue that is full answers 429, which clients try again.
 
+Service accounts of one namespace are one user here: whoever may edit it can make, or act as, any
+number of them.
+
 Streams without an end (watches, followed logs, sessions) leave once they have begun.
 """
 
