@@ -3,6 +3,8 @@
 import base64
 import io
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import pytest
 from onejob.cli import backups
 from onejob.cli.backups import DATABASE, FORMAT, restore
 from onejob.cli.errors import CommandError
+from onejob.cli.scratch_folders import BACKUP_PREFIX, RESTORE_PREFIX, scratch_folder
 from onejob.virtual_time import run_virtual
-from tests.cli.command_line import CommandLine, job_yaml
+from tests.cli.command_line import ROOT, CommandLine, job_yaml
 from tests.upgrade.support import a_plane, status
 
 
@@ -143,6 +146,61 @@ def test_a_server_that_cannot_be_replaced_stays(
         restore(state, server, replace=True)
     assert [path.name for path in elsewhere.iterdir()] == ["server"]
     assert (server / DATABASE).exists()
+
+
+@pytest.mark.parametrize("words", [("backup",), ("restore", "--replace"), ("serve",)])
+def test_what_a_kill_left_behind_is_removed(
+    served: CommandLine, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """And nothing else: what is in use, and what is not ours to remove."""
+    state, elsewhere = tmp_path / "state.tar", tmp_path / "elsewhere"
+    assert served.run("backup", str(state)).returncode == 0
+    assert served.run("restore", str(state), "--data-dir", str(elsewhere)).returncode == 0
+    place = tmp_path if words[0] == "backup" else elsewhere
+    prefix = BACKUP_PREFIX if words[0] == "backup" else RESTORE_PREFIX
+    with scratch_folder(place, prefix) as in_use:
+        left = _left_by_a_kill(place, prefix)
+        assert (left / "secret").exists()
+        (place / f"{prefix}link").symlink_to(in_use)
+        (place / f"{prefix}file").touch()
+        if words[0] == "serve":
+            _serve_once(served, elsewhere)
+        else:
+            done = served.run(
+                *words, str(tmp_path / "again.tar" if words[0] == "backup" else state),
+                "--data-dir", str(served.data_dir if words[0] == "backup" else elsewhere),
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+        assert in_use.exists()
+        assert sorted(path.name for path in place.glob(f"{prefix}*")) == sorted(
+            [in_use.name, f"{prefix}file", f"{prefix}link"]
+        )
+    assert not in_use.exists()
+
+
+def _left_by_a_kill(place: Path, prefix: str) -> Path:
+    script = (
+        "import os, sys\nfrom pathlib import Path\n"
+        "from onejob.cli.scratch_folders import scratch_folder\n"
+        "with scratch_folder(Path(sys.argv[1]), sys.argv[2]) as folder:\n"
+        "    (folder / 'secret').touch()\n    print(folder, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(place), prefix],
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == -9, done.stderr
+    return Path(done.stdout.strip())
+
+
+def _serve_once(served: CommandLine, data_dir: Path) -> None:
+    words = ("serve", "--listen", "127.0.0.1:0", "--no-node", "--data-dir", str(data_dir))
+    with served.start(*words) as server:
+        assert server.stdout is not None
+        assert "onejob" in server.stdout.readline()
+        server.terminate()
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:

@@ -12,7 +12,6 @@ import os
 import shutil
 import stat
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
@@ -21,6 +20,7 @@ import msgspec
 
 from onejob import __version__
 from onejob.cli.errors import CommandError
+from onejob.cli.scratch_folders import BACKUP_PREFIX, RESTORE_PREFIX, scratch_folder
 from onejob.store.base import CannotOpen, StoreLocked
 from onejob.store.checking.copies import copy_database, require_whole
 from onejob.store.lock_file import LockFile
@@ -54,8 +54,8 @@ def back_up(server: Path, target: Path, *, replace: bool) -> Manifest:
     if not target.parent.is_dir():
         raise CommandError(f"no backup was written: there is no folder {target.parent}")
     try:
-        with tempfile.TemporaryDirectory(prefix=".onejob-backup-", dir=target.parent) as place:
-            database, archive = Path(place) / DATABASE, Path(place) / "archive"
+        with scratch_folder(target.parent, BACKUP_PREFIX) as place:
+            database, archive = place / DATABASE, place / "archive"
             manifest = Manifest(FORMAT, __version__, copy_database(server / DATABASE, database))
             with open(archive, "wb") as file:
                 os.fchmod(file.fileno(), 0o600)
@@ -83,20 +83,18 @@ def restore(source: Path, server: Path, *, replace: bool) -> tuple[Manifest, Pat
             "choose another --data-dir, or say --replace: what is there is kept beside it",
         )
     try:
-        with _nothing_running(server):
-            place = Path(tempfile.mkdtemp(prefix="restoring-", dir=server.parent))
-            try:
-                manifest = _unpack(source, place)
-                require_whole(place / DATABASE)
-                if there:
-                    before: Path | None = _replace(server, place)
-                else:
-                    before = None
-                    # An empty folder gives way.
-                    place.rename(server)
-            except BaseException:
-                shutil.rmtree(place, ignore_errors=True)
-                raise
+        with (
+            _nothing_running(server),
+            scratch_folder(server.parent, RESTORE_PREFIX) as place,
+        ):
+            manifest = _unpack(source, place)
+            require_whole(place / DATABASE)
+            if there:
+                before: Path | None = _replace(server, place)
+            else:
+                before = None
+                # An empty folder gives way.
+                place.rename(server)
         _sync_folder(server.parent)
     except (CannotOpen, OSError, tarfile.TarError) as error:
         raise CommandError(f"nothing was restored: {error}") from None

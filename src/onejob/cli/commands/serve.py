@@ -170,6 +170,7 @@ def command(
 
     from onejob.cli.notify_config import find_notify_config
     from onejob.cli.places import data_dir as find_data_dir
+    from onejob.cli.scratch_folders import RESTORE_PREFIX, remove_left_folders
     from onejob.cli.traces import traces_sent_to
     from onejob.clock import local_zone
     from onejob.controllers.selection import UnknownController, select_controllers
@@ -187,6 +188,7 @@ def command(
     tls_files = _tls_files(tls_cert_file, tls_private_key_file, client_ca_file)
     place = find_data_dir(data_dir)
     place.prepare()
+    remove_left_folders(place.path, RESTORE_PREFIX)
     notify = find_notify_config(notify_config, place)
     log_to_stderr(verbose, log_format)
     settings = Settings(
