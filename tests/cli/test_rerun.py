@@ -12,7 +12,7 @@ from onejob.cli.run.params import add_parameters
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.parameter_rows import rows_of
 from onejob.planning.job.rerun import rerun
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import CommandLine, job_yaml
 
 
 def stored(job: dict[str, Any], **status: Any) -> dict[str, Any]:
@@ -201,6 +201,20 @@ def test_a_server_repeats_what_failed(served: CommandLine, tmp_path: Path) -> No
     assert _outcomes(served, "flaky-rerun-1", "--only") == [(0, 0, 1), (2, 0, 1)]
     again = served.run("rerun", "job/flaky-rerun-1", "--failed-only")
     assert again.stdout == "job.batch/flaky-rerun-1: nothing is left to do\n"
+
+
+def test_it_is_said_that_a_job_still_runs(served: CommandLine) -> None:
+    (served.home / "endless.yaml").write_text(job_yaml("endless", "sleep 600"))
+    assert served.run("create", "-f", "endless.yaml").returncode == 0
+    for words, does in (
+        ((), "runs beside it"),
+        (["--failed-only"], "runs what is left of it as well"),
+    ):
+        done = served.run("rerun", "job/endless", "--dry-run=client", *words)
+        assert done.stdout == "job.batch/endless-rerun-1 created (client dry run)\n"
+        assert done.stderr == (
+            f"note: job.batch/endless has not finished: job.batch/endless-rerun-1 {does}\n"
+        )
 
 
 def test_results_of_what_is_gone_are_left_out(served: CommandLine) -> None:
