@@ -305,3 +305,38 @@ def test_completion_scripts_name_the_command(onejob: CommandLine, shell: str) ->
     done = onejob.run("completion", shell)
     assert done.returncode == 0, done.stderr
     assert "onejob" in done.stdout
+
+
+def test_no_line_in_a_pipe_ends_with_spaces(finished: CommandLine) -> None:
+    """What is empty is so at the end of a row, too, and in the middle of a text of many lines."""
+    (finished.home / "cron.yaml").write_text(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata:\n  name: gappy\n  annotations:\n"
+        '    notes: "first\\n\\nlast"\nspec:\n  schedule: "0 0 1 1 *"\n  jobTemplate:\n    spec:\n'
+        "      template:\n        spec:\n          restartPolicy: Never\n"
+        "          containers: [{name: c, image: i, command: [echo]}]\n"
+    )
+    assert finished.run("apply", "-f", "cron.yaml").returncode == 0
+    for command in [
+        "runs",
+        "get jobs,pods,events,cronjobs,nodes",
+        "get pods -A -o wide",
+        "top",
+        "queue",
+        "user list",
+        "mirror list",
+        "notify list",
+        "cron history gappy",
+        "cron next @daily",
+        "describe cronjob/gappy",
+        "describe job/bad",
+        "why job/bad",
+        "results pair",
+        "logs --deleted",
+        "version",
+        "--help",
+        "run --help",
+    ]:
+        words = command.split()
+        done = finished.run(*words)
+        lines = (done.stdout + done.stderr).splitlines()
+        assert [line for line in lines if line != line.rstrip()] == [], words

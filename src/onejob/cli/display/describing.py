@@ -339,7 +339,7 @@ def _fields(
     for label, value in listed:
         first, *more = str(value).split("\n")
         yield f"{indent}{label + ':':<{width}}{first}".rstrip()
-        yield from (f"{indent}{'':<{width}}{line}" for line in more)
+        yield from (f"{indent}{'':<{width}}{line}".rstrip(" ") for line in more)
 
 
 def _pairs(mapping: Document, separator: str = "=") -> str:
