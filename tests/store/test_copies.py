@@ -8,9 +8,11 @@ import apsw
 import pytest
 
 from onejob.store.base import CannotOpen, CorruptStore
+from onejob.store.checking import copies
 from onejob.store.checking.copies import copy_database, problems_of, require_whole
 from onejob.store.checking.examination import examine
 from onejob.store.damage import all_readable
+from onejob.store.database import PAGE_BYTES
 from onejob.store.limits import Limits
 from onejob.virtual_time import run_virtual
 from tests.store.support import a_store, delete, names, no_room_for, pod, write
@@ -111,3 +113,75 @@ def test_the_revision_of_a_copy_counts_what_was_compacted(tmp_path: Path) -> Non
             assert copy_database(tmp_path / "store.db", tmp_path / "copy.db") == store.revision
 
     run_virtual(main())
+
+
+def test_a_torn_copy_is_refused(tmp_path: Path) -> None:
+    """As `cp -r` makes it of a folder in use: some pages are older than others."""
+    server = tmp_path / "server"
+    server.mkdir()
+
+    async def fill(first: int, last: int) -> None:
+        async with a_store(server / "store.db") as store:
+            for number in range(first, last):
+                await write(store, pod(f"p{number}"), "x" * 500)
+
+    run_virtual(fill(0, 100))
+    old = (server / "store.db").read_bytes()
+    run_virtual(fill(100, 200))
+    torn = served = 0
+    for page in range(len(old) // PAGE_BYTES):
+        copy = tmp_path / f"copy-{page}"
+        shutil.copytree(server, copy)
+        with open(copy / "store.db", "r+b") as file:
+            file.seek(page * PAGE_BYTES)
+            file.write(old[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+        try:
+            broken = bool(problems_of(copy / "store.db"))
+        except CannotOpen:
+            broken = True
+        torn += broken
+        try:
+            run_virtual(_opened(copy / "store.db"))
+        except CannotOpen:
+            assert broken
+            # Nor when it is tried again.
+            with pytest.raises(CannotOpen):
+                run_virtual(_opened(copy / "store.db"))
+        else:
+            served += broken
+    assert torn > 2
+    assert served == 0
+
+
+async def _opened(path: Path) -> None:
+    async with a_store(path):
+        pass
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_only_the_first_start_of_a_copy_looks_at_all_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    """A start after a kill, or in a folder that was moved, reads only what it needs."""
+    server, elsewhere = tmp_path / "server", tmp_path / "elsewhere"
+    server.mkdir()
+
+    async def main() -> None:
+        async with a_store(server / "store.db") as store:
+            await write(store, pod("a"), "x")
+            if copied:
+                shutil.copytree(server, elsewhere)
+        if not copied:
+            server.rename(elsewhere)
+
+    run_virtual(main())
+    looked: list[Path] = []
+
+    def look(connection: apsw.Connection) -> list[str]:
+        looked.append(Path(connection.filename))
+        return []
+
+    monkeypatch.setattr(copies, "pages_problems", look)
+    for _ in range(2):
+        run_virtual(_opened(elsewhere / "store.db"))
+    assert looked == [elsewhere / "store.db"] * copied

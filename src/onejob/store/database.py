@@ -28,6 +28,7 @@ from onejob.store.lock_file import (
     refuse_foreign_log,
     refuse_lost_revisions,
     sync,
+    was_copied,
 )
 from onejob.store.migrations import is_empty, migrate, refuse_foreign
 
@@ -86,6 +87,8 @@ def open_database(
             writer.set_busy_timeout(BUSY_MILLISECONDS)
             refuse_foreign(writer, str(path))
             refuse_lost_revisions(path, mark, newest_revision(writer))
+            if was_copied(path):
+                _refuse_torn(path, writer)
             lock.begin(mark.revision)
             _configure(writer)
             migrate(writer)
@@ -173,6 +176,18 @@ def refuse_lone_log(path: Path) -> None:
         raise CorruptStore(
             f"{path} is empty, but {log.name} beside it is not: the database was lost; restore "
             f"both from the same copy, or move {log.name} away to start anew"
+        )
+
+
+def _refuse_torn(path: Path, connection: apsw.Connection) -> None:
+    """Reads all pages, which takes its time, but only at the first start of a copy: from then on
+    it is the file that the mark knows. Raises CorruptStore."""
+    from onejob.store.checking.copies import pages_problems
+
+    if problems := pages_problems(connection):
+        raise CorruptStore(
+            f"{path} is a damaged copy ({problems[0]}), made while a server ran: copy it again "
+            "with onejob backup, or after the server has stopped; onejob doctor says what is whole"
         )
 
 

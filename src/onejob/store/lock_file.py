@@ -10,6 +10,9 @@ for instance, the next salt may be any number. So it is read after each commit, 
 the log, which SQLite keeps in mapped memory as well.
 
 Only a process that begins syncs the mark: that of an earlier one must not be found beside its log.
+
+Behind the mark stands which file the database was, by its inode: where it is another one, somebody
+has copied it, perhaps while it was in use, and pages of different age may be in it.
 """
 
 import fcntl
@@ -29,6 +32,8 @@ _MARK = struct.Struct("<8sQQ")
 _CRC = struct.Struct("<I")
 _MARK_BYTES = _MARK.size + _CRC.size
 _MAGIC = b"onejob-1"
+#: Which file the database is. Apart from the mark, which earlier versions read as it is.
+_FILE = struct.Struct("<Q")
 
 #: Linux' own numbers, for a file's attributes; that a file is never copied as it is written.
 _GET_FLAGS = 2 << 30 | struct.calcsize("l") << 16 | ord("f") << 8 | 1
@@ -98,7 +103,8 @@ class LockFile:
             os.ftruncate(self._file, 0)
             keep_in_place(self._file)
         try:
-            os.pwrite(self._file, _packed(Mark(revision, _NOT_KNOWN)), 0)
+            mark = _packed(Mark(revision, _NOT_KNOWN))
+            os.pwrite(self._file, mark + _packed_file(self._path), 0)
             os.fsync(self._file)
             self._map = mmap.mmap(self._file, _MARK_BYTES)
         except OSError:
@@ -173,6 +179,18 @@ def read_mark(path: Path) -> Mark:
         return Mark(0)
     magic, revision, salt = _MARK.unpack_from(data)
     return Mark(revision, salt) if magic == _MAGIC else Mark(0)
+
+
+def was_copied(path: Path) -> bool:
+    """Whether this database is another file than the one that its last process used. The device
+    does not count: it may have another number after each boot."""
+    try:
+        data = lock_path(path).read_bytes()[_MARK_BYTES : _MARK_BYTES + _FILE.size + _CRC.size]
+        now = _packed_file(path)
+    except OSError:
+        return False
+    known = len(data) == len(now) and _CRC.unpack_from(data, _FILE.size)[0] == crc32(data[:-4])
+    return known and data != now
 
 
 def write_mark(path: Path, mark: Mark) -> None:
@@ -285,4 +303,9 @@ def lost_revisions(path: Path, mark: Mark, reached: int) -> str:
 
 def _packed(mark: Mark) -> bytes:
     data = _MARK.pack(_MAGIC, mark.revision, mark.salt)
+    return data + _CRC.pack(crc32(data))
+
+
+def _packed_file(path: Path) -> bytes:
+    data = _FILE.pack(path.stat().st_ino)
     return data + _CRC.pack(crc32(data))

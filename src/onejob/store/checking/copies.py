@@ -53,21 +53,27 @@ def copy_database(source: Path, target: Path) -> int:
 def problems_of(path: Path, given_up: Callable[[], bool] | None = None) -> list[str]:
     """What SQLite finds wrong with the pages of a database; nothing if it is whole. Raises
     CannotOpen in its kinds if it cannot even be opened, or once `given_up` says so."""
-    found: list[str] = []
     with readable(path):
         reader = open_for_reading(path)
         try:
             if given_up is not None:
                 reader.set_progress_handler(given_up, _STEPS_BETWEEN_QUESTIONS)
-            rows: Any = reader.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})")
-            for (text,) in rows:
-                # A row may hold several lines.
-                found += str(text).splitlines()
-        except apsw.CorruptError as error:
-            # Said after what was found until then, if anything.
-            found = found or [str(error)]
+            return pages_problems(reader)
         finally:
             reader.close()
+
+
+def pages_problems(connection: apsw.Connection) -> list[str]:
+    """The same of a database that is open."""
+    found: list[str] = []
+    try:
+        rows: Any = connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})")
+        for (text,) in rows:
+            # A row may hold several lines.
+            found += str(text).splitlines()
+    except apsw.CorruptError as error:
+        # Said after what was found until then, if anything.
+        found = found or [str(error)]
     return [] if found == ["ok"] else found
 
 
