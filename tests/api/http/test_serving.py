@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Sequence
+import ssl
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from onejob.api.http.serving import ApiServer, CannotListen
 from onejob.clock import SystemClock
@@ -431,3 +433,89 @@ def test_plain_http_gets_no_answer(tmp_path: Path) -> None:
         await closed(writer)
 
     with_server(ScriptedService(), tmp_path, test)
+
+
+class SlowReader:
+    """A client that reads only when it is told to, and asks for no next answer."""
+
+    def __init__(self, wire: Wire) -> None:
+        context = ssl.create_default_context(cafile=str(wire.certificates.authority))
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        raw.connect(("127.0.0.1", wire.server.port))
+        self.socket = context.wrap_socket(raw, server_hostname="127.0.0.1")
+        self.socket.settimeout(30)
+        self.socket.sendall(request_bytes("GET", f"{JOBS}/a", connection="close"))
+        self.received = 0
+
+    def read(self, upto: int) -> int:
+        """How much there was until then, or until the end."""
+        while self.received < upto and (piece := self.socket.recv(16 * 1024)):
+            self.received += len(piece)
+        return self.received
+
+
+LARGE = b'{"metadata":{"name":"a"},"text":"%b"}' % (b"x" * 3_000_000)
+
+
+def _in_short_time(monkeypatch: pytest.MonkeyPatch, *, unread: float) -> None:
+    for name, seconds in {"LOOK": 0.05, "GOODBYE": 0.2, "UNREAD": unread}.items():
+        monkeypatch.setattr(f"onejob.api.http.accepting._{name}_SECONDS", seconds)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_slow_reader_gets_the_end_of_the_last_answer(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Also if it takes longer than what a client has for saying goodbye."""
+    _in_short_time(monkeypatch, unread=20)
+
+    async def test(wire: Wire) -> None:
+        client = await asyncio.to_thread(SlowReader, wire)
+        for left in range(900_000, 0, -100_000):
+            await asyncio.to_thread(client.read, len(LARGE) - left)
+            await asyncio.sleep(0.5)
+        assert await asyncio.to_thread(client.read, 2 * len(LARGE)) > len(LARGE)
+        client.socket.close()
+
+    with_server(ScriptedService({"a": LARGE}), tmp_path, test, loop=loop)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("reads", [len(LARGE) - 700_000, len(LARGE) + 1])
+def test_who_does_not_leave_after_the_last_answer_makes_room(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reads: int,
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """Whether it has read all of it or not: there is one place, and others wait for it."""
+    _in_short_time(monkeypatch, unread=600)
+
+    async def test(wire: Wire) -> None:
+        client = await asyncio.to_thread(SlowReader, wire)
+        await asyncio.to_thread(client.read, reads)
+        async with asyncio.timeout(20):
+            assert (await wire.call("GET", "/version")).code == 200
+        client.socket.close()
+
+    with_server(ScriptedService({"a": LARGE}), tmp_path, test, loop=loop, max_connections=1)
+
+
+def test_who_stops_reading_the_last_answer_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _in_short_time(monkeypatch, unread=0.5)
+
+    async def test(wire: Wire) -> None:
+        client = await asyncio.to_thread(SlowReader, wire)
+        await asyncio.to_thread(client.read, len(LARGE) - 700_000)
+        await asyncio.sleep(2)
+        with suppress(OSError):
+            await asyncio.to_thread(client.read, 2 * len(LARGE))
+        assert client.received < len(LARGE)
+        client.socket.close()
+
+    with_server(ScriptedService({"a": LARGE}), tmp_path, test, loop=uvloop.new_event_loop)

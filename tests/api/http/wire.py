@@ -180,7 +180,12 @@ async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[
 
 
 def with_server(
-    service: Any, directory: Path, test: Callable[[Wire], Coroutine[Any, Any, T]], **extra: Any
+    service: Any,
+    directory: Path,
+    test: Callable[[Wire], Coroutine[Any, Any, T]],
+    *,
+    loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    **extra: Any,
 ) -> T:
     """Run one test against one server."""
 
@@ -188,4 +193,5 @@ def with_server(
         async with serving(service, directory, **extra) as wire:
             return await test(wire)
 
-    return asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(run())

@@ -6,22 +6,36 @@ vain. It does not tell either how many are still shaking hands, which costs a cl
 
 import asyncio
 import errno
+import fcntl
 import logging
 import socket
 import ssl
+import struct
+import termios
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 log = logging.getLogger(__name__)
 
 _HANDSHAKE_SECONDS: Final = 10.0
-_SHUTDOWN_SECONDS: Final = 5.0
+#: How often connections are looked at that are being closed.
+_LOOK_SECONDS: Final = 5.0
+#: How long a client that has been sent everything may take to say goodbye.
+_GOODBYE_SECONDS: Final = 5.0
+#: How long one that has not may read nothing, unless others wait for its place: its last answer
+#: would break off.
+_UNREAD_SECONDS: Final = 60.0
+#: How long closing may take for one that reads slowly. The loop measures no progress, so this is
+#: for those that the looks do not end.
+_LONGEST_CLOSE_SECONDS: Final = 3600.0
 #: Accepted before others on the loop get their turn.
 _PER_TURN: Final = 32
 #: How long to wait where the machine has run out of something, or all connections are busy: one
 #: that is idle a moment later is closed for whoever waits.
 _PAUSE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 60.0
+#: Where Linux' tcp_info has the bytes that the other side has acknowledged.
+_BYTES_ACKED: Final = struct.Struct("120xQ")
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
@@ -50,6 +64,9 @@ class Acceptor:
         self._handshakes: set[asyncio.Task[None]] = set()
         self._quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
+        #: Connections; of those that are being closed, how much was acknowledged and since when.
+        self._made: dict[asyncio.BaseTransport, tuple[int, float] | None] = {}
+        self._looking: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
@@ -66,6 +83,8 @@ class Acceptor:
         self._pause()
         if self._retry is not None:
             self._retry.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         self._listener.close()
         for task in self._handshakes:
             task.cancel()
@@ -118,12 +137,12 @@ class Acceptor:
 
     async def _shake_hands(self, connection: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(
+            transport, _ = await self._loop.connect_accepted_socket(
                 self._new_protocol,
                 connection,
                 ssl=self._tls,
                 ssl_handshake_timeout=_HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+                ssl_shutdown_timeout=_LONGEST_CLOSE_SECONDS,
             )
         except OSError:
             # Not TLS, not in time, or with a certificate of no use: no connection was made.
@@ -132,9 +151,45 @@ class Acceptor:
         except asyncio.CancelledError:
             connection.close()
             raise
+        else:
+            self._made[transport] = None
+            self._look_later()
+
+    def _look_later(self) -> None:
+        if self._made and self._looking is None and not self._stopped:
+            self._looking = self._loop.call_later(_LOOK_SECONDS, self._look_at_closing)
+
+    def _look_at_closing(self) -> None:
+        """End those that get nowhere."""
+        self._looking = None
+        now = self._loop.time()
+        patience = _UNREAD_SECONDS if self._open < self._most else _GOODBYE_SECONDS
+        for transport, before in tuple(self._made.items()):
+            connection = transport.get_extra_info("socket")
+            if connection is None:
+                # It has ended.
+                del self._made[transport]
+            elif transport.is_closing():
+                acknowledged, unread = _progress(connection)
+                if before is None or before[0] != acknowledged:
+                    self._made[transport] = (acknowledged, now)
+                elif now - before[1] >= (patience if unread else _GOODBYE_SECONDS):
+                    cast("asyncio.WriteTransport", transport).abort()
+        self._look_later()
 
     def _warn(self, text: str, value: object) -> None:
         now = self._loop.time()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_SECONDS
             log.warning(text, value)
+
+
+def _progress(connection: socket.socket) -> tuple[int, bool]:
+    """What the other side has acknowledged, and whether there is more to come."""
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
+        unread = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
+        (acknowledged,) = _BYTES_ACKED.unpack(info)
+    except (OSError, struct.error):
+        return 0, False
+    return acknowledged, unread[0] > 0
