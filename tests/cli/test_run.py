@@ -465,6 +465,14 @@ def test_a_container_that_is_restarted_in_vain_says_why_at_once(onejob: CommandL
     assert "is ./no there?" in done.stdout
 
 
+def test_lines_of_attempts_that_end_at_once_are_shown(onejob: CommandLine) -> None:
+    """Also if they have ended before anybody hears that they began: one status is written."""
+    text = job_yaml("again", "echo attempt; exit 3", spec="backoffLimit: 2")
+    write(onejob, "job.yaml", text.replace("Never", "OnFailure"))
+    done = onejob.run("run", "--timeout", "3s", "-o", "raw", "job.yaml")
+    assert done.stdout == "attempt\nattempt\n"
+
+
 def test_a_kubeconfig_of_the_user_is_never_touched(onejob: CommandLine) -> None:
     folder = onejob.home / ".kube"
     folder.mkdir()

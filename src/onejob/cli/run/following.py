@@ -264,10 +264,13 @@ class Follower:
         statuses = _statuses_decoder.decode(document).status
         several = len(pod.spec.containers) + len(pod.spec.init_containers) > 1
         for status in (*statuses.init_container_statuses, *statuses.container_statuses):
-            key = (pod.metadata.uid, status.name, status.restart_count)
-            if status.has_started and key not in self._followed:
+            # A status tells of the last attempt; there may have been others since the one before.
+            for attempt in range(status.begun):
+                key = (pod.metadata.uid, status.name, attempt)
+                if key in self._followed:
+                    continue
                 self._followed.add(key)
-                if status.has_ended and self._logs.is_silent(*key):
+                if attempt < status.ended and self._logs.is_silent(*key):
                     continue
                 pieces = self._logs.follow(*key)
                 shown = status.name if several else ""
@@ -319,8 +322,15 @@ class _ContainerStatus(View, frozen=True):
     last_state: _LastState = _LastState()
 
     @property
-    def has_started(self) -> bool:
-        return "running" in self.state or self.has_ended
+    def begun(self) -> int:
+        """How many attempts have begun."""
+        return self.ended + ("running" in self.state)
+
+    @property
+    def ended(self) -> int:
+        """How many of them have ended; while it waits for the next one, the last has."""
+        waits = "waiting" in self.state and self.last_state.terminated is not None
+        return self.restart_count + (self.has_ended or waits)
 
     @property
     def has_ended(self) -> bool:
