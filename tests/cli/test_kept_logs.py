@@ -53,6 +53,22 @@ def test_logs_outlive_pod_job_and_namespace(gone: CommandLine) -> None:
     assert one.stdout == "second line\n"
 
 
+def test_logs_outlive_the_pods_of_a_job_that_is_there(served: CommandLine) -> None:
+    (served.home / "late.yaml").write_text(
+        job_yaml("late", "echo so far; sleep 600", spec="activeDeadlineSeconds: 1")
+    )
+    assert served.run("create", "-f", "late.yaml").returncode == 0
+    assert served.run("wait", "job/late", "--timeout", "30s").returncode == 1
+    assert served.run("delete", "pods", "-l", "job-name=late").returncode == 0
+    asked = served.run("logs", "job/late")
+    assert (asked.returncode, asked.stderr) == (
+        1,
+        "error: job.batch/late has no Pods any more "
+        "(what it wrote is kept: onejob logs --deleted job/late)\n",
+    )
+    assert served.run("logs", "--deleted", "job/late").stdout == "so far\n"
+
+
 def test_kept_logs_are_searched_by_text_and_time(gone: CommandLine) -> None:
     found = gone.run("logs", "--deleted", "job/pair", "--grep", "index [1-9]", "--no-prefix")
     assert found.stdout == "index 1\n"

@@ -12,6 +12,7 @@ from onejob.cli.options import client_options, runs_option
 
 if TYPE_CHECKING:
     from onejob.cli.clients.base import Api
+    from onejob.cli.clients.resource_args import ResourceArg
     from onejob.cli.clients.sources import Sources
 
 _EPILOG = """\b
@@ -169,11 +170,7 @@ def _pods(
         kept = next((one for one in meant if has_kept(where, one)), None)
         if kept is None:
             raise
-        raise CommandError(
-            missing.message,
-            f"what it wrote is kept: onejob logs --deleted {kept.kind.singular}/{kept.name}",
-            exit_code=EXIT_FAILED,
-        ) from None
+        raise _gone(missing.message, kept) from None
     document = get(api, arg.kind, namespace, arg.name)
     if arg.kind.resource == PODS:
         return api, [document]
@@ -185,4 +182,14 @@ def _pods(
     else:
         raise CommandError(f"{arg.kind.kind}s have no logs", "name a Pod, a Job or a CronJob")
     pods = [pod for job in own for pod in pods_of_job(api, job)]
+    if not pods and has_kept(where, arg):
+        raise _gone(f"{arg} has no Pods any more", arg)
     return api, sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])
+
+
+def _gone(what: str, kept: "ResourceArg") -> CommandError:
+    return CommandError(
+        what,
+        f"what it wrote is kept: onejob logs --deleted {kept.kind.singular}/{kept.name}",
+        exit_code=EXIT_FAILED,
+    )
