@@ -53,6 +53,11 @@ def test_a_command_without_dashes(ran: CommandLine) -> None:
             ("bare.py",),
             "bare.py: is a program, not a manifest (to run it: onejob run -- python3 bare.py)",
         ),
+        (
+            ("ls", "-l", "--all"),
+            "ls: there is no such file (to run it: onejob run -- ls -l --all)",
+        ),
+        (("job.yaml", "--zzqq"), "No such option '--zzqq' (see onejob run --help)"),
         (("no-such-program-here.yaml",), "no-such-program-here.yaml: No such file or directory"),
     ):
         done = ran.run("run", *words)

@@ -55,7 +55,19 @@ Exit code: 0 every Job is Complete, 1 one Failed, could not start or took longer
 that of the only container."""
 
 
-@click.command(cls=CommandAfterDashes, epilog=_EPILOG, short_help="Run Jobs to the end")
+class _Run(CommandAfterDashes):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            # One of a program that was named without dashes before it?
+            if "--" not in words and not words[0].startswith("-"):
+                _refuse_programs(words)
+            raise
+
+
+@click.command(cls=_Run, epilog=_EPILOG, short_help="Run Jobs to the end")
 @click.argument(
     "files", nargs=-1, metavar="[FILE]... [-- COMMAND [ARG]...]", shell_complete=complete_file
 )
