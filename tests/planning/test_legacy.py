@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from onejob.gates import FeatureGates
+from onejob.objects.job import UncountedPods
 from onejob.planning.job.legacy import drop_annotation_patch
 from onejob.planning.job.managing import tracks_with_finalizers
 from onejob.planning.job.plan import PodOutcomes
@@ -38,7 +39,8 @@ def test_who_is_tracked_with_finalizers(
 
 
 def counted(phases: str, **fields: Any) -> tuple[int, int, int]:
-    _, accounting, _ = sync(a_job(completions=9, **fields), some_pods(phases), settings=OFF)
+    pods = some_pods(phases, tracked=False)
+    _, accounting, _ = sync(a_job(completions=9, **fields), pods, settings=OFF)
     status = accounting.status
     return status.succeeded, status.failed, status.active
 
@@ -55,16 +57,42 @@ def test_a_deleting_pod_has_not_failed() -> None:
     assert len(planned.creations) == 1
 
 
-def test_finalizers_go_and_lists_are_cleared_in_one_write() -> None:
-    status = {"uncountedTerminatedPods": {"failed": ["x"]}}
+def test_what_holds_a_finalizer_is_listed_until_it_does_not() -> None:
+    """A server that tracks with finalizers may be the next to look: it would count it again."""
+    status = {"succeeded": 1, "uncountedTerminatedPods": {"failed": ["x"]}}
     planned, accounting, settlement = sync(
-        a_job(completions=9, status=status), some_pods("S R"), settings=OFF
+        a_job(completions=9, status=status), some_pods("S F R"), settings=OFF
     )
     assert planned.legacy
-    assert {removal.name for removal in accounting.removals} == {"pod-0", "pod-1"}
+    assert {removal.name for removal in accounting.removals} == {"pod-0", "pod-1", "pod-2"}
+    assert accounting.write is not None
+    written = accounting.write.status
+    assert written.uncounted_terminated_pods == UncountedPods(("pod-0",), ("pod-1",))
+    assert (written.succeeded, written.failed) == (1, 1), "x is gone, and counted"
+    assert settlement.write is not None
+    written = settlement.write.status
+    assert written.uncounted_terminated_pods is None
+    assert (written.succeeded, written.failed) == (2, 2)
+
+
+def test_lists_are_cleared_in_one_write_where_nobody_holds_a_finalizer() -> None:
+    status = {"uncountedTerminatedPods": {"failed": ["x"]}}
+    pods = some_pods("S R", tracked=False)
+    _, accounting, settlement = sync(a_job(completions=9, status=status), pods, settings=OFF)
     assert accounting.write is not None
     assert accounting.write.status.uncounted_terminated_pods is None
     assert settlement.write is None
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_pods_that_a_failure_stopped_stay_counted_when_they_are_gone(guarded: bool) -> None:
+    target = {"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"}
+    job = a_job(completions=9, status={"failed": 2, "conditions": [target]})
+    settings = Settings(track_with_finalizers=False, respect_managed_by=guarded)
+    _, accounting, _ = sync(job, some_pods("F", tracked=False), settings=settings)
+    assert accounting.write is not None
+    assert accounting.write.finishes
+    assert accounting.write.status.failed == 2
 
 
 def test_a_forgotten_success_is_done_again_but_a_counter_the_api_guards_does_not_fall() -> None:
@@ -109,7 +137,7 @@ def test_pods_stopped_by_failure_are_counted_at_once() -> None:
 
 
 def test_a_job_with_nothing_left_running_ends_in_one_write() -> None:
-    _, accounting, settlement = sync(a_job(), some_pods("S"), settings=OFF)
+    _, accounting, settlement = sync(a_job(), some_pods("S", tracked=False), settings=OFF)
     assert accounting.write is not None
     assert accounting.write.finishes
     types = [condition.type for condition in accounting.write.status.conditions]

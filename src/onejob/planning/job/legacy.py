@@ -4,17 +4,19 @@ A Job so counted has as many successes and failures as it has Pods in those phas
 is deleted is forgotten, and its work may be done again.
 """
 
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
-from onejob.objects.job import Job, JobStatus
+from onejob.objects.job import Job, JobStatus, UncountedPods
 from onejob.objects.pod import Pod
 from onejob.planning.job.backoff import NO_FAILURES, BackoffRecord
 from onejob.planning.job.bookkeeping import Bookkeeping, Draft
 from onejob.planning.job.conditions import ensure_condition
 from onejob.planning.job.counting import Census, Tally, count_pods
+from onejob.planning.job.failure_policy import judge_failed_pod
 from onejob.planning.job.fate import completion_time, interim_condition, terminal_condition
 from onejob.planning.job.plan import Accounting, Fate, Ledger, Observed, Plan, PodRef, StatusWrite
 from onejob.planning.job.pod_facts import finish_time, is_tracked
@@ -42,20 +44,33 @@ def count_existing(job: Job, census: Census) -> Tally:
 
 
 def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
-    """One status write, and no Pod keeps a finalizer."""
+    """One status write, and no Pod keeps a finalizer. While ended Pods still hold one they are
+    listed, as where Pods are tracked: a server that tracks them may be the next to look, and would
+    count again what is in a counter already."""
     job, tally, fate = plan.job, plan.ledger.tally, draft.fate
-    failed = tally.failed
+    held = {pod.metadata.uid for pod in plan.ledger.held}
+    succeeded, failed = tally.succeeded, tally.failed
+    uncounted = _uncounted(plan, held, fate)
     if fate is not None and not fate.succeeds:
         # Pods stopped because the Job failed are not waited for to be counted.
         failed += len(plan.deletions)
+    stored = job.status.uncounted_terminated_pods or UncountedPods()
     completed, failed_indexes = tally.completed_indexes, tally.failed_indexes
     status = msgspec.structs.replace(
         draft.status,
-        succeeded=_never_less(plan, tally.succeeded, job.status.succeeded),
-        failed=_never_less(plan, failed, job.status.failed),
+        succeeded=_never_less(
+            plan,
+            succeeded - len(uncounted.succeeded),
+            job.status.succeeded + len(set(stored.succeeded) - held),
+        ),
+        failed=_never_less(
+            plan,
+            failed - len(uncounted.failed),
+            job.status.failed + len(set(stored.failed) - held),
+        ),
         completed_indexes="" if completed is None else str(completed),
         failed_indexes=None if failed_indexes is None else str(failed_indexes),
-        uncounted_terminated_pods=None,
+        uncounted_terminated_pods=None if uncounted == UncountedPods() else uncounted,
     )
     write = _finish(plan, status, fate) if fate is not None else None
     if write is None and status != job.status:
@@ -73,13 +88,28 @@ def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
     )
 
 
+def _uncounted(plan: Plan, held: AbstractSet[str], fate: Fate | None) -> UncountedPods:
+    """The Pods that have ended and hold the finalizer still. Of an Indexed Job the completed
+    indexes are the count, and naming one twice is no harm."""
+    job, tally = plan.job, plan.ledger.tally
+    policy = job.spec.pod_failure_policy
+    failed = [pod.metadata.uid for pod in tally.new_failed if judge_failed_pod(policy, pod).counts]
+    if fate is not None and not fate.succeeds:
+        failed += [deletion.uid for deletion in plan.deletions]
+    succeeded = () if job.indexed else (pod.metadata.uid for pod in tally.new_succeeded)
+    return UncountedPods(
+        succeeded=tuple(uid for uid in succeeded if uid in held),
+        failed=tuple(uid for uid in failed if uid in held),
+    )
+
+
 def _finish(plan: Plan, status: JobStatus, fate: Fate) -> StatusWrite:
     job, lifecycle = plan.job, plan.settings.lifecycle_events
     if not fate.recorded:
         conditions, _ = ensure_condition(status.conditions, interim_condition(fate, plan.now))
         status = msgspec.structs.replace(status, conditions=conditions)
     metrics = progress_metrics(job, job.status, status)
-    if status.active or status.terminating:
+    if status.active or status.terminating or status.uncounted_terminated_pods is not None:
         return StatusWrite(status, metrics=metrics)
     terminal = terminal_condition(fate, plan.now)
     conditions, _ = ensure_condition(status.conditions, terminal)
@@ -120,8 +150,10 @@ def _open_ledger(job: Job, census: Census, tally: Tally, fate: Fate | None) -> L
 
 
 def _never_less(plan: Plan, counted: int, stored: int) -> int:
-    """Counters of forgotten Pods shrink, but the API's rules for managed Jobs forbid that."""
-    return max(counted, stored) if plan.settings.respect_managed_by else counted
+    """Counters of forgotten Pods shrink, but the API's rules for managed Jobs forbid that. Nor do
+    they once it is decided how the Job ends: what decided it, and what it stopped, may be gone."""
+    decided = plan.fate is not None and plan.fate.recorded
+    return max(counted, stored) if decided or plan.settings.respect_managed_by else counted
 
 
 def _as_if_tracked(pod: Pod) -> Pod:

@@ -87,6 +87,8 @@ def settle(accounting: Accounting, outcomes: RemovalOutcomes) -> Settlement:
     """Count the Pods whose finalizer is gone and, if nothing is left to wait for, finish."""
     job, now = accounting.plan.job, accounting.plan.now
     status, dirty = _release(accounting.status, outcomes.removed, keep_succeeded=job.indexed)
+    if accounting.plan.legacy and status.uncounted_terminated_pods == UncountedPods():
+        status = msgspec.structs.replace(status, uncounted_terminated_pods=None)
     if outcomes.error is not None:
         # Progress is stored before the retry, so that the lists do not grow over the cap.
         return Settlement(_progress(accounting, status) if dirty else None, outcomes.error)
