@@ -10,7 +10,9 @@ import pytest
 
 from onejob.api.service import Service
 from onejob.client.base import Create, Delete, Op, Patch, Written
+from onejob.client.local import LocalClient
 from onejob.objects.meta import CRONJOBS, JOBS, Key
+from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import ApiError, InternalError
 from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
@@ -421,6 +423,59 @@ def test_a_slot_is_not_run_again_because_its_job_was_deleted_before_it_was_recor
             status = (await house.get(key))["status"]
             assert status == {"lastScheduleTime": "2026-01-01T13:00:00Z"}
             assert (await house.reasons()).count("SuccessfulCreate") == 1
+
+    run_virtual(main())
+
+
+class LosesOneAnswer(LocalClient):
+    """Loses the answer to one creation of a Job."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        self.losing = False
+        self.lost = asyncio.Event()
+
+    async def write(self, op: Op) -> Written:
+        written = await super().write(op)
+        if self.losing and isinstance(op, Create) and op.resource == JOBS:
+            self.losing = False
+            self.lost.set()
+            raise InternalError("the answer is lost")
+        return written
+
+
+@pytest.mark.parametrize("set_back", [False, True])
+@pytest.mark.parametrize("how", ["too many", "deleted"])
+def test_a_slot_is_not_run_again_though_its_job_was_gone_before_anybody_knew_of_it(
+    tmp_path: Path, how: str, set_back: bool
+) -> None:
+    """Its creation was not answered, but the Job was seen. Where the clock was set back, it looks
+    like one that was recorded: its slot is before that of the last run."""
+    clients: list[LosesOneAnswer] = []
+
+    def losing(service: Service) -> LosesOneAnswer:
+        clients.append(LosesOneAnswer(service))
+        return clients[0]
+
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs", client_of=losing) as house:
+            key = await a_cronjob(house, successfulJobsHistoryLimit=0 if how == "too many" else 9)
+            await asyncio.sleep(601)
+            if set_back:
+                house.clock.set_by(timedelta(minutes=-30))
+            clients[0].losing = True
+            before = set(await house.names(JOBS))
+            await clients[0].lost.wait()
+            (name,) = set(await house.names(JOBS)) - before
+            new = Key(JOBS, "default", name)
+            slot = (await house.get(new))["metadata"]["annotations"][SCHEDULED_AT_ANNOTATION]
+            if how == "deleted":
+                await house.client.write(Delete(new, "Background"))
+            else:
+                await house.finish(new)
+            await asyncio.sleep(30)
+            assert name not in await house.names(JOBS)
+            assert (await house.get(key))["status"]["lastScheduleTime"] == slot
 
     run_virtual(main())
 

@@ -15,7 +15,8 @@ from onejob.informers.workqueue import WorkQueue
 from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
-from onejob.planning.cronjob.planner import reschedule
+from onejob.planning.cronjob.documents import slot_of
+from onejob.planning.cronjob.planner import controls, reschedule
 from onejob.planning.cronjob.relevance import cronjob_change_matters, job_change_matters
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
@@ -44,13 +45,20 @@ class _CronJobState(Struct):
     #: A Job that may have been created: nobody was told how the attempt ended.
     unconfirmed: str = ""
     written: CronJobStatus | None = None
-    #: The slot of a status that could not be written: its Job may be gone by the next sync.
+    #: The slot of a Job that was started, if no status with it could be written yet: the Job may
+    #: be gone by the next sync.
     unrecorded: datetime | None = None
     note: str = ""
     future_times: FutureTimes = NO_FUTURE_TIMES
 
     def start(self, job: str) -> None:
         self.starting = self.unconfirmed = job
+
+    def see_started(self, cronjob: CronJob, new: Job | None) -> None:
+        """A Job whose creation is not answered, or never will be, is there: its slot is recorded
+        from now on, even if the Job is gone when the next sync looks for it."""
+        if new is not None and new.metadata.name == self.unconfirmed and controls(cronjob, new):
+            self.unrecorded = slot_of(cronjob, new) or self.unrecorded
 
 
 class CronJobController:
@@ -125,6 +133,8 @@ class CronJobController:
         state = self._states.get(owner)
         cronjob = self._cronjobs.cache.get(owner)
         starting = state.starting if state is not None else ""
+        if state is not None and cronjob is not None and delta.old is None:
+            state.see_started(cronjob, delta.new)
         if job_change_matters(delta.old, delta.new, cronjob=cronjob, starting=starting):
             self._queue.add(owner)
 
@@ -151,6 +161,7 @@ class CronJobController:
         if cronjob is None:
             return None
         state = self._state_of(key)
+        started = state.unrecorded
         synced = await sync_cronjob(
             self._client,
             cronjob,
@@ -160,7 +171,7 @@ class CronJobController:
             starting=state.start,
             known=state.future_times,
             unconfirmed=state.unconfirmed,
-            started=state.unrecorded,
+            started=started,
         )
         state.unconfirmed = synced.unconfirmed
         state.future_times = synced.future_times
@@ -175,7 +186,8 @@ class CronJobController:
         if slot is not None and slot != synced.cronjob.status.last_schedule_time:
             state.unrecorded = slot
         written = await write_status(self._client, synced)
-        if state.unrecorded == slot:
+        recorded = (slot,) if synced.error is not None else (slot, started)
+        if state.unrecorded in recorded:
             state.unrecorded = None
         state.cronjob_revision = max(state.cronjob_revision, written)
         self._measure(synced)
