@@ -51,12 +51,25 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--node", choices=("machine", "processes"), help="what Pods run on (default: drawn)"
     )
+    for name, what in (("rare", "people do what is rare"), ("gates", "gates are switched")):
+        parser.add_argument(
+            f"--{name}",
+            action=argparse.BooleanOptionalAction,
+            help=f"{what}, or not (default: drawn)",
+        )
     parser.add_argument("--verbose", action="store_true", help="log what the controllers say")
     return parser.parse_args()
 
 
 def _simulate(seed: int, options: argparse.Namespace) -> Verdict:
-    return simulate(seed, options.often, node=options.node, job_limit=options.job_limit)
+    return simulate(
+        seed,
+        options.often,
+        node=options.node,
+        job_limit=options.job_limit,
+        rare=options.rare,
+        gates=options.gates,
+    )
 
 
 def _replay(options: argparse.Namespace) -> int:

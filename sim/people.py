@@ -39,6 +39,10 @@ class People:
         )  # fmt: skip
         #: What they wanted gone, whether they were answered or not.
         self.deleted: set[Key] = set()
+        #: UIDs of Pods whose tracking finalizer they took off, or tried to.
+        self.stripped: set[str] = set()
+        #: What they found of CronJobs that start nothing when they should.
+        self.idle_schedules: list[str] = []
 
     def meet(self, plane: ControlPlane) -> None:
         """Talk to this process from now on, as anybody would."""
@@ -121,7 +125,8 @@ class People:
         if "batch.kubernetes.io/job-completion-index" not in pod.metadata.annotations:
             # A Pod that leaves its Job and comes back may find its index taken, and that is
             # nobody's fault: so only Pods without one do.
-            edits += [{"ownerReferences": None}, {"labels": {_SELECTED_BY: None}}]
+            label = _SELECTED_BY if _SELECTED_BY in pod.metadata.labels else "app"
+            edits += [{"ownerReferences": None}, {"labels": {label: None}}]
         # Only as it was seen: one that was counted meanwhile, leaves its Job and is adopted again
         # is counted again, there as in Kubernetes.
         version = {"resourceVersion": pod.metadata.resource_version}

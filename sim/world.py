@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from onejob.api.service import Service
 from onejob.clock import LoopClock
+from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
 from onejob.node.runtime import RuntimeUnavailable
 from onejob.node.setup.environment import NodeContext
@@ -30,11 +31,13 @@ from sim.checks.rest import left_over
 from sim.database_disk import VFS, DatabaseDisk
 from sim.disk import Disk, DiskCommitter
 from sim.faults import Dice, Trace
+from sim.gates import Gates
 from sim.history import History, Version
 from sim.machine import Machine, MachineRuntime
 from sim.node.machine import ProcessMachine
 from sim.node.runtime import WatchedRuntime
 from sim.people import TEAM, People
+from sim.rare_people import people_of
 from sim.rights import Rights
 from sim.workloads import QUEUE
 
@@ -71,16 +74,22 @@ def simulate(
     *,
     node: Node | None = None,
     job_limit: int | None = None,
+    rare: bool | None = None,
+    gates: bool | None = None,
 ) -> Verdict:
     """The same seed always lives the same life (within processes that hash alike). `often` names
     kinds of faults that this world shall have many of; `node` what its Pods run on, which is
     otherwise drawn as well; `job_limit` is how many Jobs may run at once, which some worlds limit
-    anyway."""
+    anyway; `rare` whether people do what they rarely do, and `gates` whether each process has
+    feature gates of its own, which are drawn as well."""
     # Memory, not disk: a simulation dies with its process, and syncing is most of its time.
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="onejob-sim-", dir=place))
     try:
-        return _World(seed, folder, often, node or _drawn_node(seed), job_limit).run()
+        people = partial(people_of, seed, rare=rare)
+        switch = Gates(seed, gates)
+        node = node or _drawn_node(seed)
+        return _World(seed, folder, often, node, job_limit, people, switch).run()
     finally:
         shutil.rmtree(folder)
 
@@ -101,7 +110,14 @@ class _World:
     """What outlives the processes of the control plane."""
 
     def __init__(
-        self, seed: int, folder: Path, often: Collection[str], node: Node, job_limit: int | None
+        self,
+        seed: int,
+        folder: Path,
+        often: Collection[str],
+        node: Node,
+        job_limit: int | None,
+        people: Callable[[History, Trace], People],
+        gates: Gates,
     ) -> None:
         self.seed = seed
         self.limits = _drawn_limits(seed) if job_limit is None else Limits({"*": job_limit})
@@ -112,8 +128,9 @@ class _World:
         self.disk = Disk(self.dice)
         self.database = DatabaseDisk(seed, self.dice, folder, lambda: self.disk.full)
         self.history = History()
-        self.people = People(seed, self.history, self.trace)
-        self.judge = Judge(self.limits)
+        self.people = people(self.history, self.trace)
+        self.gates = gates
+        self.judge = Judge(self.limits, gates_switched=gates.switched)
         self.rights = Rights(self.dice)
         #: What the wall clock said at time 0; changes when the clock is set.
         self.epoch = NOON
@@ -151,6 +168,7 @@ class _World:
             self.machine,
             steady_clock=not self.dice.happened["clock set"],
             deleted_by_people=self.people.deleted,
+            stripped_by_people=self.people.stripped,
         )
         return Verdict(
             self.seed,
@@ -200,6 +218,7 @@ class _Life:
         self._client: FaultyClient
         self._runtime: MachineRuntime | WatchedRuntime
         self._options = _node_options(world)
+        self._gates = FeatureGates()
 
     async def run(self) -> bool:
         """Whether all has come to rest."""
@@ -229,9 +248,11 @@ class _Life:
     async def _start(self) -> ControlPlane | None:
         """None if it could not be started, this time or ever."""
         world = self._world
+        self._gates = world.gates.draw(calm=self._loop.time() >= world.calm_at)
         settings = Settings(
             world.folder,
             self._options,
+            gates=self._gates,
             queue_limits=world.limits or None,
         )
         outside = World(
@@ -242,7 +263,7 @@ class _Life:
             runtime=self._make_runtime,
             vfs=VFS,
         )
-        world.trace.note("start")
+        world.trace.note(f"start{''.join(f' {n}={v}' for n, v in self._gates.overrides.items())}")
         world.database.begin(self._crash)
         try:
             plane = await ControlPlane.open(settings, outside)
@@ -326,6 +347,9 @@ class _Life:
                     return True
                 case _:
                     self._set_clock(timedelta(seconds=rng.choice((-600, -30, 30, 600, 7200))))
+        if self._gates.overrides:
+            # All comes to rest as it should only where no gate is switched.
+            return True
         world.trace.note("calm")
         world.dice.calm = True
         return False
@@ -345,7 +369,7 @@ class _Life:
             left = left_over(plane, world.machine, self._loop.time())
             if not left or self._loop.time() > give_up_at:
                 break
-        for text in left:
+        for text in (*left, *world.people.idle_schedules):
             world.judge.problems.add("convergence", text)
 
     async def _stop(self, plane: ControlPlane) -> bool:

@@ -1,14 +1,22 @@
-"""CronJobs: one Job per scheduled time, and none beside another where that is forbidden."""
+"""CronJobs: one Job per scheduled time, none beside another where that is forbidden, and no time on
+record that was never run."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
+from onejob.planning.cronjob.documents import job_name
 from sim.checks.problems import Problems
 
 CHECK = "one Job per scheduled time"
 _SLOT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+
+
+class _Slot(NamedTuple):
+    cronjob: str
+    time: datetime
 
 
 @dataclass
@@ -16,38 +24,63 @@ class CronJobCheck:
     problems: Problems
     _cronjobs: dict[str, CronJob] = field(default_factory=dict)
     #: By CronJob, the Jobs that go on.
-    _going_on: dict[str, set[str]] = field(default_factory=dict)
-    _slots: dict[tuple[str, str], str] = field(default_factory=dict)
+    _going_on: dict[str, dict[str, Job]] = field(default_factory=dict)
+    _slots: dict[_Slot, str] = field(default_factory=dict)
+    #: CronJobs and names of Jobs: of times in one minute, which have one name, one is run.
+    _ran: set[tuple[str, str]] = field(default_factory=set)
+    #: CronJobs whose policy was changed: what was started before it was known is nobody's fault.
+    _fickle: set[str] = field(default_factory=set)
 
-    def _is_on_record(self, slot: tuple[str, str]) -> bool:
-        uid, time = slot
-        cronjob = self._cronjobs.get(uid)
+    def _is_on_record(self, slot: _Slot) -> bool:
+        cronjob = self._cronjobs.get(slot.cronjob)
         last = None if cronjob is None else cronjob.status.last_schedule_time
-        return last is not None and last >= datetime.fromisoformat(time)
+        return last is not None and last >= slot.time
 
     def see_cronjob(self, cronjob: CronJob, *, gone: bool) -> None:
+        uid = cronjob.metadata.uid
         if gone:
-            self._cronjobs.pop(cronjob.metadata.uid, None)
-        else:
-            self._cronjobs[cronjob.metadata.uid] = cronjob
+            self._cronjobs.pop(uid, None)
+            return
+        before = self._cronjobs.get(uid, cronjob)
+        self._cronjobs[uid] = cronjob
+        if cronjob.spec.concurrency_policy != before.spec.concurrency_policy:
+            self._fickle.add(uid)
+        last, earlier = cronjob.status.last_schedule_time, before.status.last_schedule_time
+        if last is None or last == earlier:
+            return
+        if (uid, job_name(cronjob, last)) not in self._ran:
+            self.problems.add(CHECK, f"CronJob {cronjob.metadata.name} never ran for {last}")
+        if earlier is not None and last < earlier:
+            # The clock was set back: times that come once more are run once more.
+            for slot in [slot for slot in self._slots if slot.cronjob == uid and slot.time > last]:
+                del self._slots[slot]
 
     def see_job(self, job: Job, *, gone: bool) -> None:
         owner = job.metadata.controller_ref
         if owner is None or owner.kind != "CronJob":
             return
-        uid, going_on = job.metadata.uid, self._going_on.setdefault(owner.uid, set())
-        slot = owner.uid, job.metadata.annotations.get(_SLOT, "")
+        uid, going_on = job.metadata.uid, self._going_on.setdefault(owner.uid, {})
+        slot = _Slot(owner.uid, datetime.fromisoformat(job.metadata.annotations[_SLOT]))
+        self._ran.add((owner.uid, job.metadata.name))
         if gone and not self._is_on_record(slot):
             # A crash or a lost answer came between the Job and the status that speaks of it, and
             # then somebody deleted it: nothing is left that could tell. So it is with Kubernetes.
             self._slots.pop(slot, None)
         if gone or job.finished:
-            going_on.discard(uid)
+            going_on.pop(uid, None)
             return
         if self._slots.setdefault(slot, uid) != uid:
-            self.problems.add(CHECK, f"CronJob {owner.name} ran twice for {slot[1]}")
-        cronjob = self._cronjobs.get(owner.uid)
-        forbids = cronjob is not None and cronjob.spec.concurrency_policy == "Forbid"
-        if forbids and uid not in going_on and going_on:
-            self.problems.add(CHECK, f"CronJob {owner.name} forbids two Jobs at a time")
-        going_on.add(uid)
+            self.problems.add(CHECK, f"CronJob {owner.name} ran twice for {slot.time}")
+        if uid not in going_on and owner.uid not in self._fickle:
+            self._see_started(owner.uid, list(going_on.values()))
+        going_on[uid] = job
+
+    def _see_started(self, uid: str, others: list[Job]) -> None:
+        cronjob = self._cronjobs.get(uid)
+        if cronjob is None:
+            return
+        name, policy = cronjob.metadata.name, cronjob.spec.concurrency_policy
+        if policy == "Forbid" and others:
+            self.problems.add(CHECK, f"CronJob {name} forbids two Jobs at a time")
+        if policy == "Replace" and not all(other.metadata.deleting for other in others):
+            self.problems.add(CHECK, f"CronJob {name} does not replace the Job before")

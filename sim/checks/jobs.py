@@ -1,6 +1,7 @@
 """One Job and its Pods: exact counts, and who may live beside whom."""
 
 import sys
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from onejob.objects.job import Job, UncountedPods
@@ -32,6 +33,11 @@ class _Life:
 class JobCheck:
     problems: Problems
     job: Job
+    #: UIDs of Pods whose finalizer people took off.
+    stripped: Set[str] = frozenset()
+    #: It may have been counted by existence for a while. Then work that is gone may be done again,
+    #: but nothing is counted that was not there, and nothing twice.
+    gates_switched: bool = False
     gone: bool = False
     _lives: dict[str, _Life] = field(default_factory=dict)
     #: UIDs that were ever in the status' lists.
@@ -41,8 +47,11 @@ class JobCheck:
     _most_parallel: int = 0
     _fewest_enough: int = sys.maxsize
     _fewest_completions: int = sys.maxsize
+    #: It never replaced Pods that were still ending.
+    _alone: bool = True
 
-    def see_pod(self, pod: Pod, *, gone: bool) -> None:
+    def see_pod(self, pod: Pod, *, gone: bool, adopted: bool = False) -> None:
+        """`adopted`: it was another Job's before."""
         uid = pod.metadata.uid
         life = self._lives.setdefault(uid, _Life(pod))
         if is_tracked(life.now) and (gone or not is_tracked(pod)):
@@ -50,9 +59,11 @@ class JobCheck:
         life.now, life.gone = pod, gone
         life.succeeded |= pod.phase == "Succeeded"
         life.failed |= pod.phase == "Failed" or (pod.metadata.deleting and not life.succeeded)
+        # Without a finalizer, one that is on no node yet is gone at once.
+        life.failed |= self.gates_switched and gone and not life.succeeded
         owner = pod.metadata.controller_ref
         life.strayed |= owner is None or owner.uid != self.job.metadata.uid
-        life.strayed |= "batch.kubernetes.io/controller-uid" not in pod.metadata.labels
+        life.strayed |= adopted or not selects(self.job, pod)
         self._check_company()
 
     def see_job(self, job: Job, *, gone: bool) -> None:
@@ -62,12 +73,16 @@ class JobCheck:
         self._fewest_completions = min(self._fewest_completions, job.spec.completions or 0)
         self._fewest_enough = min(self._fewest_enough, fewest_successes(job))
         self._most_parallel = max(self._most_parallel, job.spec.parallelism or 0)
+        self._alone &= job.spec.pod_replacement_policy == "Failed"
         if before.finished and job.status != before.status:
             self._complain(TERMINAL, f"a finished status changed: {before.status} -> {job.status}")
         if _succeeds(job) and not _succeeds(before):
             self._see_success(job)
         if job.finished and not before.finished:
             self._see_finished(before, job)
+        if self.gates_switched:
+            self._see_sums(job)
+            return
         old, new = _lists(before), _lists(job)
         self._see_listed(job, set(new.succeeded) - set(old.succeeded), self._listed_succeeded)
         self._see_listed(job, set(new.failed) - set(old.failed), self._listed_failed)
@@ -97,13 +112,16 @@ class JobCheck:
         if _lists(job) != UncountedPods():
             self._complain(COUNTS, f"finished with uncounted Pods: {_lists(job)}")
         succeeded = len(self._listed_succeeded)
-        if job.indexed:
+        if self.gates_switched:
+            succeeded = status.succeeded
+        elif job.indexed:
             completed = parse_indexes(status.completed_indexes, job.spec.completions or 0)
             succeeded = len(completed)
             if job.spec.completions != job.spec.parallelism:
                 # One that was scaled down while it was elastic, and is so no more, keeps its count.
                 succeeded = max(succeeded, before.status.succeeded)
-        if (status.succeeded, status.failed) != (succeeded, len(self._listed_failed)):
+        failed = status.failed if self.gates_switched else len(self._listed_failed)
+        if (status.succeeded, status.failed) != (succeeded, failed):
             self._complain(COUNTS, f"{status} is not the sum of what was listed")
         for life in self._lives.values():
             if not (life.gone or life.strayed or life.now.terminal):
@@ -118,10 +136,22 @@ class JobCheck:
         left = set(old.failed) - set(new.failed)
         self._check_counted("failed", before.status.failed, job.status.failed, left)
 
+    def _see_sums(self, job: Job) -> None:
+        """No more is counted than there was."""
+        lists, status = _lists(job), job.status
+        succeeded = sum(life.succeeded for life in self._lives.values())
+        failed = sum(life.failed for life in self._lives.values())
+        if not job.indexed and status.succeeded + len(lists.succeeded) > succeeded:
+            self._complain(COUNTS, f"{succeeded} Pods succeeded, and the status is {status}")
+        if status.failed + len(lists.failed) > failed:
+            self._complain(COUNTS, f"{failed} Pods failed, and the status is {status}")
+
     def _see_freed(self, life: _Life) -> None:
         """A Pod that has ended may go only once it is accounted for."""
         pod, job = life.now, self.job
         if not pod.terminal or life.strayed or self.gone or job.finished or job.metadata.deleting:
+            return
+        if self.gates_switched or pod.metadata.uid in self.stripped:
             return
         index = completion_index(pod)
         if job.indexed and (index is None or index >= self._fewest_completions):
@@ -170,12 +200,9 @@ class JobCheck:
         """Which Pods may live side by side."""
         if self.gone:
             return
-        alone = self.job.spec.pod_replacement_policy == "Failed"
-        live = [
-            life.now for life in self._lives.values() if not life.gone and not life.now.terminal
-        ]
-        counted = [pod for pod in live if alone or not pod.metadata.deleting]
-        if self.job.indexed:
+        live = [life for life in self._lives.values() if not life.gone and not life.now.terminal]
+        counted = [life.now for life in live if self._alone or not life.now.metadata.deleting]
+        if self.job.indexed and not any(life.strayed for life in live):
             indexes = [completion_index(pod) for pod in counted]
             if len(indexes) != len(set(indexes)):
                 names = [pod.metadata.name for pod in counted]
@@ -191,6 +218,11 @@ class JobCheck:
 
     def _name(self, uid: str) -> str:
         return self._lives[uid].now.metadata.name if uid in self._lives else uid
+
+
+def selects(job: Job, pod: Pod) -> bool:
+    wanted = job.spec.selector.match_labels if job.spec.selector is not None else {}
+    return all(pod.metadata.labels.get(name) == value for name, value in wanted.items())
 
 
 def _succeeds(job: Job) -> bool:

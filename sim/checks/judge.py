@@ -27,6 +27,8 @@ SURVIVAL = "acknowledged writes survive"
 class Judge:
     #: How many Jobs may run at once.
     limits: Limits = field(default_factory=Limits)
+    #: Feature gates were switched meanwhile: much is allowed then that is wrong otherwise.
+    gates_switched: bool = False
     problems: Problems = field(default_factory=Problems)
 
     def __post_init__(self) -> None:
@@ -38,8 +40,9 @@ class Judge:
         self._verdicts: dict[str, VerdictCheck] = {}
         self._steady_clock = True
         self._deleted_by_people: Set[Key] = frozenset()
-        #: By Pod, the Job that it was made for.
-        self._job_of: dict[str, str] = {}
+        self._stripped_by_people: Set[str] = frozenset()
+        #: By Pod, the Job that it was made for, and those that adopted it later.
+        self._jobs_of: dict[str, list[str]] = {}
 
     def judge(
         self,
@@ -48,11 +51,13 @@ class Judge:
         *,
         steady_clock: bool = True,
         deleted_by_people: Set[Key] = frozenset(),
+        stripped_by_people: Set[str] = frozenset(),
     ) -> None:
         """`machine` is what ran the Pods, if that is to be compared; `steady_clock` says that the
         clock was never set."""
         self._steady_clock = steady_clock
         self._deleted_by_people = deleted_by_people
+        self._stripped_by_people = stripped_by_people
         for version in history.in_order():
             self._see(version)
         for job in self._jobs.values():
@@ -69,13 +74,21 @@ class Judge:
                 self._queue.see_job(job, gone=version.gone)
                 uid = job.metadata.uid
                 if uid not in self._jobs:
-                    self._jobs[uid] = JobCheck(self.problems, job)
-                    self._verdicts[uid] = VerdictCheck(
-                        self.problems, job, self._steady_clock, self._deleted_by_people
+                    self._jobs[uid] = JobCheck(
+                        self.problems, job, self._stripped_by_people, self.gates_switched
                     )
+                    if not self.gates_switched:
+                        self._verdicts[uid] = VerdictCheck(
+                            self.problems,
+                            job,
+                            self._steady_clock,
+                            self._deleted_by_people,
+                            self._stripped_by_people,
+                        )
                 self._jobs[uid].see_job(job, gone=version.gone)
                 at = NOON + timedelta(seconds=version.at)
-                self._verdicts[uid].see_job(job, at, gone=version.gone)
+                if uid in self._verdicts:
+                    self._verdicts[uid].see_job(job, at, gone=version.gone)
             case Pod() as pod:
                 self._pods.see(pod, version.revision, gone=version.gone)
                 self._see_pod_of_job(pod, gone=version.gone)
@@ -85,11 +98,17 @@ class Judge:
                 pass
 
     def _see_pod_of_job(self, pod: Pod, *, gone: bool) -> None:
-        owner, uid = pod.metadata.controller_ref, pod.metadata.uid
-        if owner is not None:
-            self._job_of.setdefault(uid, owner.uid)
-        job = self._job_of.get(uid, "")
-        if job in self._jobs:
-            self._jobs[job].see_pod(pod, gone=gone)
-            self._verdicts[job].see_pod(pod, gone=gone)
+        owner, jobs = pod.metadata.controller_ref, self._jobs_of.setdefault(pod.metadata.uid, [])
+        if owner is not None and owner.uid not in jobs:
+            jobs.append(owner.uid)
+        for job in jobs:
+            self._see_pod_of(job, pod, gone=gone, adopted=job != jobs[0])
+
+    def _see_pod_of(self, job: str, pod: Pod, *, gone: bool, adopted: bool) -> None:
+        if job not in self._jobs:
+            return
+        self._jobs[job].see_pod(pod, gone=gone, adopted=adopted)
+        if job in self._verdicts:
+            self._verdicts[job].see_pod(pod, gone=gone, adopted=adopted)
+        if not adopted:
             self._memory.see_pod(self._jobs[job].job, pod, gone=gone)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from onejob.objects.job import ExitCodesRule, FailureRule, Job, PodFailurePolicy, SuccessRule
 from onejob.objects.pod import Pod
 
+_BACKOFF_LIMIT = 6
 _SUCCESS_TTL = "onejob.dev/ttl-seconds-after-success"
 _FAILURE_TTL = "onejob.dev/ttl-seconds-after-failure"
 
@@ -46,6 +47,14 @@ def failed_indexes(job: Job) -> set[int]:
 def too_many_failed_indexes(job: Job) -> bool:
     most = job.spec.max_failed_indexes
     return most is not None and len(failed_indexes(job)) > most
+
+
+def too_many_failures(job: Job) -> bool:
+    """Whether more Pods have failed than backoffLimit allows, by what the status has."""
+    lists = job.status.uncounted_terminated_pods
+    failed = job.status.failed + (len(lists.failed) if lists is not None else 0)
+    limit = job.spec.backoff_limit
+    return failed > (_BACKOFF_LIMIT if limit is None else limit)
 
 
 def time_to_live(job: Job) -> int | None:

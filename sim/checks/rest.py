@@ -72,6 +72,8 @@ def _pods(plane: ControlPlane) -> Iterable[str]:
         name = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
         if not pod.terminal:
             yield f"{name} has not ended: {pod.phase}"
+        elif pod.spec.ttl_seconds_after_finished is not None:
+            yield f"{name} has ended and its time to live is over"
         if pod.metadata.finalizers:
             yield f"{name} holds {pod.metadata.finalizers}"
 

@@ -14,7 +14,9 @@ from onejob.objects.job import Job
 from onejob.objects.meta import Condition, Key
 from onejob.objects.pod import Pod
 from onejob.planning.job.pod_facts import completion_index, is_tracked
+from onejob.planning.pod.restart_policy import restart_policy_of
 from sim.checks import policies
+from sim.checks.jobs import selects
 from sim.checks.problems import Problems
 
 FAILURE_POLICY = "the Pod failure policy is kept"
@@ -43,6 +45,8 @@ class VerdictCheck:
     job: Job
     steady_clock: bool
     deleted_by_people: Set[Key]
+    #: UIDs of Pods whose finalizer people took off.
+    stripped_by_people: Set[str]
     gone: bool = False
     _pods: dict[str, Pod] = field(default_factory=dict)
     #: Left the Job at some moment.
@@ -95,6 +99,8 @@ class VerdictCheck:
         """A status was written for the spec as it is."""
         if _verdict(job) is not None:
             self._over = "its verdict is on record"
+        elif policies.too_many_failures(job):
+            self._over = f"{job.status.failed} of its Pods have failed"
         elif policies.too_many_failed_indexes(job):
             self._over = f"its indexes {job.status.failed_indexes} have failed"
         elif policies.succeeds_early(job):
@@ -113,6 +119,10 @@ class VerdictCheck:
             case "PodFailurePolicy":
                 if not any(self._fails_the_job(pod) for pod in self._pods.values()):
                     self._complain(REASON, f"{verdict.message}: no Pod matches such a rule")
+            case "BackoffLimitExceeded":
+                retries_in_place = restart_policy_of(job) == "OnFailure"
+                if not (retries_in_place or policies.too_many_failures(job)):
+                    self._complain(REASON, f"{reason} with {job.status}")
             case "MaxFailedIndexesExceeded":
                 if not policies.too_many_failed_indexes(job):
                     self._complain(REASON, f"{reason} with {job.status.failed_indexes}")
@@ -135,6 +145,8 @@ class VerdictCheck:
 
     def _see_outranked(self, job: Job, verdict: Condition) -> None:
         """Other reasons come before this one."""
+        if policies.too_many_failures(job):
+            self._complain(REASON, f"{verdict.reason} in spite of {job.status}")
         if policies.too_many_failed_indexes(job):
             self._complain(PER_INDEX, f"{verdict.reason} in spite of {job.status.failed_indexes}")
         deadline, decided = self._deadline(job), verdict.last_transition_time
@@ -183,17 +195,19 @@ class VerdictCheck:
 
     # --- its Pods
 
-    def see_pod(self, pod: Pod, *, gone: bool) -> None:
+    def see_pod(self, pod: Pod, *, gone: bool, adopted: bool = False) -> None:
+        """`adopted`: it was another Job's before."""
         uid = pod.metadata.uid
         before = self._pods.get(uid)
         self._pods[uid] = pod
         owner = pod.metadata.controller_ref
         if owner is None or owner.uid != self.job.metadata.uid:
             self._strayed.add(uid)
-        if "batch.kubernetes.io/controller-uid" not in pod.metadata.labels:
+        if adopted or not selects(self.job, pod) or uid in self.stripped_by_people:
             self._strayed.add(uid)
         if before is None:
-            self._see_created(pod)
+            if not adopted:
+                self._see_created(pod)
         elif is_tracked(before) and (gone or not is_tracked(pod)):
             self._see_freed(before)
 

@@ -7,7 +7,7 @@ production code has no branch for them; one whose target was renamed fails loudl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from sim.mutants import control_plane, node, policies, store
+from sim.mutants import control_plane, node, policies, rare, store
 from sim.mutants.planting import Plant
 
 MUTANTS: Mapping[str, Plant] = {
@@ -15,6 +15,7 @@ MUTANTS: Mapping[str, Plant] = {
     **policies.MUTANTS,
     **store.MUTANTS,
     **node.MUTANTS,
+    **rare.MUTANTS,
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.mutants import MUTANTS, node, planted
+from sim.mutants import MUTANTS, node, planted, rare
 from sim.world import simulate
 
 _ROOT = Path(__file__).parents[2]
@@ -25,6 +25,7 @@ _OFTEN = {
     "verdict of a FailJob rule lost": ("late watch", "refused write"),
     "forbidden write given up": ("right taken away",),
     "lack of memory forgotten": ("out of memory",),
+    "slot on record that did not run": ("refused write",),
 }
 #: Where it is found at present, if that is not among the first seeds.
 _FIRST = {
@@ -49,6 +50,10 @@ def test_a_planted_bug_is_found(name: str) -> None:
     often = [f"--often={fault}" for fault in _OFTEN.get(name, ())]
     if name in _PROCESSES:
         often.append("--node=processes")
+    if name in rare.WITH_GATES:
+        often.append("--gates")
+    if name in rare.WITH_RARE_DEEDS:
+        often.append("--rare")
     if name in _MACHINE:
         often.append("--node=machine")
     found = subprocess.run(

@@ -1,0 +1,84 @@
+"""Mistakes that show only where gates are switched, or where people do what they rarely do."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from msgspec.structs import replace as with_changes
+
+from onejob.controllers import cronjob_sync
+from onejob.objects.job import Job
+from onejob.planning.cronjob.planner import (
+    Deleted,
+    NotCreated,
+    Outcome,
+    Settlement,
+    StartPlan,
+    plan_start,
+    settle,
+)
+from onejob.planning.future_times import FutureTimes
+from onejob.planning.job import fate, planner
+from onejob.planning.job.counting import Census, Tally
+from onejob.planning.job.legacy import BY_EXISTENCE
+from onejob.planning.job.plan import Fate, Ledger
+from sim.mutants.planting import Plant, replace
+
+
+def _count_what_stays_held(undo: ExitStack) -> None:
+    """Where tracking is switched off, Pods are counted that the next server will count again."""
+
+    def forget(job: Job, census: Census, tally: Tally, fate: Fate | None) -> Ledger:
+        return Ledger(tally=tally)
+
+    forgetful = with_changes(BY_EXISTENCE, open_ledger=forget)
+    replace(undo, planner, "BY_EXISTENCE", forgetful)
+
+
+def _overlook_the_backoff_limit(undo: ExitStack) -> None:
+    replace(undo, fate, "_backoff_limit_exceeded", lambda *args: None)
+
+
+def _record_before_it_runs(undo: ExitStack) -> None:
+    """A slot is on record though its Job could not be created."""
+
+    def settled(
+        plan: StartPlan, replaced: Sequence[Deleted] = (), outcome: Outcome | None = None
+    ) -> Settlement:
+        settlement = settle(plan, replaced, outcome)
+        if plan.start is None or not isinstance(outcome, NotCreated):
+            return settlement
+        status = with_changes(plan.current.status, last_schedule_time=plan.start.slot)
+        return with_changes(settlement, status=status)
+
+    replace(undo, cronjob_sync, "settle", settled)
+
+
+def _replace_nothing(undo: ExitStack) -> None:
+    """The Job before goes on."""
+
+    def planned(*args: object, **options: object) -> StartPlan:
+        plan = plan_start(*args, **options)  # type: ignore[arg-type]
+        if plan.start is None:
+            return plan
+        return with_changes(plan, start=with_changes(plan.start, replaces=()))
+
+    replace(undo, cronjob_sync, "plan_start", planned)
+
+
+def _wait_for_the_old_time(undo: ExitStack) -> None:
+    """Once the clock was set back, nothing is due before it is where it was."""
+    replace(undo, FutureTimes, "counts_from", lambda self, moment: moment)
+
+
+#: These need gates that are switched.
+WITH_GATES: Mapping[str, Plant] = {
+    "Pods stay held where tracking is switched off": _count_what_stays_held,
+}
+#: And these, people who do what is rare.
+WITH_RARE_DEEDS: Mapping[str, Plant] = {
+    "backoff limit overlooked": _overlook_the_backoff_limit,
+    "slot on record that did not run": _record_before_it_runs,
+    "replaced Job goes on": _replace_nothing,
+    "schedule waits for the old time": _wait_for_the_old_time,
+}
+MUTANTS: Mapping[str, Plant] = {**WITH_GATES, **WITH_RARE_DEEDS}
