@@ -251,3 +251,28 @@ def test_a_job_left_to_others_is_logged_with_the_name_of_its_controller(
     with caplog.at_level(logging.INFO, logger="onejob.controllers.job"):
         run_virtual(main())
     assert "example.com/other" in caplog.text
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+def test_a_pod_that_was_stopped_by_suspending_its_job_does_not_fail_it(
+    tmp_path: Path, limit: int | None
+) -> None:
+    """It was let go before it was stopped: no rule looks at how it ended, whether it is kept in
+    sight for other reasons or not."""
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [42]}}
+    extra: dict[str, Any] = {} if limit is None else {"failedPodsLimit": limit}
+
+    async def main() -> None:
+        async with a_term(tmp_path) as term:
+            job = await term.cluster.create_job(
+                parallelism=2, completions=2, podFailurePolicy={"rules": [rule]}, **extra
+            )
+            await settled()
+            await term.cluster.client.write(Patch(job, b'{"spec":{"suspend":true}}', "merge"))
+            await settled()
+            found = await term.cluster.job(job)
+            assert found.condition_is_true("Suspended")
+            assert not found.finished
+            assert not found.condition_is_true("FailureTarget")
+
+    run_virtual(main())

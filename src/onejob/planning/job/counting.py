@@ -136,9 +136,10 @@ class Census:
             return tuple(self.ended.values())
         return (*self.ended.values(), *(pod for pod in self.ending.values() if is_tracked(pod)))
 
-    def failed_pods(self, job: Job) -> Iterator[Pod]:
-        """All that count as failed, accounted for or not."""
-        for pod in chain(self.ended.values(), self.ending.values(), self.accounted.values()):
+    def failed_pods(self, job: Job, *, accounted: bool) -> Iterator[Pod]:
+        """All that count as failed; with those that are accounted for, if these are asked for."""
+        groups = [self.ended, self.ending, *([self.accounted] if accounted else [])]
+        for pod in chain.from_iterable(group.values() for group in groups):
             if pod_failed(pod, job):
                 yield pod
 

@@ -23,13 +23,20 @@ _DEFAULT_BACKOFF_LIMIT = 6
 
 
 def decide_fate(
-    job: Job, census: Census, tally: Tally, start_time: datetime | None, now: datetime
+    job: Job,
+    census: Census,
+    tally: Tally,
+    start_time: datetime | None,
+    now: datetime,
+    *,
+    legacy: bool = False,
 ) -> Fate | None:
     """What ends the Job early, if anything does: verdicts given before stand, failure of the
-    whole Job outranks failure of its indexes, and that outranks success."""
+    whole Job outranks failure of its indexes, and that outranks success. `legacy`: its Pods are
+    counted by existence."""
     return (
         _recorded_fate(job)
-        or _failed_by_policy(job, census)
+        or _failed_by_policy(job, census, legacy=legacy)
         or _backoff_limit_exceeded(job, census, tally)
         or _deadline_exceeded(job, start_time, now)
         or _indexes_failed(job, tally)
@@ -84,11 +91,13 @@ def _recorded_fate(job: Job) -> Fate | None:
     return None
 
 
-def _failed_by_policy(job: Job, census: Census) -> Fate | None:
+def _failed_by_policy(job: Job, census: Census, *, legacy: bool) -> Fate | None:
     policy = job.spec.pod_failure_policy
     if policy is None:
         return None
-    for pod in census.failed_pods(job):
+    # A Pod that fails the Job holds its finalizer until that is on record. One without was let go
+    # for another reason, such as that the Job was suspended: how it ends does not matter.
+    for pod in census.failed_pods(job, accounted=legacy):
         message = judge_failed_pod(policy, pod).message
         if message is not None:
             return Fate(False, "PodFailurePolicy", message)

@@ -75,7 +75,8 @@ def plan_job(
         # Time during which it was suspended must not fail it. That it starts anew is written
         # together with the end of its suspension, and with nothing else: the API refuses that.
         runs_since = whole_second(now)
-    fate = decide_fate(job, census, books.against_limit(job, tally), runs_since, now)
+    against_limit = books.against_limit(job, tally)
+    fate = decide_fate(job, census, against_limit, runs_since, now, legacy=legacy)
     manage = fate is None and not job.metadata.deleting
     changes = PodChanges(action="reconciling")
     if fate is not None:
