@@ -6,11 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from onejob.client.base import Create, Selection
+from onejob.client.base import Create, Patch, Selection
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod, read_pod
+from onejob.wire.errors import NotFound
 from tests.harness import NAMESPACE, running
 
 CONFIG_MAPS = "configmaps"
@@ -46,6 +47,22 @@ def test_others_get_turns_while_many_writes_are_staged(tmp_path: Path) -> None:
             looking.cancel()
             between = {revision for revision in seen if before < revision < before + MANY}
             assert len(between) >= 4
+
+    asyncio.run(main())
+
+
+def test_others_get_a_turn_between_batches_that_are_refused(tmp_path: Path) -> None:
+    """One that tries again at once would otherwise be the only thing that ever runs."""
+
+    async def main() -> None:
+        async with running(tmp_path) as plane:
+            others = asyncio.Event()
+            asyncio.get_running_loop().call_soon(others.set)
+            nobody = Key(CONFIG_MAPS, NAMESPACE, "nobody")
+            for _ in range(3):
+                (result,) = await plane.client.write_many([Patch(nobody, b"{}", "merge")])
+                assert isinstance(result, NotFound)
+            assert others.is_set()
 
     asyncio.run(main())
 

@@ -1,7 +1,7 @@
 """A control plane in virtual time whose Jobs last as long as they say."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from onejob.api.service import Service
 from onejob.client.base import Create, Delete, Patch, Selection
+from onejob.client.local import LocalClient
 from onejob.controllers.queueing.config import LIMITS
 from onejob.node.options import NodeOptions
 from onejob.node.simulated import DURATION
@@ -23,7 +25,12 @@ from onejob.wire.errors import ApiError, NotFound
 
 
 @asynccontextmanager
-async def a_plane(folder: Path, *limits: str, **settings: Any) -> AsyncIterator[ControlPlane]:
+async def a_plane(
+    folder: Path,
+    *limits: str,
+    client: Callable[[Service], LocalClient] = LocalClient,
+    **settings: Any,
+) -> AsyncIterator[ControlPlane]:
     plane = await ControlPlane.start(
         Settings(
             folder,
@@ -31,7 +38,7 @@ async def a_plane(folder: Path, *limits: str, **settings: Any) -> AsyncIterator[
             queue_limits=parse_limits(limits) if limits else None,
             **settings,
         ),
-        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter(0.001)),
+        World(clock=virtual_clock(), rng=Random(1), committer=LoopCommitter(0.001), client=client),
     )
     try:
         yield plane

@@ -1,16 +1,21 @@
 """The queue on a whole control plane with a simulated node, in virtual time."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
 
-from onejob.client.base import Delete, Patch, Selection
+from onejob.api.service import Service
+from onejob.client.base import Delete, Op, Patch, Selection, Written
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.server import ControlPlane
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import ApiError
+from tests.controllers.housekeeping import LateWatch
 from tests.queue.support import (
     StartsInOrder,
     a_job,
@@ -178,6 +183,38 @@ def test_a_deleted_job_frees_its_place(tmp_path: Path) -> None:
             await plane.client.write(Delete(Key(JOBS, "default", "j0"), "Background"))
             await asyncio.sleep(60)
             assert await running(plane) == ["j2"]
+
+    run_virtual(main())
+
+
+class CountsPatches(LateWatch):
+    """Tells of Jobs late, and counts how often one is patched."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service, JOBS, 5)
+        self.patches: Counter[str] = Counter()
+
+    async def write_many(self, ops: Sequence[Op]) -> Sequence[Written | ApiError]:
+        self.patches.update(op.key.name for op in ops if isinstance(op, Patch))
+        assert max(self.patches.values(), default=0) < 20, self.patches
+        return await super().write_many(ops)
+
+
+def test_a_job_that_is_gone_before_the_cache_knows_is_not_asked_for_again_and_again(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with a_plane(tmp_path, "*=1", client=CountsPatches) as plane:
+            await create(plane, a_job("one", seconds=60))
+            await asyncio.sleep(20)
+            await create(plane, a_job("two"))
+            await plane.client.write(Delete(Key(JOBS, "default", "two"), "Background"))
+            await asyncio.sleep(20)
+            assert isinstance(plane.client, CountsPatches)
+            assert plane.client.patches["two"] == 1
+            await create(plane, a_job("three"))
+            await until_finished(plane)
+            assert list(await jobs_of(plane)) == ["one", "three"]
 
     run_virtual(main())
 

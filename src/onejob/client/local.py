@@ -135,6 +135,8 @@ class LocalClient:
             elif result.revision > newest:
                 newest = result.revision
         if refused:
+            # Whoever tries again at once must not keep everybody else from going on.
+            await asyncio.sleep(0)
             await self._service.settled()
         await self._service.durable(newest)
         return results

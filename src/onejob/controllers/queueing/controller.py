@@ -278,11 +278,13 @@ class QueueController:
                 if uid in self._to_suspend:
                     self._to_suspend.discard(uid)
                     self._report(uid)
+            elif isinstance(result, NotFound):
+                # The cache will show it; to look at what it has until then would only repeat this.
+                self._forget(uid)
             else:
                 # Whether it may still start is decided anew, with the others.
                 self._line.drop(uid)
-                if not isinstance(result, NotFound):
-                    failed = result
+                failed = result
         return failed
 
     def _judge_again(self, uids: Iterable[str]) -> None:
