@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onejob.virtual_time import Stuck, run_virtual, virtual_clock
+from onejob.virtual_time import Stuck, VirtualTimeLoop, run_virtual, virtual_clock
 
 HALF_A_YEAR = 2.0**24
 
@@ -57,3 +57,15 @@ def test_waiting_for_nothing_is_an_error_rather_than_for_ever() -> None:
 
     with pytest.raises(Stuck):
         run_virtual(main())
+
+
+def test_a_busy_loop_is_stuck_too() -> None:
+    async def main() -> None:
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+
+    with (
+        pytest.raises(Stuck, match="no time passes: 100 turns"),
+        asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(most_turns=100)) as runner,
+    ):
+        runner.run(main())

@@ -67,7 +67,8 @@ class VerdictCheck:
     def see_job(self, job: Job, at: datetime, *, gone: bool) -> None:
         before, self.job = self.job, job
         first = before is job
-        if gone or (job.metadata.deleting and not before.metadata.deleting):
+        # What is edited while it is being deleted comes too late to keep it.
+        if (gone or job.metadata.deleting) and not before.metadata.deleting:
             self._see_deleted(job, at)
         self.gone = self.gone or gone
         if gone:

@@ -17,10 +17,13 @@ from onejob.clock import LoopClock
 T = TypeVar("T")
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+#: Far more than any honest work takes in one moment; a busy loop is there within a minute.
+_MOST_TURNS = 3_000_000
 
 
 class Stuck(RuntimeError):
-    """Nothing is ready, no timer is set: the program under test would wait for ever."""
+    """The program under test would go on for ever: nothing is ready and no timer is set, or
+    something is always ready and no time passes."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -31,6 +34,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or timeout == 0:
+            self.loop.count_turn()
             return ready
         if timeout is None:
             if self.loop.waits_for_threads:
@@ -43,8 +47,11 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """Use through `run_virtual`, or pass to `asyncio.Runner(loop_factory=VirtualTimeLoop)`."""
 
-    def __init__(self, *, waits_for_threads: bool = False) -> None:
+    def __init__(self, *, waits_for_threads: bool = False, most_turns: int = _MOST_TURNS) -> None:
+        """`most_turns` is how often callbacks may make each other ready in one moment."""
         self._virtual_now = 0.0
+        self._turns = 0
+        self._most_turns = most_turns
         self.waits_for_threads = waits_for_threads
         selector = _JumpingSelector()
         selector.loop = self
@@ -53,7 +60,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual_now
 
+    def count_turn(self) -> None:
+        self._turns += 1
+        if self._turns > self._most_turns:
+            # What ends the tasks needs some turns, too.
+            self._turns = 0
+            raise Stuck(f"no time passes: {self._most_turns} turns within one moment")
+
     def advance(self, seconds: float) -> None:
+        self._turns = 0
         self._virtual_now += seconds
         # A timer is due if it is less than this ahead. Half a year on, a nanosecond is too
         # little to make a difference to the time, and no timer would ever be due.
