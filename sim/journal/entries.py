@@ -13,11 +13,11 @@ import msgspec
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
 from onejob.objects.pod import Pod
-from onejob.planning.cronjob.planner import (
+from onejob.planning.cronjob.planner import plan_start
+from onejob.planning.cronjob.status import (
     CurrentState,
     Deleted,
     plan_history,
-    plan_start,
     record_slots,
     update_status,
 )

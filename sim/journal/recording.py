@@ -14,7 +14,7 @@ from onejob.controllers import cronjob_sync
 from onejob.controllers import job as job_controller
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job
-from onejob.planning.cronjob.planner import CurrentState
+from onejob.planning.cronjob.status import CurrentState
 from onejob.planning.future_times import FutureTimes
 from onejob.planning.job.counting import Census
 from onejob.planning.job.plan import Observed

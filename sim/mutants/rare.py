@@ -8,7 +8,6 @@ from msgspec.structs import replace as with_changes
 from onejob.controllers import cronjob_sync
 from onejob.objects.job import Job
 from onejob.planning.cronjob.planner import (
-    Deleted,
     NotCreated,
     Outcome,
     Settlement,
@@ -16,6 +15,7 @@ from onejob.planning.cronjob.planner import (
     plan_start,
     settle,
 )
+from onejob.planning.cronjob.status import Deleted
 from onejob.planning.future_times import FutureTimes
 from onejob.planning.job import fate, planner
 from onejob.planning.job.counting import Census, Tally

@@ -23,9 +23,10 @@ from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import CRONJOBS, Key
 from onejob.planning.cronjob.documents import job_document
-from onejob.planning.cronjob.planner import by_start_time, plan_start, reschedule, update_status
+from onejob.planning.cronjob.planner import plan_start, reschedule
 from onejob.planning.cronjob.schedule import parse_schedule
 from onejob.planning.cronjob.slots import due_slot, look_again_seconds, most_recent_slot
+from onejob.planning.cronjob.status import by_start_time, update_status
 from onejob.planning.job.plan import Event
 from onejob.wire.errors import ApiError, from_status, not_found
 from tests.conformance.loader import with_value

@@ -13,20 +13,22 @@ from onejob.planning.cronjob.documents import (
 )
 from onejob.planning.cronjob.planner import (
     Created,
-    Deleted,
     Existed,
     NotCreated,
     NotReplaced,
     StartPlan,
-    needs_reread,
-    plan_history,
     plan_start,
-    record_slots,
     reschedule,
     settle,
-    update_status,
 )
 from onejob.planning.cronjob.slots import is_too_late
+from onejob.planning.cronjob.status import (
+    Deleted,
+    needs_reread,
+    plan_history,
+    record_slots,
+    update_status,
+)
 from onejob.planning.job.plan import Event
 from tests.planning.cronjob_support import a_cronjob, a_job, at, stamp
 

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from onejob.objects.cronjob import CronJob
 from onejob.objects.job import Job, read_job
 from onejob.planning.cronjob.history import CronJobEvent, fires, last_slots, slots_between
-from onejob.planning.cronjob.planner import Created, plan_start, reschedule, settle, update_status
+from onejob.planning.cronjob.planner import Created, plan_start, reschedule, settle
 from onejob.planning.cronjob.schedule import parse_schedule
 from onejob.planning.cronjob.slots import start_delay
+from onejob.planning.cronjob.status import update_status
 from tests.planning.cronjob_support import a_cronjob, at, stamp
 
 HOURLY = parse_schedule("0 * * * *", "UTC")

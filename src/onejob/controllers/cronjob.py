@@ -16,8 +16,9 @@ from onejob.objects.cronjob import CronJob, CronJobStatus
 from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, Key
 from onejob.planning.cronjob.documents import slot_of
-from onejob.planning.cronjob.planner import controls, reschedule
+from onejob.planning.cronjob.planner import reschedule
 from onejob.planning.cronjob.relevance import cronjob_change_matters, job_change_matters
+from onejob.planning.cronjob.status import controls
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
 

@@ -13,19 +13,21 @@ from onejob.objects.meta import JOBS, Key
 from onejob.planning.cronjob.documents import status_patch
 from onejob.planning.cronjob.planner import (
     Created,
-    CurrentState,
-    Deleted,
     Existed,
     NotCreated,
     NotReplaced,
     Outcome,
     StartPlan,
+    plan_start,
+    settle,
+)
+from onejob.planning.cronjob.status import (
+    CurrentState,
+    Deleted,
     controls,
     needs_reread,
     plan_history,
-    plan_start,
     record_slots,
-    settle,
     update_status,
 )
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes

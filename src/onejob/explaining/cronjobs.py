@@ -11,9 +11,10 @@ from onejob.explaining.explanation import Document, Explanation, ago_text, set_b
 from onejob.objects.cronjob import CronJob, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.planning.counts import counted
-from onejob.planning.cronjob.planner import StartPlan, by_start_time, plan_start, update_status
+from onejob.planning.cronjob.planner import StartPlan, plan_start
 from onejob.planning.cronjob.schedule import Calendar, Schedule
 from onejob.planning.cronjob.slots import MANY_MISSED, schedule_of, slots_from
+from onejob.planning.cronjob.status import by_start_time, update_status
 
 _SHOWN_JOBS: Final = 3
 

@@ -1,0 +1,232 @@
+"""A CronJob's status and history, brought up to date with the Jobs that there are."""
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
+from onejob.objects.job import Job
+from onejob.planning.cronjob.documents import reference_to, slot_of
+from onejob.planning.job.plan import Event
+
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class Deleted(Struct, frozen=True):
+    """The result of deleting a Job; `error` None means that it is deleted."""
+
+    name: str
+    uid: str
+    error: str | None = None
+
+
+class CurrentState(Struct, frozen=True):
+    """The CronJob and its updated status before anything is started."""
+
+    cronjob: CronJob
+    status: CronJobStatus
+    #: The status is to be written, whatever else happens.
+    changed: bool = False
+    events: tuple[Event, ...] = ()
+    #: Active Jobs that the cache does not show: ask the API for each.
+    unseen: tuple[ObjectReference, ...] = ()
+
+
+def plan_history(cronjob: CronJob, jobs: Iterable[Job], now: datetime) -> tuple[Job, ...]:
+    """The finished Jobs that are too many, oldest first. `jobs` are those of this CronJob. One
+    whose slot is not recorded stays until it is: without it the slot would be run again."""
+    finished = {"Complete": list[Job](), "Failed": list[Job]()}
+    # What started in the future did so before the clock was set back.
+    for job in sorted(jobs, key=lambda job: (not _started_after(job, now), *by_start_time(job))):
+        if condition := job.finished_condition:
+            finished[condition.type].append(job)
+    excess = (
+        *_excess(finished["Complete"], cronjob.spec.successful_jobs_history_limit),
+        *_excess(finished["Failed"], cronjob.spec.failed_jobs_history_limit),
+    )
+    return tuple(
+        job
+        for job in excess
+        if not job.metadata.deleting and _unrecorded_slot(cronjob, cronjob.status, job, now) is None
+    )
+
+
+def needs_reread(cronjob: CronJob, jobs: Iterable[Job]) -> bool:
+    """Whether a running Job is missing from status.active: then the status may be outdated."""
+    active = _uids(cronjob.status)
+    return any(not job.finished and job.metadata.uid not in active for job in jobs)
+
+
+def update_status(
+    cronjob: CronJob, live: CronJob | None, jobs: Sequence[Job], deleted: Sequence[Deleted] = ()
+) -> CurrentState:
+    """Bring the status up to date with the Jobs. `live` is the CronJob re-read, if it was."""
+    if live is not None and _is_newer(live, cronjob, jobs):
+        cronjob = live
+    update = StatusUpdate(cronjob.status)
+    for deletion in deleted:
+        update.record_deletion(deletion)
+    for job in jobs:
+        update.record_job(job)
+        if _forgotten_slot(cronjob, job) is not None:
+            update.record_forgotten(job)
+    ours = {job.metadata.uid for job in jobs}
+    unseen = tuple(reference for reference in update.active if reference.uid not in ours)
+    return CurrentState(cronjob, update.status(), update.changed, tuple(update.events), unseen)
+
+
+def record_slots(
+    current: CurrentState, jobs: Sequence[Job], now: datetime, started: datetime | None = None
+) -> CurrentState:
+    """The same with slots in lastScheduleTime that are missing there: those of finished Jobs, of
+    running ones that were forgotten, and the one that was `started` last, whose Job may be gone."""
+    last = current.status.last_schedule_time
+    finished = (_unrecorded_slot(current.cronjob, current.status, job, now) for job in jobs)
+    # These were started after the last status was written, so they replace also a time that lies
+    # ahead: it is from before the clock was set back.
+    newest = (
+        slot
+        for slot in (*(_forgotten_slot(current.cronjob, job) for job in jobs), started)
+        if slot is not None and (last is None or slot > last or slot <= now < last)
+    )
+    slots = [slot for slot in (*finished, *newest) if slot is not None]
+    if not slots:
+        return current
+    latest = max(slots, key=lambda slot: (slot <= now, slot))
+    return replace(
+        current, status=status_with(current.status, last_schedule_time=latest), changed=True
+    )
+
+
+def without_missing(current: CurrentState, missing: AbstractSet[str]) -> CurrentState:
+    gone = [reference for reference in current.unseen if reference.uid in missing]
+    if not gone:
+        return current
+    kept = tuple(reference for reference in current.status.active if reference not in gone)
+    events = tuple(
+        Event("Normal", "MissingJob", f"Active job went missing: {reference.name}")
+        for reference in gone
+    )
+    status = status_with(current.status, active=kept)
+    return replace(current, status=status, changed=True, events=(*current.events, *events))
+
+
+def by_start_time(job: Job) -> tuple[bool, datetime, str]:
+    """Sort key: oldest start first, not yet started last, then by name."""
+    started_at = job.status.start_time
+    return (started_at is None, started_at or _EVER, job.metadata.name)
+
+
+def controls(cronjob: CronJob, job: Job) -> bool:
+    controller = job.metadata.controller_ref
+    return controller is not None and controller.uid == cronjob.metadata.uid
+
+
+class StatusUpdate:
+    """A CronJob's status while it is being brought up to date."""
+
+    def __init__(self, status: CronJobStatus, *, changed: bool = False) -> None:
+        self.active = list(status.active)
+        self.last_successful_time = status.last_successful_time
+        self.changed = changed
+        self.events: list[Event] = []
+        self._before = status
+
+    def uids(self) -> set[str]:
+        return {reference.uid for reference in self.active}
+
+    def status(self) -> CronJobStatus:
+        return status_with(
+            self._before,
+            active=tuple(self.active),
+            last_successful_time=self.last_successful_time,
+        )
+
+    def record_deletion(self, deletion: Deleted) -> None:
+        if deletion.error is not None:
+            self.events.append(warning("FailedDelete", f"Deleted job: {deletion.error}"))
+            return
+        self._remove_active(deletion.uid)
+        self.changed = True
+        self.events.append(Event("Normal", "SuccessfulDelete", f"Deleted job {deletion.name}"))
+
+    def record_job(self, job: Job) -> None:
+        name, listed = job.metadata.name, job.metadata.uid in self.uids()
+        condition = job.finished_condition
+        if condition is None:
+            if not listed:
+                text = f"Saw a job that the controller did not create or forgot: {name}"
+                self.events.append(warning("UnexpectedJob", text))
+            return
+        if listed:
+            self._remove_active(job.metadata.uid)
+            self.changed = True
+            text = f"Saw completed job: {name}, condition: {condition.type}"
+            self.events.append(Event("Normal", "SawCompletedJob", text))
+        if condition.type == "Complete":
+            self._record_success(job.status.completion_time)
+
+    def record_forgotten(self, job: Job) -> None:
+        self.active.append(reference_to(job))
+        self.changed = True
+
+    def _record_success(self, completed_at: datetime | None) -> None:
+        latest = self.last_successful_time
+        if latest is None or (completed_at is not None and completed_at > latest):
+            self.last_successful_time = completed_at
+            self.changed = True
+
+    def _remove_active(self, uid: str) -> None:
+        self.active = [reference for reference in self.active if reference.uid != uid]
+
+
+def status_with(status: CronJobStatus, **changes: object) -> CronJobStatus:
+    return msgspec.structs.replace(status, **changes)
+
+
+def warning(reason: str, message: str) -> Event:
+    return Event("Warning", reason, message)
+
+
+def _started_after(job: Job, now: datetime) -> bool:
+    started_at = job.status.start_time
+    return started_at is not None and started_at > now
+
+
+def _excess(jobs: Sequence[Job], limit: int | None) -> Sequence[Job]:
+    return jobs[: max(len(jobs) - limit, 0)] if limit is not None else ()
+
+
+def _is_newer(live: CronJob, cached: CronJob, jobs: Iterable[Job]) -> bool:
+    """Whether the re-read CronJob lists a running Job that the cached one lacks."""
+    active = _uids(live.status) - _uids(cached.status)
+    return any(not job.finished and job.metadata.uid in active for job in jobs)
+
+
+def _uids(status: CronJobStatus) -> set[str]:
+    return {reference.uid for reference in status.active}
+
+
+def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
+    """The slot of a running Job that the CronJob started, if a status that lacks it has to be
+    mended: it could not be written after the creation. Kubernetes only warns of such a Job, and
+    starts the next one beside it, whatever the concurrency policy is."""
+    if job.metadata.uid in _uids(cronjob.status):
+        return None
+    replaced = job.metadata.deleting and cronjob.spec.concurrency_policy == "Replace"
+    return None if job.finished or replaced else slot_of(cronjob, job)
+
+
+def _unrecorded_slot(
+    cronjob: CronJob, status: CronJobStatus, job: Job, now: datetime
+) -> datetime | None:
+    """The slot of a finished Job, if no status was written since its creation."""
+    slot, last = slot_of(cronjob, job) if job.finished else None, status.last_schedule_time
+    # Slots that lie ahead were run before the clock was set back.
+    if slot is None or slot > now:
+        return None
+    return slot if last is None or slot > last else None
