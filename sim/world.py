@@ -136,6 +136,7 @@ class _World:
         self.rights = Rights(self.dice)
         #: What the wall clock said at time 0; changes when the clock is set.
         self.epoch = NOON
+        self.set_back_at: list[float] = []
         self.machine: Machine | ProcessMachine = Machine(seed, self.dice)
         if node == "processes":
             self.machine = ProcessMachine(
@@ -173,6 +174,7 @@ class _World:
             self.history,
             self.machine,
             steady_clock=not self.dice.happened["clock set"],
+            set_back_at=self.set_back_at,
             deleted_by_people=self.people.deleted,
             stripped_by_people=self.people.stripped,
         )
@@ -364,6 +366,8 @@ class _Life:
         self._world.dice.count("clock set")
         self._world.trace.note(f"the clock is set by {by.total_seconds()} s")
         self._world.epoch += by
+        if by < timedelta():
+            self._world.set_back_at.append(self._loop.time())
         self._clock.epoch = self._world.epoch
 
     async def _come_to_rest(self, plane: ControlPlane) -> None:

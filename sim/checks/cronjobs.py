@@ -1,6 +1,7 @@
 """CronJobs: one Job per scheduled time, none beside another where that is forbidden, and no time on
 record that was never run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -22,10 +23,13 @@ class _Slot(NamedTuple):
 @dataclass
 class CronJobCheck:
     problems: Problems
+    #: When the clock was set back.
+    set_back_at: Sequence[float] = ()
     _cronjobs: dict[str, CronJob] = field(default_factory=dict)
     #: By CronJob, the Jobs that go on.
     _going_on: dict[str, dict[str, Job]] = field(default_factory=dict)
-    _slots: dict[_Slot, str] = field(default_factory=dict)
+    #: The Job that a slot was run by, and when that was.
+    _slots: dict[_Slot, tuple[str, float]] = field(default_factory=dict)
     #: CronJobs and names of Jobs: of times in one minute, which have one name, one is run.
     _ran: set[tuple[str, str]] = field(default_factory=set)
     #: CronJobs whose policy was changed: what was started before it was known is nobody's fault.
@@ -55,7 +59,7 @@ class CronJobCheck:
             for slot in [slot for slot in self._slots if slot.cronjob == uid and slot.time > last]:
                 del self._slots[slot]
 
-    def see_job(self, job: Job, *, gone: bool) -> None:
+    def see_job(self, job: Job, at: float, *, gone: bool) -> None:
         owner = job.metadata.controller_ref
         if owner is None or owner.kind != "CronJob":
             return
@@ -69,11 +73,19 @@ class CronJobCheck:
         if gone or job.finished:
             going_on.pop(uid, None)
             return
-        if self._slots.setdefault(slot, uid) != uid:
-            self.problems.add(CHECK, f"CronJob {owner.name} ran twice for {slot.time}")
+        self._see_run(slot, owner.name, uid, at)
         if uid not in going_on and owner.uid not in self._fickle:
             self._see_started(owner.uid, list(going_on.values()))
         going_on[uid] = job
+
+    def _see_run(self, slot: _Slot, name: str, uid: str, at: float) -> None:
+        before, ran_at = self._slots.setdefault(slot, (uid, at))
+        if before == uid:
+            return
+        # A time that comes once more is run once more.
+        if not any(ran_at <= set_back < at for set_back in self.set_back_at):
+            self.problems.add(CHECK, f"CronJob {name} ran twice for {slot.time}")
+        self._slots[slot] = uid, at
 
     def _see_started(self, uid: str, others: list[Job]) -> None:
         cronjob = self._cronjobs.get(uid)

@@ -1,6 +1,6 @@
 """All checks on a whole history."""
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -50,12 +50,14 @@ class Judge:
         machine: Machinery | None = None,
         *,
         steady_clock: bool = True,
+        set_back_at: Sequence[float] = (),
         deleted_by_people: Set[Key] = frozenset(),
         stripped_by_people: Set[str] = frozenset(),
     ) -> None:
         """`machine` is what ran the Pods, if that is to be compared; `steady_clock` says that the
-        clock was never set."""
+        clock was never set, `set_back_at` when it was set back."""
         self._steady_clock = steady_clock
+        self._cronjobs.set_back_at = set_back_at
         self._deleted_by_people = deleted_by_people
         self._stripped_by_people = stripped_by_people
         for version in history.in_order():
@@ -70,7 +72,7 @@ class Judge:
     def _see(self, version: Version) -> None:
         match version.subject:
             case Job() as job:
-                self._cronjobs.see_job(job, gone=version.gone)
+                self._cronjobs.see_job(job, version.at, gone=version.gone)
                 self._queue.see_job(job, gone=version.gone)
                 uid = job.metadata.uid
                 if uid not in self._jobs:

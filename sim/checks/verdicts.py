@@ -57,6 +57,7 @@ class VerdictCheck:
     #: The controller ended Pods of its own accord: with them goes what they knew of failures.
     _counts_lost: bool = False
     _fewest_completions: int = 1 << 31
+    _deadline_edited_at: datetime | None = None
     #: Why no Pod may be started any more, if that is on record for the spec as it is.
     _over: str = ""
     #: The controller has recorded the suspension that the spec asks for.
@@ -77,7 +78,7 @@ class VerdictCheck:
             if job.status != before.status or job.status.start_time is not None:
                 self._complain(MANAGED, f"has the status {job.status}")
             return
-        self._see_spec(before, job)
+        self._see_spec(before, job, at)
         verdict = _verdict(job)
         if verdict is not None and (first or _verdict(before) is None):
             self._see_verdict(job, verdict)
@@ -86,8 +87,10 @@ class VerdictCheck:
         if changed_status and job.metadata.generation == before.metadata.generation:
             self._see_recorded(before, job)
 
-    def _see_spec(self, before: Job, job: Job) -> None:
+    def _see_spec(self, before: Job, job: Job, at: datetime) -> None:
         spec, old = job.spec, before.spec
+        if spec.active_deadline_seconds != old.active_deadline_seconds:
+            self._deadline_edited_at = at
         self._fewest_completions = min(self._fewest_completions, spec.completions or 0)
         shrunk = (spec.parallelism or 0) < (old.parallelism or 0)
         shrunk |= (spec.completions or 0) < (old.completions or 0)
@@ -150,7 +153,7 @@ class VerdictCheck:
             self._complain(REASON, f"{verdict.reason} in spite of {job.status}")
         if policies.too_many_failed_indexes(job):
             self._complain(PER_INDEX, f"{verdict.reason} in spite of {job.status.failed_indexes}")
-        deadline, decided = self._deadline(job), verdict.last_transition_time
+        deadline, decided = self._deadline_known(job), verdict.last_transition_time
         if deadline is None or decided is None or not self.steady_clock:
             return
         if decided >= deadline:
@@ -224,7 +227,7 @@ class VerdictCheck:
             self._complain(SUSPENSION, f"{name} was created")
         if index is not None and index in policies.failed_indexes(job):
             self._complain(PER_INDEX, f"{name} was created though its index has failed")
-        deadline, created = self._deadline(job), pod.metadata.creation_timestamp
+        deadline, created = self._deadline_known(job), pod.metadata.creation_timestamp
         if deadline is None or created is None or not self.steady_clock:
             return
         if created > deadline + _SYNC:
@@ -261,6 +264,13 @@ class VerdictCheck:
         if seconds is None or since is None or job.spec.suspend:
             return None
         return since + timedelta(seconds=seconds)
+
+    def _deadline_known(self, job: Job) -> datetime | None:
+        """The same, but not before the controller can know of it."""
+        deadline, edited_at = self._deadline(job), self._deadline_edited_at
+        if deadline is None or edited_at is None:
+            return deadline
+        return max(deadline, edited_at + _SYNC)
 
     def _complain(self, check: str, text: str) -> None:
         metadata = self.job.metadata
