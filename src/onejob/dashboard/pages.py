@@ -242,10 +242,11 @@ class DashboardPages:
         self._require(request, "list", Key(JOBS, namespace, ""))
 
         def may_get(key: Key) -> bool:
-            if not self._authorizer.authorize(request.user, _wanted("get", key)).allowed:
-                return False
-            self._require(request, "get", key)
-            return True
+            wanted = _wanted("get", key)
+            allowed = self._authorizer.authorize(request.user, wanted).allowed
+            if allowed:
+                request.audit_as(wanted)
+            return allowed
 
         return json_answer(await self._queues.queue(namespace, may_get))
 

@@ -8,7 +8,7 @@ import msgspec
 
 from onejob.client.inline_kubeconfig import read_inline_kubeconfig
 from onejob.client.kubeconfig import BadKubeconfig
-from onejob.objects.job import read_job
+from onejob.objects.job import is_finished, read_job
 from onejob.planning.mirror.names import KUBECONFIG_KEY, MANAGER, TARGET
 from onejob.planning.mirror.status import ready_condition
 from onejob.planning.mirror.wishes import record_of
@@ -42,7 +42,7 @@ def describe_targets(secrets: Iterable[Document], jobs: Iterable[Document]) -> l
 
 def _target(secret: Document, jobs: Sequence[Document]) -> Document:
     server, problem = _server(secret)
-    unfinished = [job for job in jobs if not _is_finished(job)]
+    unfinished = [job for job in jobs if not is_finished(job)]
     conditions = [ready_condition(job.get("status", {})) or {} for job in unfinished or jobs]
     troubled = [one for one in conditions if one.get("status") == "False"]
     working = any(one.get("status") == "True" for one in conditions)
@@ -68,10 +68,3 @@ def _server(secret: Document) -> tuple[str, str]:
         return read_inline_kubeconfig(text, "its kubeconfig").server, ""
     except BadKubeconfig as error:
         return "<none>", str(error)
-
-
-def _is_finished(job: Document) -> bool:
-    return any(
-        one["type"] in ("Complete", "Failed") and one["status"] == "True"
-        for one in job.get("status", {}).get("conditions", ())
-    )

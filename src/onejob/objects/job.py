@@ -1,6 +1,8 @@
 """The Job as the planner and the controllers see it."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -117,6 +119,14 @@ class Job(View, frozen=True):
 
     def condition(self, kind: str) -> Condition | None:
         return find_condition(self.status.conditions, kind)
+
+
+def is_finished(document: Mapping[str, Any]) -> bool:
+    """`Job.finished` of one that was not read into a view."""
+    return any(
+        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+        for condition in document.get("status", {}).get("conditions") or ()
+    )
 
 
 _decoder = msgspec.json.Decoder(Job)

@@ -53,6 +53,7 @@ def command(
     from onejob.cli.clients.resource_args import one_resource_arg
     from onejob.cli.clients.settings import parse_settings
     from onejob.cli.display.output import print_documents, resource_name
+    from onejob.objects.job import is_finished
     from onejob.objects.meta import JOBS
     from onejob.planning.job.rerun import rerun
 
@@ -80,7 +81,7 @@ def command(
         return 0
     if dry_run is None:
         documents = [_created(api, document, namespace) for document in documents]
-    if not _finished(job):
+    if not is_finished(job):
         does = "runs what is left of it as well" if failed_only else "runs beside it"
         print(
             f"note: {arg} has not finished: {resource_name(documents[-1])} {does}",
@@ -104,14 +105,6 @@ def _run_again(
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--data-dir", str(where.data_dir.path)]
     os.execv(sys.executable, [sys.executable, "-m", "onejob", *words])
-
-
-def _finished(job: dict[str, Any]) -> bool:
-    import msgspec
-
-    from onejob.objects.job import read_job
-
-    return read_job(msgspec.json.encode(job)).finished
 
 
 def _created(api: "Api", document: dict[str, Any], namespace: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
 
     from onejob.cli.clients.base import FIELD_MANAGER, Ask, get, path_of
     from onejob.cli.clients.resource_args import parse_resource_args
+    from onejob.objects.job import is_finished
     from onejob.objects.meta import CRONJOBS, JOBS
     from onejob.planning.queue.standing import QUEUED_ANNOTATION
 
@@ -44,7 +45,7 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
     done = "suspended" if suspended else "resumed"
     for arg in args:
         before = get(api, arg.kind, namespace, arg.name)
-        if suspended and _has_finished(before):
+        if suspended and is_finished(before):
             raise CommandError(f"{arg} has finished", "onejob rerun runs it once more")
         change: dict[str, Any] = {"spec": {"suspend": suspended}}
         if QUEUED_ANNOTATION in before["metadata"].get("annotations", {}):
@@ -67,10 +68,3 @@ def set_suspend(where: "Sources", what: tuple[str, ...], *, suspended: bool) -> 
         )
         print(f"{arg} {done}")
     return 0
-
-
-def _has_finished(document: dict[str, Any]) -> bool:
-    return any(
-        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
-        for condition in document.get("status", {}).get("conditions") or ()
-    )

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from onejob.objects.job import Job
+from onejob.objects.job import Job, is_finished
 from onejob.planning.mirror import names
 from onejob.planning.mirror.copying import (
     Change,
@@ -238,7 +238,7 @@ def _copy_found(facts: Facts, record: Record, wish: Wish, found: Found) -> Step:
     if found.deleting:
         return Wait("CopyIsDeleted", f"{_place(record)} is being deleted there")
     needed = changes(facts.document, found.document)
-    if needed and not _is_over(found.document):
+    if needed and not is_finished(found.document):
         starts = any(change.field == "suspend" and not change.new for change in needed)
         return ChangeCopy(found.document, needed, starts)
     return Report(found.document)
@@ -366,13 +366,6 @@ def _unproven(facts: Facts, record: Record, server: str) -> Wait | None:
 def _decided(job: Job) -> bool:
     """Whether the Job's end is settled: it is too late to start over."""
     return job.condition_is_true("FailureTarget") or job.condition_is_true("SuccessCriteriaMet")
-
-
-def _is_over(copy: Document) -> bool:
-    return any(
-        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
-        for condition in copy.get("status", {}).get("conditions") or ()
-    )
 
 
 def _given_up(record: Record, lost_after: float) -> str:
