@@ -32,9 +32,9 @@ _FIRST = {
     "FailJob rules overlooked": 12,
     "Ignore rules overlooked": 12,
     "index retried once too often": 12,
-    "one failed index too many allowed": 16,
+    "one failed index too many allowed": 85,
     "suspended Job starts Pods": 10,
-    "active deadline a second early": 21,
+    "active deadline a second early": 48,
     "queue lets all Jobs go": 7,
     "lack of memory forgotten": 34,
 }
