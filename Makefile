@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 STAMP  := $(VENV)/.installed
 SCHEMA := src/onejob/api/data/schema.json.gz
-UI     := src/onejob/dashboard/assets/index.html
+UI     := src/onejob/dashboard/page.zip
 
 .DEFAULT_GOAL := help
-.PHONY: help lock setup run ui ui-if-possible chromium screenshots ui-figures dist prometheus test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants sim-coverage replay replay-record bench e2e schemathesis fuzz fuzz-frames kill-rounds upgrade-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential guides e2e-controllers clean
+.PHONY: help lock setup run ui chromium ui-check screenshots ui-figures dist prometheus test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants sim-coverage replay replay-record bench e2e schemathesis fuzz fuzz-frames kill-rounds upgrade-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential guides e2e-controllers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -48,7 +48,7 @@ run: $(READY) $(SCHEMA) ## run an example Job to the end
 	$(BIN)/onejob run examples/hello.yaml
 
 # One process a core.
-test: setup podman btrfs chromium ui-if-possible ## all tests that fit into a few minutes (slow specs are deselected)
+test: setup podman btrfs chromium ## all tests that fit into a few minutes (slow specs are deselected)
 	$(BIN)/pytest -n auto --dist worksteal $(TEST)
 
 unprivileged: setup ## the node's process tests as a user without rights, with and without namespaces
@@ -74,32 +74,36 @@ podman: ## install the engine that its tests need: only as root, only with apt-g
 btrfs: # a file system on which a full disk is different
 	$(call install,mkfs.btrfs,btrfs-progs,its tests)
 
-# Tests of the dashboard are skipped, visibly, where there is no browser or no built page.
+# Tests of the dashboard are skipped, visibly, where there is no browser.
 chromium: ## install the browser that the dashboard's tests need: only as root, only with apt-get
 	$(if $(CHROMIUM),,$(call install,chromium,chromium,tests of the dashboard))
 
-$(UI): $(shell find ui -path ui/node_modules -prune -o -type f -print 2> /dev/null)
+# The built page is tracked in git, so that a clone without Node.js has a dashboard.
+ui/dist/index.html: $(shell find ui \( -name node_modules -o -name dist \) -prune -o -type f -print 2> /dev/null)
 	cd ui && npm ci --no-audit --no-fund && npm run build
 	@touch $@
 
-ui: $(UI) ## build the dashboard: needs Node.js 20 or newer with npm
+ui: ui/dist/index.html ## build the dashboard into $(UI): needs Node.js 20 or newer with npm
+	$(PYTHON) ui/pack.py
 
-ui-if-possible:
+ui-check: ## fail unless $(UI) was built from the sources in ui/
+	@$(PYTHON) ui/pack.py --check
 	@if ! command -v npm > /dev/null; then \
-	  echo "ui: there is no npm: tests of the dashboard's pages are skipped"; \
+	  echo "ui-check: there is no npm: only the digest of the sources is compared"; \
+	elif ! $(MAKE) --no-print-directory ui/dist/index.html > .ui.log 2>&1; then \
+	  tail -5 .ui.log; echo "ui-check: the page cannot be built here: only the digest is compared"; \
 	else \
-	  $(MAKE) --no-print-directory $(UI) > .ui.log 2>&1 \
-	  || { tail -5 .ui.log; echo "ui: cannot be built: tests of its pages are skipped"; }; \
+	  $(PYTHON) ui/pack.py --compare; \
 	fi
 
-screenshots: setup ui ## pictures of the dashboard's pages, into SHOTS
+screenshots: setup ## pictures of the dashboard's pages, into SHOTS
 	$(BIN)/python -m tests.ui.screenshots $(or $(SHOTS),.run/screenshots)
 
-ui-figures: setup ui ## a Job of 10^5 indexes in a browser, and what 20 dashboards cost
+ui-figures: setup ## a Job of 10^5 indexes in a browser, and what 20 dashboards cost
 	$(BIN)/python -m tests.ui.figures $(FIGURES)
 
-dist: setup ui ## source archive and wheel for a release, the dashboard inside
-	ONEJOB_RELEASE=1 $(BIN)/python -m hatchling build
+dist: setup ui-check ## source archive and wheel for a release, the dashboard inside
+	$(BIN)/python -m hatchling build
 
 prometheus: setup ## a real Prometheus scrapes a server and asks every query of docs/monitoring
 	@if ! command -v promtool > /dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
@@ -252,4 +256,4 @@ differential: setup ## the same scenarios on a real Kubernetes and on onejob, co
 	$(if $(RECORD),$(BIN)/python -m tests.differential.permissions)
 
 clean: ## forget the environment and generated data
-	rm -rf $(VENV) src/onejob/api/data src/onejob/dashboard/assets ui/node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) src/onejob/api/data ui/dist ui/node_modules .mypy_cache .ruff_cache .pytest_cache

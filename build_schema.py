@@ -9,7 +9,6 @@ decodes megabytes of prose.
 import gzip
 import importlib.util
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -20,8 +19,6 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
 TARGET = "src/onejob/api/data/schema.json.gz"
-#: What `make ui` builds.
-DASHBOARD = "src/onejob/dashboard/assets/index.html"
 
 #: Bodies that clients may send although they are no rows of KINDS.
 EXTRA_KINDS = (
@@ -101,7 +98,6 @@ class SchemaBuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         write_schema(Path(self.root))
-        require_dashboard(Path(self.root))
 
 
 def main() -> None:
@@ -117,14 +113,13 @@ def write_schema(root: Path) -> Path:
     target = root / TARGET
     target.parent.mkdir(parents=True, exist_ok=True)
     # No time stamp and no file name inside: equal input gives equal bytes.
-    target.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    content = gzip.compress(text.encode(), 9, mtime=0)
+    if not target.is_file() or target.read_bytes() != content:
+        # Renamed into place, because a server may be starting from this checkout.
+        unfinished = target.with_suffix(".tmp")
+        unfinished.write_bytes(content)
+        unfinished.replace(target)
     return target
-
-
-def require_dashboard(root: Path) -> None:
-    """A release has the dashboard in it; whoever installs from a checkout may do without."""
-    if os.environ.get("ONEJOB_RELEASE") and not (root / DASHBOARD).is_file():
-        raise FileNotFoundError(f"{DASHBOARD} is missing: run make ui before a release is built")
 
 
 def newest_definitions() -> tuple[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from build_schema import TARGET, digest, require_dashboard, write_schema
+from build_schema import TARGET, digest, write_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = Path("src/onejob/wire/kinds.py")
@@ -57,12 +57,3 @@ def _references(value: Any) -> list[str]:
         own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
         return own + [name for item in value.values() for name in _references(item)]
     return [name for item in value for name in _references(item)] if isinstance(value, list) else []
-
-
-def test_a_release_without_the_dashboard_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    require_dashboard(tmp_path)
-    monkeypatch.setenv("ONEJOB_RELEASE", "1")
-    with pytest.raises(FileNotFoundError, match="make ui"):
-        require_dashboard(tmp_path)

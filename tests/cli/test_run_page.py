@@ -17,8 +17,6 @@ from tests.dashboard.support import Browser
 
 _ADDRESS = re.compile(rb"dashboard: (https://127\.0\.0\.1:\d+)/ui/#/sign-in/([\w-]+)\?open=(\S+)")
 
-needs_the_page = pytest.mark.skipif(not Files().built, reason="the dashboard is not built: make ui")
-
 
 @pytest.mark.parametrize(
     ("asked", "environment", "interactive", "expected"),
@@ -36,7 +34,6 @@ def test_where_nobody_watches_no_browser_opens_and_nothing_waits(
     assert page_options(asked, environment, interactive=interactive) == expected
 
 
-@needs_the_page
 def test_on_a_terminal_the_page_outlives_the_job_until_ctrl_c(onejob: CommandLine) -> None:
     terminal, process = _on_a_terminal(onejob, "run", "--ui", "--", "sh", "-c", "exit 3")
     try:
@@ -59,7 +56,6 @@ def test_on_a_terminal_the_page_outlives_the_job_until_ctrl_c(onejob: CommandLin
     assert onejob.run("get", "jobs").stdout.count("Failed") == 1
 
 
-@needs_the_page
 def test_without_a_terminal_the_page_ends_with_the_run(onejob: CommandLine) -> None:
     done = onejob.run("run", "--ui", "--ephemeral", "--", "true")
     assert done.returncode == 0, done.stderr
@@ -67,23 +63,22 @@ def test_without_a_terminal_the_page_ends_with_the_run(onejob: CommandLine) -> N
     assert "stays" not in done.stdout
 
 
-@needs_the_page
 def test_a_time_is_kept_without_a_terminal(onejob: CommandLine) -> None:
     done = onejob.run("run", "--ui-for", "1ms", "-q", "--", "true")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "the dashboard stays for 0.0s, or until Ctrl-C" in done.stderr
 
 
-def test_a_checkout_without_the_page_says_how_to_build_it(
+def test_run_ui_refuses_without_the_dashboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onejob.cli.errors import CommandError
     from onejob.clock import SystemClock
     from onejob.server import Settings
 
-    monkeypatch.setattr(page, "Files", lambda: Files(tmp_path))
+    monkeypatch.setattr(page, "Files", lambda: Files(tmp_path / "absent.zip"))
     options = PageOptions(0.0, open_browser=False)
-    with pytest.raises(CommandError, match="the dashboard is not built"):
+    with pytest.raises(CommandError, match="has no dashboard"):
         asyncio.run(page.RunPage.start(Settings(tmp_path), None, SystemClock(), options))
 
 

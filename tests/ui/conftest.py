@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from onejob.dashboard.files import ASSETS
 from onejob.testing import OnejobNamespace, OnejobServer
 from tests.ui.demo import fill, sign_in_address
 
@@ -27,8 +26,6 @@ _SECONDS = 15
 def browser() -> Iterator[Browser]:
     if browsers.find() is None:
         pytest.skip("there is no Chromium: make chromium")
-    if not (ASSETS / "index.html").is_file():
-        pytest.skip("the dashboard is not built: make ui")
     with sync_playwright() as playwright:
         launched = browsers.launch(playwright)
         yield launched

@@ -46,7 +46,7 @@ def test_nothing_keeps_people_out(open_dashboard: Open, demo: OnejobNamespace, n
     """Nothing serious for those who use other means than a screen and a mouse; enough contrast in
     light and dark; nothing wider than a phone."""
     if not AXE.is_file():
-        pytest.skip("axe-core is not installed: make ui")
+        pytest.skip("axe-core is not installed: make ui-check")
     page = open_dashboard(PAGES[name].format(ns=demo.name))
     _settled(page)
     # Evaluated, not added as a script: the page's policy allows none but its own.

@@ -1,17 +1,18 @@
-"""The files of the page, as `make ui` built them; without them, a page that says how to.
+"""Static files of the dashboard, read from the archive that `make ui` builds.
 
-Files are looked up by name in what the folder held when the first was asked for, so no path leads
-out of it.
+Names are looked up among the members of the archive, so no path leads out of it.
 """
 
-from dataclasses import dataclass
+import gzip
+import zipfile
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from onejob.api.http.answers import Answer, Header
 
-ASSETS: Final = Path(__file__).parent / "assets"
+#: Written by ui/pack.py: gzip streams named after the files that they hold.
+ARCHIVE: Final = Path(__file__).parent / "page.zip"
 INDEX: Final = "index.html"
 
 _TYPES: Final = {
@@ -39,52 +40,52 @@ _NO_CACHE: Final[Header] = (b"cache-control", b"no-cache")
 _IMMUTABLE: Final[Header] = (b"cache-control", b"public, max-age=31536000, immutable")
 _VARY: Final[Header] = (b"vary", b"accept-encoding")
 
-_NOT_BUILT: Final = b"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>onejob: dashboard not built</title></head>
-<body><h1>The dashboard is not built</h1>
-<p>This onejob runs from a checkout. In its folder, with Node.js 20 or newer, run
-<code>make ui</code>, then start the server again. Everything else works without it.</p>
-</body></html>
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    plain: bytes
-    gzipped: bytes
+#: Message and remedy for an installation without the archive.
+MISSING: Final = (
+    "this installation of onejob has no dashboard",
+    "install onejob again, or run `make ui` in its checkout, and restart the server",
+)
 
 
 class Files:
-    def __init__(self, folder: Path = ASSETS) -> None:
-        self._folder = folder
+    """Responses for the dashboard's files. The archive is read at the first request."""
+
+    def __init__(self, archive: Path | None = None) -> None:
+        self._archive = archive or ARCHIVE
 
     @cached_property
-    def _files(self) -> dict[str, _File]:
-        found = {}
-        for path in sorted(self._folder.rglob("*")):
-            if path.suffix in _TYPES:
-                gzipped = path.with_name(path.name + ".gz")
-                name = path.relative_to(self._folder).as_posix()
-                found[name] = _File(
-                    path.read_bytes(), gzipped.read_bytes() if gzipped.exists() else b""
-                )
-        return found
+    def _files(self) -> dict[str, bytes]:
+        """Gzip streams by file name; empty if there is no archive."""
+        if not self._archive.is_file():
+            return {}
+        with zipfile.ZipFile(self._archive) as archive:
+            return {
+                name.removesuffix(".gz"): archive.read(name)
+                for name in archive.namelist()
+                if Path(name.removesuffix(".gz")).suffix in _TYPES
+            }
 
     @property
     def built(self) -> bool:
         return INDEX in self._files
 
     def answer(self, name: str, accept_encoding: bytes) -> Answer | None:
-        """None if there is no such file; the page itself is always there."""
+        """Return the response for the file `name`, by default the page itself.
+
+        Returns:
+            None if there is no such file; 503 with instructions if the page itself is missing.
+        """
         name = name or INDEX
-        file = self._files.get(name)
-        if file is None:
+        gzipped = self._files.get(name)
+        if gzipped is None:
             if name != INDEX:
                 return None
-            return Answer(503, _NOT_BUILT, _TYPES[".html"], (*SAFETY_HEADERS, _NO_CACHE))
+            text = "{}: {}\n".format(*MISSING).encode()
+            return Answer(503, text, b"text/plain", (*SAFETY_HEADERS, _NO_CACHE))
         caching = _NO_CACHE if name == INDEX else _IMMUTABLE
         headers = (*SAFETY_HEADERS, caching, _VARY)
-        kind = _TYPES[Path(name).suffix]
-        if file.gzipped and b"gzip" in accept_encoding:
-            return Answer(200, file.gzipped, kind, (*headers, (b"content-encoding", b"gzip")))
-        return Answer(200, file.plain, kind, headers)
+        content_type = _TYPES[Path(name).suffix]
+        if b"gzip" in accept_encoding:
+            encoding = (b"content-encoding", b"gzip")
+            return Answer(200, gzipped, content_type, (*headers, encoding))
+        return Answer(200, gzip.decompress(gzipped), content_type, headers)

@@ -16,7 +16,7 @@ from onejob.api.http.incoming import Request
 from onejob.api.http.routing import PageNotFound
 from onejob.api.input.query import first, flag
 from onejob.api.sessions.pod_streams import LogSource, log_options
-from onejob.dashboard.files import SAFETY_HEADERS, Files
+from onejob.dashboard.files import MISSING, SAFETY_HEADERS, Files
 from onejob.dashboard.log_stream import merged_logs
 from onejob.dashboard.queues import SECRETS, Queues
 from onejob.dashboard.sessions import (
@@ -151,6 +151,8 @@ class DashboardPages:
             raise BadRequest("a session cannot open further ones: run `onejob ui`")
         if any(name.startswith(b"impersonate-") for name in request.headers):
             raise BadRequest("a session is for whoever opens it: leave out the impersonation")
+        if not self._files.built:
+            raise NotFound("{}: {}".format(*MISSING))
         code = self._sessions.new_code(request.user.name, credentials)
         return json_answer({"code": code, "expiresInSeconds": int(CODE_SECONDS)}, 201)
 

@@ -17,7 +17,7 @@ from onejob.cli.errors import CommandError
 from onejob.cli.places import DataDir, make_private
 from onejob.cli.run.progress import JobProgress
 from onejob.clock import Clock
-from onejob.dashboard.files import Files
+from onejob.dashboard.files import MISSING, Files
 from onejob.dashboard.sessions import LONGEST_SECONDS
 from onejob.explaining.durations import short_seconds
 from onejob.https_server import HttpsServer
@@ -55,9 +55,8 @@ class RunPage:
         """Starts the control plane, too. Raises what `ControlPlane.start` raises, and
         CommandError."""
         if not Files().built:
-            raise CommandError(
-                "--ui: the dashboard is not built", "make ui, or install a release of onejob"
-            )
+            message, remedy = MISSING
+            raise CommandError(f"--ui: {message}", remedy)
         try:
             server = await HttpsServer.start(
                 settings,
