@@ -12,9 +12,15 @@ Comments in a page's source, which readers of the page do not see, say what only
     <!-- guide: slow rest -->         and so is the rest of the page
     <!-- guide: omit COMMAND: REASON -->  commands of the block below that begin so are not typed
     <!-- guide: interrupt 3 -->       the last command of the block gets Ctrl-C after 3 seconds
-    <!-- guide: setup                 commands that stand for what the page assumes to be there, or
-    COMMANDS                          for the time that a reader takes; with `setup slow` they are
-    -->                               for `make guides` only
+    <!-- guide: stand-in for REASON   commands that replace something which the page asks its reader to
+    COMMANDS                          have: another cluster, a program or an image of theirs
+    -->
+    <!-- guide: check                 commands that look at the result, or wait as long as a reader would
+    COMMANDS
+    -->
+
+`stand-in slow: REASON` and `check slow` are for `make guides` only. Nothing that a reader has to type may be
+hidden in a comment: a check that starts a server, creates objects or selects a kubeconfig is refused.
 """
 
 import re
@@ -41,13 +47,18 @@ _PART = re.compile(
 )
 _DIRECTIVES = (
     *("file", "skip", "output", "exit", "needs", "slow", "omit", "interrupt", "download"),
-    "setup",
+    *("stand-in", "check"),
+)
+#: Commands that change the reader's world, so that a page must show them.
+_READERS_COMMAND = re.compile(
+    r"\bonejob (serve|create|apply|run|delete)\b|\bkubectl (create|apply|run|label|delete)\b"
+    r"|\bexport KUBECONFIG\b"
 )
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, or commands of a `setup` comment, and what is to be done with it."""
+    """A fenced block, or the commands of a hidden comment, with its directives."""
 
     page: str
     line: int
@@ -125,8 +136,12 @@ def _blocks(name: str, text: str) -> Iterator[Block]:
         if word not in _DIRECTIVES:
             raise ValueError(f"{name}:{line}: there is no directive {word!r}")
         slow_rest = slow_rest or (word, argument) == ("slow", "rest")
-        if word == "setup":
-            yield Block(name, line, rest + "\n", slow=slow_rest or argument == "slow")
+        if word in ("stand-in", "check"):
+            if word == "stand-in" and not argument:
+                raise ValueError(f"{name}:{line}: a stand-in for what?")
+            if word == "check" and _READERS_COMMAND.search(rest):
+                raise ValueError(f"{name}:{line}: a reader needs this command: show it")
+            yield Block(name, line, rest + "\n", slow=slow_rest or argument.startswith("slow"))
         else:
             pending[word] = argument.strip()
     if pending.keys() - {"slow"}:

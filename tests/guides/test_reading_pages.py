@@ -8,7 +8,7 @@ from tests.guides.pages import Block, blocks
 from tests.guides.terminal import Terminal
 
 _PAGE = """
-<!-- guide: setup
+<!-- guide: check
 first
 -->
 Save it:
@@ -49,8 +49,8 @@ def _read(folder: Path, text: str) -> list[Block]:
 
 
 def test_a_page_is_files_and_commands_in_order(tmp_path: Path) -> None:
-    setup, file, listed, last = _read(tmp_path, _PAGE)
-    assert setup.commands() == ["first"]
+    check, file, listed, last = _read(tmp_path, _PAGE)
+    assert check.commands() == ["first"]
     assert (file.file, file.commands()) == ("job.yaml", [])
     loop = "for name in a b; do\n  echo $name \\\n    more\ndone          # says why"
     assert listed.commands() == [loop, "cat <<'EOF'\ntext\nEOF"]
@@ -66,6 +66,9 @@ def test_a_page_is_files_and_commands_in_order(tmp_path: Path) -> None:
         ("```python\n1\n```\n", "page.md:1: is this block a file or only shown"),
         ("```\nfor a in b; do\n```\n", "not a whole command"),
         ("<!-- guide: exit 1 -->\n", "with no block below"),
+        ("<!-- guide: stand-in\ntrue\n-->\n", "page.md:1: a stand-in for what"),
+        ("<!-- guide: check\nonejob serve\n-->\n", "page.md:1: a reader needs this command"),
+        ("<!-- guide: check\nexport KUBECONFIG=x\n-->\n", "a reader needs this command"),
     ],
 )
 def test_a_page_that_does_not_say_what_to_do_is_refused(
