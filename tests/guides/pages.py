@@ -12,15 +12,16 @@ Comments in a page's source, which readers of the page do not see, say what only
     <!-- guide: slow rest -->         and so is the rest of the page
     <!-- guide: omit COMMAND: REASON -->  commands of the block below that begin so are not typed
     <!-- guide: interrupt 3 -->       the last command of the block gets Ctrl-C after 3 seconds
-    <!-- guide: stand-in for REASON   commands that replace something which the page asks its reader to
-    COMMANDS                          have: another cluster, a program or an image of theirs
+    <!-- guide: stand-in for REASON   commands that replace something that readers have: another
+    COMMANDS                          cluster, a program or an image of theirs
     -->
-    <!-- guide: check                 commands that look at the result, or wait as long as a reader would
+    <!-- guide: check                 commands that look at the result, or wait for it
     COMMANDS
     -->
 
-`stand-in slow: REASON` and `check slow` are for `make guides` only. Nothing that a reader has to type may be
-hidden in a comment: a check that starts a server, creates objects or selects a kubeconfig is refused.
+`stand-in slow: REASON` and `check slow` are for `make guides` only. Nothing that a reader has to
+type may be hidden in a comment: a check that starts a server, creates objects or selects a
+kubeconfig is refused.
 """
 
 import re
