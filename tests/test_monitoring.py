@@ -57,6 +57,26 @@ def test_promtool_accepts_the_rules() -> None:
     )
 
 
+def test_alerts_fire_and_stay_silent_as_their_unit_tests_expect() -> None:
+    tested = subprocess.run(
+        [_promtool(), "test", "rules", FOLDER / "alerts_test.yaml"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_runbooks_of_alerts_exist() -> None:
+    rules = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            page, _, anchor = rule["annotations"].get("runbook", "").partition("#")
+            if page:
+                headings = (FOLDER.parents[1] / page).read_text().lower()
+                assert f"## {anchor.replace('-', ' ')}" in headings, rule["alert"]
+
+
 def test_promtool_reads_what_is_exported() -> None:
     metrics = Metrics()
     metrics.observe("onejob_job_duration_seconds", 3.0, "failed", "CronJob")
