@@ -5,11 +5,13 @@ from typing import Any
 from onejob.api.schema.shapes import (
     BooleanShape,
     BytesShape,
+    EitherShape,
     IntegerShape,
     IntOrStringShape,
     ListShape,
     MapShape,
     MicroTimeShape,
+    NumberShape,
     ObjectShape,
     QuantityShape,
     Shape,
@@ -45,15 +47,20 @@ def body(api_version: str, kind: str, raw: bytes) -> bytes:
     return b"k8s\0" + message((1, message((1, api_version), (2, kind))), (2, raw))
 
 
-def sample(shape: Shape, zero: bool) -> Any:
-    """A value with every field there is: all empty, or all set to something."""
+def sample(shape: Shape, zero: bool, around: tuple[Shape, ...] = ()) -> Any:
+    """A value with every field of its shape, all empty or all set. A shape inside itself is {}."""
     match shape:
+        case ObjectShape() if shape in around:
+            return {}
         case ObjectShape():
-            return {name: sample(inner, zero) for name, inner in shape.fields.items()}
+            inside = (*around, shape)
+            return {name: sample(inner, zero, inside) for name, inner in shape.fields.items()}
+        case EitherShape():
+            return sample(shape.schema, zero, around)
         case ListShape():
-            return [sample(shape.items, zero)]
+            return [sample(shape.items, zero, around)]
         case MapShape():
-            return {"k": sample(shape.values, zero)}
+            return {"k": sample(shape.values, zero, around)}
         case MicroTimeShape():
             return "2026-11-15T10:00:00.500000Z"
         case TimeShape():
@@ -62,6 +69,8 @@ def sample(shape: Shape, zero: bool) -> Any:
             return not zero
         case IntegerShape() | IntOrStringShape():
             return 0 if zero else 7
+        case NumberShape():
+            return 0 if zero else 7.5
         case QuantityShape():
             return "0" if zero else "7"
         case BytesShape():

@@ -17,6 +17,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -142,6 +143,15 @@ def nested_protobuf() -> bytes:
     for _ in range(5000):
         raw = message(1, raw)[: MAX_BODY // 2]
     return protobuf(message(2, raw))
+
+
+def nested_definition() -> bytes:
+    """A schema of 40,000 levels of `not`."""
+    raw = b""
+    for _ in range(40_000):
+        raw = message(28, raw)
+    version = message(7, message(4, message(1, raw)))
+    return protobuf(message(2, version), b"apiextensions.k8s.io/v1", b"CustomResourceDefinition")
 
 
 def env(count: int) -> list[dict[str, str]]:
@@ -337,6 +347,7 @@ def cases() -> Iterator[Case]:
         PROTOBUF,
     )
     yield Case("protobuf, nested", "POST", PODS, nested_protobuf, PROTOBUF)
+    yield Case("protobuf, nested schema", "POST", DEFINITIONS, nested_definition, PROTOBUF)
     yield Case("gzip body", "POST", CONFIGMAPS, lambda: gzip.compress(b"0" * 100_000_000), JSON,
                {"Content-Encoding": "gzip"})  # fmt: skip
     # Patches.

@@ -8,6 +8,7 @@ import msgspec
 from onejob.api.schema.protobuf_encoding import encode_object
 from onejob.api.schema.protobuf_fields import MAGIC
 from onejob.api.sessions.spdy import SpdyWriter
+from tests.api.recorded_definitions import recorded
 from tests.fuzz.state_machine import PLACES
 
 
@@ -18,6 +19,8 @@ def main(folder: Path) -> None:
         document = {"apiVersion": place.api_version, "kind": place.kind, "metadata": metadata}
         body = encode_object(msgspec.json.encode(document | place.body))
         (folder / name).write_bytes(b"\0" + body.removeprefix(MAGIC))
+    for name, definition in recorded().items():
+        (folder / name.replace(" ", "-")).write_bytes(b"\0" + definition.removeprefix(MAGIC))
     (folder / "spdy").write_bytes(b"\1" + SpdyWriter().open(1, {"port": "80", "requestid": "0"}))
     (folder / "channel").write_bytes(b"\2\x001aGVsbG8=")
 

@@ -4,14 +4,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.upstream.building import CLUSTER, CannotBuild, build, missing, pinned
+from tests.upstream.building import CLUSTER, CODEC, CannotBuild, build, missing, pinned
 from tests.upstream.cluster import Upstream
 
 
 def main() -> int:
-    to_build = missing(CLUSTER)
+    to_build = missing((*CLUSTER, CODEC))
     try:
-        folder = build(CLUSTER, say)
+        folder = build((*CLUSTER, CODEC), say)
     except CannotBuild as error:
         say(f"skipped: {error}")
         return 0 if "not installed" in str(error) else 1

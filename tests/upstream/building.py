@@ -38,6 +38,8 @@ CONTROLLER_MANAGER: Final = Program(
 )
 ETCD: Final = Program("etcd", "etcd", "go.etcd.io/etcd/server/v3")
 E2E: Final = Program("e2e.test", "kubernetes", "k8s.io/kubernetes/test/e2e", is_test=True)
+#: Converts CustomResourceDefinitions between JSON and protobuf, with Kubernetes' codecs.
+CODEC: Final = Program("crdprotobuf", "protobuf", "onejob.dev/upstream/protobuf")
 
 CLUSTER: Final = (ETCD, APISERVER, CONTROLLER_MANAGER)
 

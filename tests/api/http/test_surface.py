@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from onejob.api.input.protobuf import decode_protobuf
+from onejob.api.schema.protobuf_encoding import encode_object
 from onejob.client.base import Bind
 from onejob.objects.meta import Key
+from tests.api.custom.build import DEFINITIONS, a_definition
 from tests.api.http.documents import (
     CONFIGS,
     JOBS,
@@ -281,6 +283,20 @@ def test_who_takes_nothing_but_protobuf_gets_it(tmp_path: Path) -> None:
         assert found.body[-200:-4] in listed.body
         missing = await api.call("GET", f"{JOBS}/b", accept=PROTOBUF)
         assert (missing.code, missing.json()["reason"]) == (404, "NotFound")
+
+    with_api(tmp_path, test)
+
+
+def test_definition_created_in_protobuf_is_served(tmp_path: Path) -> None:
+    async def test(api: Api) -> None:
+        sent = encode_object(json.dumps(a_definition()).encode())
+        created = await api.call("POST", DEFINITIONS, sent, content_type=PROTOBUF, accept=PROTOBUF)
+        assert (created.code, created.header("content-type")) == (201, PROTOBUF)
+        shown = await api.ok("GET", f"{DEFINITIONS}/widgets.example.com")
+        assert shown["spec"]["versions"] == a_definition()["spec"]["versions"]
+        found = await api.call("GET", f"{DEFINITIONS}/widgets.example.com", accept=PROTOBUF)
+        for part in ("metadata", "spec"):
+            assert decode_protobuf(found.body)[part] == shown[part]
 
     with_api(tmp_path, test)
 

@@ -4,24 +4,35 @@ A body becomes the same document that the client's JSON would have been, so noth
 module knows about protobuf. `protobuf_encoding` writes it.
 """
 
+import math
+import struct
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from onejob.api.input.decoding import MAX_VALUES, decode_json
-from onejob.api.schema.protobuf_fields import MAGIC, Field, field_table, message_name
+from onejob.api.input.decoding import MAX_DEPTH, MAX_VALUES, decode_json, is_too_deep
+from onejob.api.schema.protobuf_fields import (
+    MAGIC,
+    Field,
+    alternative_numbers,
+    field_table,
+    message_name,
+)
 from onejob.api.schema.schema import load_schema
 from onejob.api.schema.shapes import (
     ANYTHING,
     BooleanShape,
     BytesShape,
+    EitherShape,
     IntegerShape,
     IntOrStringShape,
+    JsonShape,
     ListShape,
     MapShape,
     MicroTimeShape,
+    NumberShape,
     ObjectShape,
     QuantityShape,
     Shape,
@@ -34,6 +45,7 @@ from onejob.wire.errors import BadRequest, RequestTooLarge
 #: What is on the wire: a varint or fixed number, or the bytes of text or of a message.
 _Wire: TypeAlias = int | bytes
 
+_TOO_DEEP: Final = "exceeded max depth"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -46,9 +58,10 @@ class _Skip(Exception):
 
 
 class _Budget(threading.local):
-    """How many more fields may be read of the body that a thread is at."""
+    """How many more fields and levels may be read of the body that a thread is at."""
 
     left = 0
+    levels = 0
 
 
 _budget: Final = _Budget()
@@ -58,6 +71,7 @@ def decode_protobuf(body: bytes) -> Document:
     """Raises BadRequest for what is no such body or a kind that is not served, RequestTooLarge
     for more fields than a document may have."""
     _budget.left = 2 * MAX_VALUES
+    _budget.levels = MAX_DEPTH
     if not body.startswith(MAGIC):
         raise BadRequest(
             f"provided data does not appear to be a protobuf message, expected prefix {list(MAGIC)}"
@@ -71,6 +85,9 @@ def decode_protobuf(body: bytes) -> Document:
         _read_message(raw, field_table()[message_name(shape)], shape, document)
     except (_Malformed, UnicodeDecodeError, OverflowError, KeyError) as error:
         raise BadRequest(f"error decoding protobuf: {error}") from None
+    # Levels of messages are not those of JSON: maps and embedded JSON add to them.
+    if is_too_deep(document):
+        raise BadRequest(f"error decoding protobuf: {_TOO_DEEP}")
     return document
 
 
@@ -113,6 +130,8 @@ def _put(
         value = _value(wire, shape)
     except _Skip:
         return
+    if value is None:
+        return
     counts = known.pointer or known.name in required
     if counts or isinstance(value, dict | list) or value not in ("", 0, False):
         into[known.name] = value
@@ -141,7 +160,8 @@ def _map_entry(data: bytes, shape: Shape) -> tuple[str, Any]:
         for _, wire in _fields(_as_bytes(entry.get(2, b""))):
             _extend(values, wire, shape.items)
         return key, values
-    return key, _value(entry[2], shape) if 2 in entry else shape.zero()
+    value = _value(entry[2], shape) if 2 in entry else None
+    return key, shape.zero() if value is None else value
 
 
 def _value(wire: _Wire, shape: Shape) -> Any:
@@ -161,14 +181,60 @@ def _value(wire: _Wire, shape: Shape) -> Any:
         case IntOrStringShape():
             return _int_or_string(dict(_fields(_as_bytes(wire))))
         case ObjectShape():
-            into: Document = {}
-            message = field_table().get(message_name(shape), {})
-            _read_message(_as_bytes(wire), message, shape, into)
-            return into
+            return _object(wire, shape)
+        case NumberShape():
+            return _double(_as_bytes(wire))
+        case EitherShape():
+            return _either(_as_bytes(wire), shape)
+        case JsonShape():
+            message = dict(_fields(_as_bytes(wire)))
+            return _json(message) if message.get(1) else None
         case _ if shape is ANYTHING:
             return _json(dict(_fields(_as_bytes(wire))))
         case _:
             raise _Malformed(f"unexpected {shape.go_name}")
+
+
+def _object(wire: _Wire, shape: ObjectShape) -> Document:
+    """Raises _Malformed for types that lead to themselves too often: each level copies the rest
+    of the body."""
+    if _budget.levels == 0:
+        raise _Malformed(_TOO_DEEP)
+    _budget.levels -= 1
+    into: Document = {}
+    message = field_table().get(message_name(shape), {})
+    _read_message(_as_bytes(wire), message, shape, into)
+    _budget.levels += 1
+    return into
+
+
+def _double(data: bytes) -> float:
+    """Whole numbers become ints, as in the JSON that Go writes."""
+    if len(data) != 8:
+        raise _Malformed("text or a message where a double was expected")
+    value: float = struct.unpack("<d", data)[0]
+    if not math.isfinite(value):
+        raise _Malformed(f"unsupported value: {value}")
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _either(data: bytes, shape: EitherShape) -> Any:
+    """Choose as the MarshalJSON of Go's types does: a list that is not empty, then the schema."""
+    schema_number, other_number = alternative_numbers(shape)
+    alternative = shape.alternative
+    schema: Document | None = None
+    items: list[Any] = []
+    allows = False
+    for number, wire in _fields(data):
+        if number == schema_number:
+            schema = _value(wire, shape.schema)
+        elif number == other_number and isinstance(alternative, ListShape):
+            items.append(_value(wire, alternative.items))
+        elif number == other_number:
+            allows = _value(wire, alternative)
+    if items or schema is not None:
+        return items or schema
+    return allows if shape.other is bool else None
 
 
 def _time(message: dict[int, _Wire], micro: bool) -> str:
@@ -187,7 +253,7 @@ def _int_or_string(message: dict[int, _Wire]) -> int | str:
 
 
 def _json(message: dict[int, _Wire]) -> Any:
-    """FieldsV1 and RawExtension carry JSON text."""
+    """FieldsV1, RawExtension and JSON carry JSON text."""
     return decode_json(_as_bytes(message.get(1, b"{}"))).document
 
 

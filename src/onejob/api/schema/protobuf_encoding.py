@@ -13,16 +13,29 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.api.schema.protobuf_fields import MAGIC, field_table, message_name
-from onejob.api.schema.protobuf_writing import bytes_field, number_field, text_field
+from onejob.api.schema.protobuf_fields import (
+    MAGIC,
+    alternative_numbers,
+    field_table,
+    message_name,
+)
+from onejob.api.schema.protobuf_writing import (
+    bytes_field,
+    double_field,
+    number_field,
+    text_field,
+)
 from onejob.api.schema.schema import load_schema
 from onejob.api.schema.shapes import (
     BooleanShape,
     BytesShape,
+    EitherShape,
     IntegerShape,
     IntOrStringShape,
+    JsonShape,
     ListShape,
     MapShape,
+    NumberShape,
     ObjectShape,
     QuantityShape,
     Shape,
@@ -131,9 +144,25 @@ def _field(number: int, value: Any, shape: Shape) -> bytes:
             return bytes_field(number, _int_or_string(value))
         case ObjectShape():
             return bytes_field(number, _message(value, shape))
+        case NumberShape():
+            return double_field(number, value)
+        case EitherShape():
+            return bytes_field(number, _either(value, shape))
+        case JsonShape() if value is None:
+            return bytes_field(number, b"")
         case _:
-            # FieldsV1 and RawExtension carry JSON text.
+            # FieldsV1, RawExtension and JSON carry JSON text.
             return bytes_field(number, bytes_field(1, msgspec.json.encode(value)))
+
+
+def _either(value: Any, shape: EitherShape) -> bytes:
+    schema_number, other_number = alternative_numbers(shape)
+    chosen = shape.shape_of(value)
+    if chosen is not shape.schema:
+        return _field(other_number, value, chosen)
+    written = _field(schema_number, value, chosen)
+    # Go sets `allows` with a schema, too.
+    return number_field(other_number, 1) + written if shape.other is bool else written
 
 
 def _map_value(value: Any, shape: Shape) -> bytes:

@@ -1,12 +1,13 @@
 """The messages of Kubernetes' protobuf, read from `protobuf_table` when first needed."""
 
+import re
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from onejob.api.schema.protobuf_table import TABLE
-from onejob.api.schema.shapes import ObjectShape
+from onejob.api.schema.shapes import EitherShape, ObjectShape
 
 #: What every whole object on the wire begins with.
 MAGIC: Final = b"k8s\x00"
@@ -39,5 +40,18 @@ def field_table() -> dict[str, dict[int, Field]]:
     return table
 
 
-def message_name(shape: ObjectShape) -> str:
-    return shape.name.removeprefix("io.k8s.api.").removeprefix("io.k8s.apimachinery.pkg.apis.")
+_PACKAGES: Final = re.compile(
+    r"io\.k8s\.(api|apimachinery\.pkg\.apis|apiextensions-apiserver\.pkg\.apis)\."
+)
+
+
+def message_name(shape: ObjectShape | EitherShape) -> str:
+    """Return the name of a type in the table: its API group, version and struct."""
+    package = _PACKAGES.match(shape.name)
+    return shape.name[package.end() :] if package else shape.name
+
+
+def alternative_numbers(shape: EitherShape) -> tuple[int, int]:
+    """Return the field numbers of the schema and of the value in its place."""
+    numbers = {field.name == "schema": n for n, field in field_table()[message_name(shape)].items()}
+    return numbers[True], numbers[False]

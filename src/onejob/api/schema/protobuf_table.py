@@ -73,6 +73,56 @@ admissionregistration.v1.Variable
   name expression
 admissionregistration.v1.WebhookClientConfig
   service* caBundle url*
+apiextensions.v1.CustomResourceColumnDefinition
+  name type format description priority jsonPath
+apiextensions.v1.CustomResourceConversion
+  strategy webhook*
+apiextensions.v1.CustomResourceDefinition
+  metadata spec status
+apiextensions.v1.CustomResourceDefinitionCondition
+  type status lastTransitionTime reason message observedGeneration
+apiextensions.v1.CustomResourceDefinitionNames
+  plural singular shortNames kind listKind categories
+apiextensions.v1.CustomResourceDefinitionSpec
+  group - names scope - - versions - conversion* preserveUnknownFields
+apiextensions.v1.CustomResourceDefinitionStatus
+  conditions acceptedNames storedVersions observedGeneration
+apiextensions.v1.CustomResourceDefinitionVersion
+  name served storage schema* subresources* additionalPrinterColumns deprecated deprecationWarning*
+  selectableFields
+apiextensions.v1.CustomResourceSubresourceScale
+  specReplicasPath statusReplicasPath labelSelectorPath*
+apiextensions.v1.CustomResourceSubresourceStatus
+apiextensions.v1.CustomResourceSubresources
+  status* scale*
+apiextensions.v1.CustomResourceValidation
+  openAPIV3Schema*
+apiextensions.v1.ExternalDocumentation
+  description url
+apiextensions.v1.JSONSchemaProps
+  id $schema $ref* description type format title default* maximum* exclusiveMaximum minimum*
+  exclusiveMinimum maxLength* minLength* pattern maxItems* minItems* uniqueItems multipleOf* enum
+  maxProperties* minProperties* required items* allOf oneOf anyOf not* properties
+  additionalProperties* patternProperties dependencies additionalItems* definitions externalDocs*
+  example* nullable x-kubernetes-preserve-unknown-fields* x-kubernetes-embedded-resource
+  x-kubernetes-int-or-string x-kubernetes-list-map-keys x-kubernetes-list-type*
+  x-kubernetes-map-type* x-kubernetes-validations
+apiextensions.v1.JSONSchemaPropsOrArray
+  schema* jSONSchemas
+apiextensions.v1.JSONSchemaPropsOrBool
+  allows schema*
+apiextensions.v1.JSONSchemaPropsOrStringArray
+  schema* property
+apiextensions.v1.SelectableField
+  jsonPath
+apiextensions.v1.ServiceReference
+  namespace name path* port*
+apiextensions.v1.ValidationRule
+  rule message messageExpression reason* fieldPath optionalOldSelf*
+apiextensions.v1.WebhookClientConfig
+  service* caBundle url*
+apiextensions.v1.WebhookConversion
+  - clientConfig* conversionReviewVersions
 apps.v1.ControllerRevision
   metadata data revision
 apps.v1.DaemonSet
@@ -828,7 +878,7 @@ meta.v1.LabelSelector
 meta.v1.LabelSelectorRequirement
   key operator values
 meta.v1.ListMeta
-  selfLink resourceVersion continue remainingItemCount*
+  selfLink resourceVersion continue remainingItemCount* shardInfo*
 meta.v1.ManagedFieldsEntry
   manager operation apiVersion time - fieldsType fieldsV1 subresource
 meta.v1.ObjectMeta
@@ -839,6 +889,8 @@ meta.v1.OwnerReference
   kind - name uid apiVersion controller* blockOwnerDeletion*
 meta.v1.Preconditions
   uid* resourceVersion*
+meta.v1.ShardInfo
+  selector
 meta.v1.Status
   metadata status message reason details code
 meta.v1.StatusCause
@@ -920,6 +972,21 @@ rbac.v1.Subject
   kind apiGroup name namespace
 scheduling.v1.PriorityClass
   metadata value globalDefault description preemptionPolicy*
+scheduling.v1alpha3.TopologyConstraint
+  key
+scheduling.v1alpha3.WorkloadPodGroupAllDisruptionMode
+scheduling.v1alpha3.WorkloadPodGroupBasicSchedulingPolicy
+scheduling.v1alpha3.WorkloadPodGroupDisruptionMode
+  single* all*
+scheduling.v1alpha3.WorkloadPodGroupGangSchedulingPolicy
+  minCount*
+scheduling.v1alpha3.WorkloadPodGroupResourceClaim
+  name resourceClaimName* resourceClaimTemplateName*
+scheduling.v1alpha3.WorkloadPodGroupSchedulingConstraints
+  topology
+scheduling.v1alpha3.WorkloadPodGroupSchedulingPolicy
+  basic* gang*
+scheduling.v1alpha3.WorkloadPodGroupSingleDisruptionMode
 storage.v1.StorageClass
   metadata provisioner parameters reclaimPolicy* mountOptions allowVolumeExpansion*
   volumeBindingMode* allowedTopologies

@@ -1,5 +1,7 @@
 """The few forms that protobuf has on the wire, written. Every function gives one whole field."""
 
+import struct
+
 
 def varint(value: int) -> bytes:
     """Negative numbers are written as their 64-bit two's complement."""
@@ -17,6 +19,10 @@ def varint(value: int) -> bytes:
 
 def number_field(number: int, value: int) -> bytes:
     return varint(number << 3) + varint(value)
+
+
+def double_field(number: int, value: float) -> bytes:
+    return varint(number << 3 | 1) + struct.pack("<d", value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:

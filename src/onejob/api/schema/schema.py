@@ -20,6 +20,7 @@ from onejob.api.schema.shapes import (
     EitherShape,
     IntegerShape,
     IntOrStringShape,
+    JsonShape,
     ListShape,
     MapShape,
     MicroTimeShape,
@@ -191,8 +192,9 @@ class Schema:
         if known is not None:
             return known
         if name in _OR_SCHEMA:
-            either = self._shapes[name] = EitherShape(_OR_SCHEMA[name])
-            either.schema = self._reference(_EXTENSIONS + "JSONSchemaProps")
+            either = self._shapes[name] = EitherShape(name, _OR_SCHEMA[name])
+            schema = self._reference(_EXTENSIONS + "JSONSchemaProps")
+            either.define(schema, self._instead_of_schema(name, schema))
             return either
         definition = _decode_definition(self._definitions[name])
         shape = ObjectShape(name)
@@ -211,6 +213,11 @@ class Schema:
             },
         )
         return shape
+
+    def _instead_of_schema(self, name: str, schema: Shape) -> Shape:
+        if _OR_SCHEMA[name] is bool:
+            return _BOOLEAN
+        return ListShape(_STRING if name.endswith("StringArray") else schema)
 
     def _shape(self, prop: _Property) -> Shape:
         if prop.ref:
@@ -275,7 +282,7 @@ _OR_SCHEMA: Final = {
     _EXTENSIONS + "JSONSchemaPropsOrStringArray": list,
 }
 _SPECIAL: Final[dict[str, Shape]] = {
-    _EXTENSIONS + "JSON": ANYTHING,
+    _EXTENSIONS + "JSON": JsonShape(),
     _MACHINERY + "api.resource.Quantity": QuantityShape(),
     _MACHINERY + "apis.meta.v1.FieldsV1": ANYTHING,
     _MACHINERY + "apis.meta.v1.MicroTime": MicroTimeShape(),

@@ -5,6 +5,7 @@ place. Wrong types raise `Mismatch`; unknown fields are removed and noted.
 """
 
 import re
+import sys
 from binascii import a2b_base64
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeAlias
@@ -114,6 +115,8 @@ class NumberShape(Shape):
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
         if value.__class__ not in (int, float):
             raise Mismatch(json_type(value), "float64")
+        if abs(value) > sys.float_info.max:
+            raise Mismatch(f"number {shortened(str(value))}", "float64")
         return value
 
     def zero(self) -> Any:
@@ -190,6 +193,9 @@ class IntOrStringShape(Shape):
 
     def zero(self) -> Any:
         return 0
+
+
+ANYTHING: Final = Shape()
 
 
 class ListShape(Shape):
@@ -322,24 +328,44 @@ class ObjectShape(Shape):
 
 
 class EitherShape(Shape):
-    """An object of one shape, or something else of another class as it is."""
+    """A JSON schema, or a value of another JSON type in its place."""
 
-    def __init__(self, other: type) -> None:
+    def __init__(self, name: str, other: type) -> None:
+        #: The definition's full name, as in OpenAPI.
+        self.name = name
+        #: The class of values that are no schema, and their shape.
         self.other = other
-        #: Set after __init__: such a shape may be part of itself.
-        self.schema: Shape = Shape()
+        self.alternative: Shape = ANYTHING
+        self.schema: Shape = ANYTHING
+
+    def define(self, schema: Shape, alternative: Shape) -> None:
+        """Apart from __init__ because a schema leads back to itself."""
+        self.schema = schema
+        self.alternative = alternative
+
+    def shape_of(self, value: Any) -> Shape:
+        """Return the shape that applies to a value."""
+        return self.alternative if value.__class__ is self.other else self.schema
 
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
-        return value if value.__class__ is self.other else self.schema.check(value, path, problems)
+        return self.shape_of(value).check(value, path, problems)
+
+
+class JsonShape(Shape):
+    """Any JSON value, null included, kept as it is: `apiextensions.v1.JSON`."""
+
+    go_name = "v1.JSON"
+
+    def zero(self) -> Any:
+        return None
 
 
 def _is_replaced(shape: Shape) -> bool:
     if isinstance(shape, ListShape):
         return "merge" not in shape.strategies
-    return not isinstance(shape, ObjectShape | MapShape | EitherShape) and type(shape) is not Shape
-
-
-ANYTHING: Final = Shape()
+    return not isinstance(shape, ObjectShape | MapShape | EitherShape | JsonShape) and (
+        type(shape) is not Shape
+    )
 
 
 def field_shape(shape: Shape, name: str) -> Shape:
