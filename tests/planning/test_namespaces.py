@@ -156,6 +156,17 @@ def test_a_condition_changes_its_time_only_with_its_status() -> None:
     assert finalizers["lastTransitionTime"] == "2026-01-01T13:00:00Z"
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [{}, {"status": "True"}, {"type": "NamespaceContentRemaining"},
+     {"type": "NamespaceContentRemaining", "status": "True"}],
+)  # fmt: skip
+def test_deletion_conditions_replace_sparse_ones(condition: dict[str, str]) -> None:
+    stored = msgspec.json.encode({"status": {"conditions": [condition]}})
+    after = deletion_conditions(stored, _remains(), NOON)
+    assert _conditions(after) == _conditions(deletion_conditions(b"{}", _remains(), NOON))
+
+
 def test_finalizers_of_others_keep_an_empty_namespace() -> None:
     assert not has_other_finalizers(b'{"spec":{"finalizers":["kubernetes"]}}')
     assert has_other_finalizers(b'{"spec":{"finalizers":["kubernetes","example.org/x"]}}')

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol, Self
 
 from onejob.api.strategies.printing import read_time
+from onejob.objects.job import finished_condition
 
 Document = Mapping[str, Any]
 
@@ -31,12 +32,10 @@ class Ended(Protocol):
 
 def finish_of(job: Document) -> datetime | None:
     """When a Job became Complete or Failed."""
-    status = job.get("status", {})
-    for condition in status.get("conditions", ()):
-        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            done = status.get("completionTime") or condition.get("lastTransitionTime")
-            return read_time(done)
-    return None
+    condition = finished_condition(job)
+    if condition is None:
+        return None
+    return read_time(job["status"].get("completionTime") or condition.get("lastTransitionTime"))
 
 
 def has_ended(pod: Document) -> bool:

@@ -122,11 +122,18 @@ class Job(View, frozen=True):
 
 
 def is_finished(document: Mapping[str, Any]) -> bool:
-    """`Job.finished` of one that was not read into a view."""
-    return any(
-        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
-        for condition in document.get("status", {}).get("conditions") or ()
-    )
+    """`Job.finished` of a document that was not read into a view."""
+    return finished_condition(document) is not None
+
+
+def finished_condition(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """`Job.finished_condition` of a document. Clients may have written conditions without any
+    of their fields."""
+    for condition in document.get("status", {}).get("conditions") or ():
+        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+            found: Mapping[str, Any] = condition
+            return found
+    return None
 
 
 _decoder = msgspec.json.Decoder(Job)

@@ -127,7 +127,7 @@ def with_condition(
     now: datetime,
 ) -> list[Any]:
     """The conditions with this one; its time changes only with its status."""
-    before = next((entry for entry in conditions if entry["type"] == kind), None)
+    before = next((entry for entry in conditions if entry.get("type") == kind), None)
     since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if before is not None and before.get("status") == status:
         since = before.get("lastTransitionTime", since)

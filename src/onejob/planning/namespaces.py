@@ -72,7 +72,7 @@ def deletion_conditions(stored: bytes, remains: Remains, now: datetime) -> bytes
     """A merge patch of the namespace's status that says what keeps it; None if it says so
     already. Types, reasons and texts are upstream's."""
     status = msgspec.json.decode(stored).get("status", {})
-    before = {condition["type"]: condition for condition in status.get("conditions", ())}
+    before = {condition.get("type"): condition for condition in status.get("conditions", ())}
     after = [
         _condition(condition, before.get(condition.type), now) for condition in _conditions(remains)
     ]
@@ -166,8 +166,8 @@ def _condition(
 ) -> dict[str, Any]:
     status = "True" if condition.status else "False"
     since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    if before is not None and before["status"] == status:
-        since = before["lastTransitionTime"]
+    if before is not None and before.get("status") == status:
+        since = before.get("lastTransitionTime", since)
     return {
         "type": condition.type,
         "status": status,

@@ -25,6 +25,7 @@ from onejob.api.writing.created_spec import CreatedSpecs
 from onejob.api.writing.known_creations import KnownCreations
 from onejob.api.writing.recent_documents import RecentDocuments
 from onejob.clock import Clock
+from onejob.objects.job import is_finished
 from onejob.objects.meta import Key
 from onejob.planning.pod.security import Means
 from onejob.store.base import StagingStore, Stored
@@ -201,10 +202,7 @@ def is_cold(resource: str, metadata: Document, doc: Document) -> bool:
                 status = doc["status"]
             return text_of(status, "phase") in ("Succeeded", "Failed")
         case "jobs.batch":
-            return any(
-                condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
-                for condition in doc.get("status", {}).get("conditions", ())
-            )
+            return is_finished(doc)
         case "events":
             return True
         case _:

@@ -85,7 +85,7 @@ def _with_condition(
 ) -> list[dict[str, Any]]:
     """An unchanged condition keeps its time."""
     for position, condition in enumerate(conditions):
-        if condition["type"] == wanted["type"]:
+        if condition.get("type") == wanted["type"]:
             if condition.get("status") == wanted["status"]:
                 return conditions
             return [*conditions[:position], wanted, *conditions[position + 1 :]]

@@ -64,7 +64,7 @@ class Condition(msgspec.Struct, frozen=True):
             return Verdict(False, "was deleted")
         conditions = document.get("status", {}).get("conditions", ())
         for condition in conditions:
-            kind, status = condition["type"], condition["status"]
+            kind, status = condition.get("type", ""), condition.get("status", "")
             if not self.type and kind in ("Complete", "Failed") and status == "True":
                 detail = "" if kind == "Complete" else f": {condition.get('message', '')}"
                 return Verdict(kind == "Complete", f"{kind}{detail}")

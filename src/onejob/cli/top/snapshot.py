@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from onejob.cli.clients.usage import Usage, total
+from onejob.objects.job import is_finished
 from onejob.wire.quantity import BadQuantity, parse_quantity
 
 Document = dict[str, Any]
@@ -74,7 +75,7 @@ def take_snapshot(
     return Snapshot(
         now,
         [_node_line(node, pods, node_usage) for node in nodes],
-        [_job_line(job, used, now) for job in jobs if not _has_ended(job)],
+        [_job_line(job, used, now) for job in jobs if not is_finished(job)],
         pod_lines,
         notes,
     )
@@ -96,13 +97,6 @@ _AMOUNTS: Final[Mapping[str, Callable[[Line], float]]] = {
     "memory": lambda line: line.usage.memory_bytes if line.usage else -1,
     "age": lambda line: line.age_seconds,
 }
-
-
-def _has_ended(job: Document) -> bool:
-    return any(
-        condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
-        for condition in job.get("status", {}).get("conditions", ())
-    )
 
 
 def _job_line(job: Document, used: Mapping[tuple[str, str], list[Usage]], now: datetime) -> JobLine:

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -12,7 +12,7 @@ from onejob.client.events import EventRecorder, about
 from onejob.controllers.mirror.config import CannotCopy, copy_config
 from onejob.controllers.mirror.pods import StandIns
 from onejob.controllers.mirror.remote import Remote
-from onejob.objects.job import Job
+from onejob.objects.job import Job, is_finished
 from onejob.objects.meta import JOBS, Key
 from onejob.planning.mirror import names
 from onejob.planning.mirror.copying import changed_copy
@@ -42,7 +42,6 @@ from onejob.wire.errors import AlreadyExists, Invalid, NotFound
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
-_FINISHED: Final = ("Complete", "Failed")
 
 
 class Stuck(Exception):
@@ -101,7 +100,7 @@ class Work:
     async def report(self, copy: Document) -> bool:
         """Show here what is there; whether the Job is over with that."""
         assert self.remote is not None, "a copy was read from somewhere"
-        over = _is_over(copy)
+        over = is_finished(copy)
         await self._follow_pods(copy, fresh=over)
         spec, old = self.document["spec"], self.document.get("status", {})
         status = mirrored_status(spec, old, copy.get("status", {}), self.now)
@@ -110,7 +109,7 @@ class Work:
         await self._write_status(
             with_condition(status, ready=True, reason="Mirroring", message=message, now=self.now)
         )
-        return _is_over({"status": status})
+        return is_finished({"status": status})
 
     async def follow(self, observed: Observed) -> None:
         """Show the Pods there, also while the Job waits for something."""
@@ -119,7 +118,7 @@ class Work:
 
     async def trouble(self, reason: str, message: str, *, brief: str) -> None:
         before = ready_condition(self.document.get("status", {}))
-        if before is None or before["reason"] != reason:
+        if before is None or before.get("reason") != reason:
             self._tell("Warning", reason, brief)
         status = with_condition(
             self.document.get("status", {}), ready=False, reason=reason, message=message,
@@ -227,10 +226,3 @@ class Work:
     def _remote(self) -> Remote:
         assert self.remote is not None, "steps over there follow from what was read there"
         return self.remote
-
-
-def _is_over(document: Document) -> bool:
-    return any(
-        condition["type"] in _FINISHED and condition["status"] == "True"
-        for condition in document.get("status", {}).get("conditions") or ()
-    )

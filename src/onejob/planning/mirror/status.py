@@ -20,18 +20,20 @@ def mirrored_status(spec: dict[str, Any], old: Status, remote: Status, now: date
     conditions = _conditions(spec, old, remote)
     status = _counts(spec, old, remote)
     start = _start_time(spec, old, remote, conditions)
-    finish = next((one for one in conditions if _is_true(one) and one["type"] in _FINISHED), None)
+    finish = next(
+        (one for one in conditions if _is_true(one) and one.get("type") in _FINISHED), None
+    )
     if finish is not None:
         ended = remote.get("completionTime") or finish.get("lastTransitionTime") or time_text(now)
         exempt = spec.get("suspend") is True and spec.get("completions") == 0
         start = start or (None if exempt else ended)
-        if finish["type"] == "Complete":
+        if finish.get("type") == "Complete":
             # Clocks differ between clusters.
             status["completionTime"] = old.get("completionTime") or max(ended, start or ended)
     if start is not None:
         status["startTime"] = start
     status["conditions"] = conditions + [
-        one for one in old.get("conditions", ()) if one["type"] == names.READY
+        one for one in old.get("conditions", ()) if one.get("type") == names.READY
     ]
     return status
 
@@ -62,9 +64,11 @@ def _counts(spec: dict[str, Any], old: Status, remote: Status) -> Status:
 
 def _conditions(spec: dict[str, Any], old: Status, remote: Status) -> list[_Condition]:
     there = {
-        one["type"]: one for one in remote.get("conditions") or () if one["type"] != names.READY
+        one.get("type"): one
+        for one in remote.get("conditions") or ()
+        if one.get("type") != names.READY
     }
-    here = {one["type"]: one for one in old.get("conditions") or ()}
+    here = {one.get("type"): one for one in old.get("conditions") or ()}
     if spec.get("suspend") is not True and "Suspended" not in here:
         # Copies are suspended until they may start, which is not this Job's business.
         there.pop("Suspended", None)
@@ -116,9 +120,11 @@ def _start_time(
 
 
 def _resumes(old: Status, conditions: list[_Condition]) -> bool:
-    was = any(one["type"] == "Suspended" and _is_true(one) for one in old.get("conditions") or ())
+    was = any(
+        one.get("type") == "Suspended" and _is_true(one) for one in old.get("conditions") or ()
+    )
     return was and any(
-        one["type"] == "Suspended" and one["status"] == "False" for one in conditions
+        one.get("type") == "Suspended" and one.get("status") == "False" for one in conditions
     )
 
 
@@ -129,7 +135,7 @@ def failed_status(
     moment = time_text(now)
     end: Status = {**old, "active": 0, "ready": 0, "terminating": 0}
     end.pop("uncountedTerminatedPods", None)
-    decided = {one["type"]: one for one in old.get("conditions") or () if _is_true(one)}
+    decided = {one.get("type"): one for one in old.get("conditions") or () if _is_true(one)}
     criteria, target = decided.get("SuccessCriteriaMet"), decided.get("FailureTarget")
     if criteria is not None:
         verdict = {**criteria, "type": "Complete", "lastTransitionTime": moment}
@@ -147,7 +153,7 @@ def failed_status(
         extra = [{"type": kind, **failure} for kind in ("FailureTarget", "Failed")]
     kinds = {one["type"] for one in extra}
     end["conditions"] = [
-        one for one in old.get("conditions") or () if one["type"] not in kinds
+        one for one in old.get("conditions") or () if one.get("type") not in kinds
     ] + extra
     start = end.setdefault("startTime", moment)
     if criteria is not None:
@@ -160,10 +166,10 @@ def with_condition(
 ) -> Status:
     """Our own condition set; its time is that of the last change between True and False."""
     state = "True" if ready else "False"
-    others = [one for one in status.get("conditions") or () if one["type"] != names.READY]
+    others = [one for one in status.get("conditions") or () if one.get("type") != names.READY]
     before = ready_condition(status)
     since = time_text(now)
-    if before is not None and before["status"] == state:
+    if before is not None and before.get("status") == state:
         since = before.get("lastTransitionTime", since)
     condition = {
         "type": names.READY,
@@ -176,7 +182,9 @@ def with_condition(
 
 
 def ready_condition(status: Status) -> _Condition | None:
-    return next((one for one in status.get("conditions") or () if one["type"] == names.READY), None)
+    return next(
+        (one for one in status.get("conditions") or () if one.get("type") == names.READY), None
+    )
 
 
 def _is_true(condition: _Condition) -> bool:
