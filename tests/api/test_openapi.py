@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from onejob.api.schema.added_kinds import open_definition, open_shape
 from onejob.api.schema.openapi import OpenApiDocuments
-from onejob.api.schema.schema import load_schema
-from onejob.wire.kinds import KINDS
+from onejob.api.schema.protobuf_writing import bytes_field, number_field, text_field
+from onejob.api.schema.schema import Schema, load_schema
+from onejob.wire.kinds import KINDS, Kind
 from onejob.wire.registry import KindRegistry
 from tests.api.recording_server import Raw, Recorder, discovery, needs_kubectl
 
@@ -57,6 +59,68 @@ def test_once_prepared_nothing_is_left_to_be_made(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(documents, "_group_document", None)
     assert documents.root() == DOCUMENTS.root()
     assert documents.document(BATCH) == DOCUMENTS.document(BATCH)
+
+
+WIDGET = Kind("example.com", "v1", "Widget", "widgets", "widget", custom=True)
+
+
+def serve(schema: Schema, kinds: KindRegistry, kind: Kind = WIDGET, **definition: Any) -> None:
+    shape = open_shape(kind, schema)
+    schema.add(kind.api_version, kind.kind, shape, open_definition(kind) | definition)
+    kinds.add(kind)
+
+
+@pytest.mark.parametrize("version", ["v2 JSON", "v2 protobuf", "v3"])
+def test_documents_are_made_while_a_kind_is_removed(version: str) -> None:
+    schema, kinds = load_schema().for_server(), KindRegistry()
+    serve(schema, kinds)
+    documents = OpenApiDocuments(schema, kinds)
+
+    async def ask() -> None:
+        match version:
+            case "v3":
+                await documents.prepare()
+            case _:
+                await documents.version_2(protobuf=version == "v2 protobuf")
+
+    async def test() -> None:
+        asking = asyncio.create_task(ask())
+        # The other thread has begun, which takes a tenth of a second.
+        await asyncio.sleep(0.01)
+        schema.drop(WIDGET.api_version, WIDGET.kind)
+        kinds.remove(WIDGET)
+        await asking
+        assert "apis/example.com/v1" not in json.loads(documents.root())["paths"]
+
+    asyncio.run(test())
+
+
+def test_prepare_ends_while_kinds_keep_changing() -> None:
+    schema, kinds = load_schema().for_server(), KindRegistry()
+    documents = OpenApiDocuments(schema, kinds)
+
+    async def test() -> None:
+        preparing = asyncio.create_task(documents.prepare())
+        changes = 0
+        while not preparing.done() and (changes := changes + 1) < 2000:
+            serve(schema, kinds, Kind(f"g{changes}", "v1", "W", "ws", "w", custom=True))
+            # Several changes in the time that it takes to make the documents.
+            await asyncio.sleep(0.01)
+        assert preparing.done()
+        assert f"apis/g{changes}/v1" in json.loads(documents.root())["paths"]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("value", [True, False, {"type": "string"}])
+def test_version_2_protobuf_has_additional_properties(value: Any) -> None:
+    schema, kinds = load_schema().for_server(), KindRegistry()
+    spec = {"type": "object", "additionalProperties": value}
+    serve(schema, kinds, properties={"spec": spec})
+    body, _ = asyncio.run(OpenApiDocuments(schema, kinds).version_2(protobuf=True))
+    written = bytes_field(1, bytes_field(22, text_field(1, "string")))
+    item = number_field(2, value) if isinstance(value, bool) else written
+    assert bytes_field(21, item) + bytes_field(22, text_field(1, "object")) in body
 
 
 def test_there_is_no_document_for_other_groups() -> None:

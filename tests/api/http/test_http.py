@@ -640,11 +640,47 @@ def test_the_older_openapi_document_has_two_forms(
         reply = await wire.call("GET", "/openapi/v2", accept=accept)
         assert reply.code == 200
         assert reply.header("content-type") == content_type
-        assert (reply.header("etag"), reply.header("vary")) == (f'"{tag}"', "Accept")
+        assert (reply.header("etag"), reply.header("vary")) == (
+            f'"{tag}"',
+            "Accept, Accept-Encoding",
+        )
         again = await wire.call("GET", "/openapi/v2", accept=accept, if_none_match=f'"{tag}"')
         assert (again.code, again.body) == (304, b"")
         refused = await wire.call("GET", "/openapi/v2", accept="text/html")
         assert (refused.code, refused.json()["reason"]) == (406, "NotAcceptable")
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+@pytest.mark.parametrize("path", ["/openapi/v3", "/openapi/v3/apis/batch/v1"])
+def test_openapi_v3_is_refused_to_clients_that_do_not_take_json(tmp_path: Path, path: str) -> None:
+    """client-go parses what it is sent as the protobuf that it asked for."""
+
+    async def test(wire: Wire) -> None:
+        only_protobuf = OPENAPI_PROTOBUF.replace("v2", "v3")
+        refused = await wire.call("GET", path, accept=only_protobuf)
+        assert (refused.code, refused.json()["reason"]) == (406, "NotAcceptable")
+        both = await wire.call("GET", path, accept=f"{only_protobuf},application/json")
+        assert (both.code, both.header("content-type")) == (200, "application/json")
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+def test_compressed_document_has_its_own_etag(tmp_path: Path) -> None:
+    async def test(wire: Wire) -> None:
+        path = "/openapi/v3/apis/large/v1"
+        plain = await wire.call("GET", path)
+        squeezed = await wire.call("GET", path, accept_encoding="gzip")
+        assert gzip.decompress(squeezed.body) == plain.body
+        assert (plain.header("etag"), squeezed.header("etag")) == ('"LARGE"', '"LARGE-gzip"')
+        for reply in (plain, squeezed):
+            assert reply.header("vary") == "Accept, Accept-Encoding"
+        for tag in ('"LARGE"', '"LARGE-gzip"', 'W/"LARGE"', '"other", "LARGE-gzip"', "*"):
+            again = await wire.call("GET", path, accept_encoding="gzip", if_none_match=tag)
+            assert (again.code, again.body) == (304, b"")
+            assert again.header("vary") == "Accept, Accept-Encoding"
+            assert again.header("etag") == '"LARGE-gzip"'
+        assert (await wire.call("GET", path, if_none_match='"LARGE-gzi"')).code == 200
 
     with_server(ScriptedService(), tmp_path, test)
 

@@ -1,5 +1,6 @@
 """What clients observe, verb by verb, with the real service behind the socket."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,30 @@ def test_definition_created_in_protobuf_is_served(tmp_path: Path) -> None:
         found = await api.call("GET", f"{DEFINITIONS}/widgets.example.com", accept=PROTOBUF)
         for part in ("metadata", "spec"):
             assert decode_protobuf(found.body)[part] == shown[part]
+
+    with_api(tmp_path, test)
+
+
+def test_first_concurrent_requests_get_the_whole_openapi_documents(tmp_path: Path) -> None:
+    v2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    asked = [
+        ("/openapi/v2", v2),
+        ("/openapi/v2", "application/json"),
+        ("/openapi/v3", "application/json"),
+        ("/openapi/v3/apis/batch/v1", "application/json"),
+    ]
+
+    async def test(api: Api) -> None:
+        first = await asyncio.gather(
+            *(api.call("GET", path, accept=accept) for path, accept in asked * 3)
+        )
+        tags = {reply.header("etag") for reply in first}
+        assert len(tags) == len(asked)
+        for (path, accept), reply in zip(asked * 3, first, strict=True):
+            again = await api.call("GET", path, accept=accept)
+            assert (reply.code, reply.body) == (200, again.body)
+            assert reply.header("content-type") == accept.replace("@", ".")
+            assert reply.body.startswith(b"{" if accept == "application/json" else b"\n\x032.0")
 
     with_api(tmp_path, test)
 

@@ -49,7 +49,11 @@ class NoOpenApi:
         return b'{"paths":{}}'
 
     def document(self, path: str) -> tuple[bytes, str] | None:
-        return (b'{"openapi":"3.0.0"}', "ABC") if path == "apis/batch/v1" else None
+        documents = {
+            "apis/batch/v1": (b'{"openapi":"3.0.0"}', "ABC"),
+            "apis/large/v1": (b"[%s]" % (b" " * 200_000), "LARGE"),
+        }
+        return documents.get(path)
 
     async def version_2(self, *, protobuf: bool) -> tuple[bytes, str]:
         return (b"\n\x032.0", "PB") if protobuf else (b'{"swagger":"2.0"}', "JS")

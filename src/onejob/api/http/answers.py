@@ -1,7 +1,7 @@
 """What the server answers, before it is sent: status, headers, and bytes or a stream of them."""
 
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -76,6 +76,11 @@ def warning_headers(warnings: Sequence[str]) -> tuple[Header, ...]:
 
 def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+def accepts_gzip(request_headers: Mapping[bytes, bytes]) -> bool:
+    offered = request_headers.get(b"accept-encoding", b"")
+    return b"gzip" in offered and b"gzip;q=0" not in offered.replace(b" ", b"")
 
 
 def compressed(body: bytes) -> bytes:

@@ -9,6 +9,7 @@ from onejob.api.http.answers import (
     GZIP_FROM_BYTES,
     Answer,
     Header,
+    accepts_gzip,
     compressed,
     compressed_stream,
 )
@@ -40,7 +41,7 @@ class Delivery:
         if isinstance(body, bytes) and len(body) <= GZIP_FROM_BYTES:
             await _send_whole(answer.code, headers, body, send)
             return
-        if _compressible(answer) and _accepts_gzip(request_headers):
+        if _compressible(answer) and accepts_gzip(request_headers):
             body = compressed(body) if isinstance(body, bytes) else compressed_stream(body)
             headers.append((b"content-encoding", b"gzip"))
         if isinstance(body, bytes):
@@ -121,8 +122,3 @@ async def _disconnected(receive: Receive) -> None:
 def _compressible(answer: Answer) -> bool:
     """Of large documents; streams without an end and texts are wanted as they come."""
     return not answer.endless and not answer.content_type.startswith(b"text/")
-
-
-def _accepts_gzip(headers: dict[bytes, bytes]) -> bool:
-    offered = headers.get(b"accept-encoding", b"")
-    return b"gzip" in offered and b"gzip;q=0" not in offered.replace(b" ", b"")

@@ -8,7 +8,14 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from onejob.api.access.service_accounts.accounts import ServiceAccounts
-from onejob.api.http.answers import Answer, Header, json_answer, text_answer
+from onejob.api.http.answers import (
+    GZIP_FROM_BYTES,
+    Answer,
+    Header,
+    accepts_gzip,
+    json_answer,
+    text_answer,
+)
 from onejob.api.http.discovery import (
     aggregated,
     api_group,
@@ -132,6 +139,7 @@ async def openapi_answer(rest: tuple[str, ...], request: Request, openapi: OpenA
         content_type = _OPENAPI_V2_PROTOBUF if protobuf else b"application/json"
         return _cacheable(request, body, tag, content_type)
     if rest[:1] == ("v3",):
+        _require_json(request.header(b"accept"))
         await openapi.prepare()
     if rest == ("v3",):
         root = openapi.root()
@@ -167,9 +175,14 @@ def _cacheable(
     content_type: bytes,
     headers: tuple[Header, ...] = (),
 ) -> Answer:
-    quoted = f'"{tag}"'.encode()
-    headers = (*headers, (b"etag", quoted), (b"vary", b"Accept"))
-    if quoted in request.headers.get(b"if-none-match", b""):
+    """Return the document, or 304 if the client has it. Compressed, it has an ETag of its own:
+    its bytes are others, and a cache must not mix the two."""
+    plain, squeezed = f'"{tag}"'.encode(), f'"{tag}-gzip"'.encode()
+    is_compressed = len(body) > GZIP_FROM_BYTES and accepts_gzip(request.headers)
+    etag = squeezed if is_compressed else plain
+    headers = (*headers, (b"etag", etag), (b"vary", b"Accept, Accept-Encoding"))
+    held = request.headers.get(b"if-none-match", b"").split(b",")
+    if {plain, squeezed, b"*"} & {each.strip().removeprefix(b"W/") for each in held}:
         return Answer(304, b"", content_type, headers)
     return Answer(200, body, content_type, headers)
 

@@ -1,6 +1,6 @@
 """What the schema says of kinds that are added while a server runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from onejob.api.schema.openapi_paths import META, REFERENCE
@@ -59,13 +59,16 @@ def open_definition(kind: Kind) -> dict[str, Any]:
     }
 
 
-def added_definitions(kinds: Iterable[Kind], schema: Schema) -> dict[str, dict[str, Any]]:
-    """By name, those of the kinds that were added, and of their lists."""
+def added_definitions(
+    kinds: Iterable[Kind], added: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return the definitions of kinds that were added, and of their lists, by name. `added` is
+    `Schema.added`."""
     found: dict[str, dict[str, Any]] = {}
     for kind in kinds:
         name = definition_name(kind)
-        if name in schema.added:
-            found |= {name: schema.added[name], f"{name}List": list_definition(kind)}
+        if name in added:
+            found |= {name: added[name], f"{name}List": list_definition(kind)}
     return found
 
 

@@ -104,8 +104,7 @@ def _schema(schema: Mapping[str, Any]) -> bytes:
         written.append(bytes_field(5, _any(schema["default"])))
     written.append(_texts(19, schema.get("required", ())))
     if "additionalProperties" in schema:
-        # {1 schema}
-        written.append(bytes_field(21, bytes_field(1, _schema(schema["additionalProperties"]))))
+        written.append(bytes_field(21, _schema_or_flag(schema["additionalProperties"])))
     if "type" in schema:
         written.append(bytes_field(22, text_field(1, schema["type"])))
     if "items" in schema:
@@ -114,6 +113,13 @@ def _schema(schema: Mapping[str, Any]) -> bytes:
         written.append(bytes_field(25, _named(1, schema["properties"], _schema)))
     written.append(_extensions(31, schema))
     return b"".join(written)
+
+
+def _schema_or_flag(value: Mapping[str, Any] | bool) -> bytes:
+    """`AdditionalPropertiesItem` {1 schema, 2 boolean}"""
+    if isinstance(value, bool):
+        return number_field(2, value)
+    return bytes_field(1, _schema(value))
 
 
 def _security(scheme: Mapping[str, Any]) -> bytes:

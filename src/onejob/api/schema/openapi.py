@@ -7,9 +7,9 @@ computes a patch; releases before 1.27 read v2 only.
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -55,6 +55,13 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+#: How often documents are made again because kinds have changed meanwhile.
+_ROUNDS: Final = 3
+
+#: OpenAPI v3 definitions by name, as `Schema.added` has them.
+_Definitions: TypeAlias = Mapping[str, dict[str, Any]]
+
+
 class OpenApiDocuments:
     """Every document is made once, until the kinds that it tells of change; nothing is made
     before somebody asks."""
@@ -67,6 +74,8 @@ class OpenApiDocuments:
         self._encoded: dict[str, msgspec.Raw] = {}
         self._made_v2: dict[bool, tuple[int, tuple[bytes, str]]] = {}
         self._making = asyncio.Lock()
+        #: Group versions that have changed since documents were last begun.
+        self._changed_paths: set[str] = set()
         self._kinds_by_path = _by_path(kinds)
         kinds.subscribe(self._kinds_changed)
 
@@ -74,16 +83,25 @@ class OpenApiDocuments:
         self._kinds_by_path = _by_path(self._kinds)
         for kind in (*change.added, *change.removed):
             self._made.pop(group_path(kind), None)
+            self._changed_paths.add(group_path(kind))
 
     async def prepare(self) -> None:
         """Make all v3 documents, on another thread: others would wait for a tenth of a second.
-        After this, `root` and `document` have nothing left to make."""
+        After this, `root` and `document` have nothing left to make, or little if kinds keep
+        changing: waiting for the last change could take for ever."""
         async with self._making:
-            while not self._made.keys() >= self._kinds_by_path.keys():
-                generation = self._kinds.generation
-                made = await asyncio.to_thread(self._make_missing)
-                if generation == self._kinds.generation:
-                    self._made |= made
+            for _ in range(_ROUNDS):
+                missing = self._missing()
+                if not missing:
+                    break
+                # Registry and schema may change while the other thread works: it is given copies,
+                # and only documents of groups that changed are made again.
+                self._changed_paths = set()
+                made = await asyncio.to_thread(self._make_all, missing, self._schema.added)
+                for path in made.keys() - self._changed_paths:
+                    self._made[path] = made[path]
+            else:
+                return
             self._release()
 
     def root(self) -> bytes:
@@ -100,7 +118,7 @@ class OpenApiDocuments:
         if path not in self._kinds_by_path:
             return None
         if path not in self._made:
-            self._made[path] = self._make(path, self._kinds_by_path[path])
+            self._made[path] = self._make(self._kinds_by_path[path], self._schema.added)
             if len(self._made) == len(self._kinds_by_path):
                 self._release()
         return self._made[path]
@@ -113,23 +131,28 @@ class OpenApiDocuments:
             if made is None or made[0] != self._kinds.generation:
                 from onejob.api.schema.openapi_v2 import version_2_document
 
-                # Taken here: the registry may change while the other thread works.
+                # Taken here: registry and schema may change while the other thread works.
                 generation, kinds = self._kinds.generation, self._kinds.kinds
+                release, added = self._schema.release, self._schema.added
                 document = await asyncio.to_thread(
-                    version_2_document, self._schema, kinds, protobuf=protobuf
+                    version_2_document, release, kinds, added, protobuf=protobuf
                 )
                 made = self._made_v2[protobuf] = generation, document
             return made[1]
 
-    def _make_missing(self) -> dict[str, tuple[bytes, str]]:
+    def _missing(self) -> dict[str, list[Kind]]:
+        """Return the kinds of each group version whose document is yet to be made."""
         return {
-            path: self._make(path, kinds)
-            for path, kinds in self._kinds_by_path.items()
-            if path not in self._made
+            path: kinds for path, kinds in self._kinds_by_path.items() if path not in self._made
         }
 
-    def _make(self, path: str, kinds: Sequence[Kind]) -> tuple[bytes, str]:
-        body = msgspec.json.encode(self._group_document(kinds))
+    def _make_all(
+        self, missing: Mapping[str, Sequence[Kind]], added: _Definitions
+    ) -> dict[str, tuple[bytes, str]]:
+        return {path: self._make(kinds, added) for path, kinds in missing.items()}
+
+    def _make(self, kinds: Sequence[Kind], added: _Definitions) -> tuple[bytes, str]:
+        body = msgspec.json.encode(self._group_document(kinds, added))
         return body, hashlib.sha256(body).hexdigest().upper()
 
     def _release(self) -> None:
@@ -141,8 +164,8 @@ class OpenApiDocuments:
     def _sources(self) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
         return load_definitions()
 
-    def _group_document(self, kinds: Sequence[Kind]) -> dict[str, Any]:
-        own = added_definitions(kinds, self._schema)
+    def _group_document(self, kinds: Sequence[Kind], added: _Definitions) -> dict[str, Any]:
+        own = added_definitions(kinds, added)
         definitions = self._sources[0] | own
         names = names_by_kind(definitions)
         paths: dict[str, Any] = {}
@@ -161,12 +184,14 @@ class OpenApiDocuments:
         }
 
     def _definition(self, name: str) -> msgspec.Raw:
-        if name not in self._encoded:
+        encoded = self._encoded.get(name)
+        if encoded is None:
             definitions, documentation = self._sources
             described = described_definition(definitions[name], documentation[name], _wrapped)
             described |= _SPECIAL.get(name, {})
-            self._encoded[name] = msgspec.Raw(msgspec.json.encode(described))
-        return self._encoded[name]
+            # Another thread may release all of these at any time.
+            encoded = self._encoded[name] = msgspec.Raw(msgspec.json.encode(described))
+        return encoded
 
 
 def _by_path(kinds: KindRegistry) -> dict[str, list[Kind]]:

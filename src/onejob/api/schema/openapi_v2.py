@@ -5,7 +5,7 @@ same operations and definitions as the v3 documents, in the older form.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +14,7 @@ from onejob.api.schema.added_kinds import added_definitions
 from onejob.api.schema.describing import described, described_definition
 from onejob.api.schema.gnostic import encode_document
 from onejob.api.schema.openapi_paths import PATCH, REFERENCE, WATCH_EVENT, names_by_kind, paths_of
-from onejob.api.schema.schema import Schema, load_definitions
+from onejob.api.schema.schema import load_definitions
 from onejob.wire.kinds import Kind
 
 _REFERENCE: Final = "#/definitions/"
@@ -39,18 +39,21 @@ _SPECIAL: Final[dict[str, dict[str, Any]]] = {
 
 
 def version_2_document(
-    schema: Schema, kinds: Sequence[Kind], *, protobuf: bool
+    release: str, kinds: Sequence[Kind], added: Mapping[str, dict[str, Any]], *, protobuf: bool
 ) -> tuple[bytes, str]:
-    """The document as JSON or as gnostic's protobuf, and its hash."""
-    document = build_document(schema, kinds)
+    """Return the document as JSON or as gnostic's protobuf, and its hash. `added` is
+    `Schema.added`, as it was when `kinds` were served."""
+    document = build_document(release, kinds, added)
     body = encode_document(document) if protobuf else msgspec.json.encode(document)
     return body, hashlib.sha256(body).hexdigest().upper()
 
 
-def build_document(schema: Schema, kinds: Sequence[Kind]) -> dict[str, Any]:
+def build_document(
+    release: str, kinds: Sequence[Kind], added: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
     definitions, documentation = load_definitions()
-    own = added_definitions(kinds, schema)
-    added = {name: _in_version_2(definition) for name, definition in own.items()}
+    own = added_definitions(kinds, added)
+    own_described = {name: _in_version_2(definition) for name, definition in own.items()}
     names = names_by_kind(definitions | own)
     paths: dict[str, Any] = {}
     for kind in kinds:
@@ -63,9 +66,9 @@ def build_document(schema: Schema, kinds: Sequence[Kind]) -> dict[str, Any]:
     }
     return {
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": schema.release},
+        "info": {"title": "Kubernetes", "version": release},
         "paths": dict(sorted(paths.items())),
-        "definitions": dict(sorted((described | _SPECIAL | added).items())),
+        "definitions": dict(sorted((described | _SPECIAL | own_described).items())),
         "securityDefinitions": {
             "BearerToken": {
                 "description": "Bearer Token authentication",
