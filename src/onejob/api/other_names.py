@@ -5,9 +5,9 @@ versions of a custom resource are stored in one.
 service of the kind they are stored as, translating on the way in and out.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +33,8 @@ from onejob.wire.requests import (
 if TYPE_CHECKING:
     from onejob.api.service import Service
 
+T = TypeVar("T")
+
 
 class OtherNames:
     def __init__(self, service: "Service", reading: Reading) -> None:
@@ -50,12 +52,15 @@ class OtherNames:
     ) -> Outcome:
         names = self._translation(kind)
         warnings = await self._checked(kind, body, options, problems, size)
-        errors = [] if options.trusted else names.errors(body)
-        if errors:
-            raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
-        outcome = await self._service.create(
-            names.stored, namespace, names.inward(body), options, size=size
-        )
+
+        def translate() -> Document:
+            errors = [] if options.trusted else names.errors(body)
+            if errors:
+                raise Invalid(kind.kind, kind.group, metadata_of(body).get("name", ""), errors)
+            return names.inward(body)
+
+        stored = await self._beside_the_loop(size, translate)
+        outcome = await self._service.create(names.stored, namespace, stored, options, size=size)
         return _with_warnings(names.outcome(outcome), warnings)
 
     async def update(
@@ -73,7 +78,7 @@ class OtherNames:
             names.stored,
             target.namespace,
             target.name,
-            names.inward(body),
+            await self._beside_the_loop(size, lambda: names.inward(body)),
             options,
             subresource=target.subresource,
             size=size,
@@ -142,9 +147,11 @@ class OtherNames:
     ) -> Sequence[str]:
         check_type(kind, body)
         normalise = self._service.writes.normalise
-        if size <= INLINE_BYTES:
-            return normalise(kind, body, options, problems)
-        return await self._service.worker.run(normalise, kind, body, options, problems)
+        return await self._beside_the_loop(size, lambda: normalise(kind, body, options, problems))
+
+    async def _beside_the_loop(self, size: int, work: Callable[[], T]) -> T:
+        """Run `work` in the worker thread if the request is large."""
+        return work() if size <= INLINE_BYTES else await self._service.worker.run(work)
 
 
 class _Translation:

@@ -185,6 +185,7 @@ class Service:
         size: int = 0,
     ) -> Outcome:
         """POST. `name` and `subresource` for pods/binding and pods/eviction."""
+        size = self._expanded(kind, body, size)
         if kind.stored_as:
             return await self._other_names.create(kind, namespace, body, options, problems, size)
         if subresource or kind.plural == "bindings":
@@ -282,6 +283,7 @@ class Service:
         problems: Sequence[str] = (),
         size: int = 0,
     ) -> Outcome:
+        size = self._expanded(kind, body, size)
         if kind.stored_as:
             target = Target(kind, namespace, name, subresource)
             return await self._other_names.update(target, body, options, problems, size)
@@ -306,6 +308,7 @@ class Service:
         size: int = 0,
     ) -> Outcome:
         """`patch_type` is json, merge, strategic or apply; `body` the decoded patch."""
+        size = self._expanded(kind, body, size)
         if kind.stored_as:
             target = Target(kind, namespace, name, subresource)
             return await self._other_names.patch(target, patch_type, body, options, problems, size)
@@ -356,6 +359,12 @@ class Service:
         await self.durable(newest)
         deleted = ListOutcome(tuple(documents), self.store.revision)
         return self._other_names.listing(kind, deleted) if kind.stored_as else deleted
+
+    def _expanded(self, kind: Kind, body: Any, size: int) -> int:
+        """Return the size of a body with the defaults that its kind adds."""
+        if not kind.custom or size > INLINE_BYTES:
+            return size
+        return size + self.strategies[kind.strategy].expansion(body)
 
     async def _write(
         self,

@@ -44,6 +44,10 @@ class Strategy(Protocol):
         """Fill in defaults; idempotent. Runs on every create and update, before validation. What
         is the same in `old` was given its defaults when it came in."""
 
+    def expansion(self, body: Any) -> int:
+        """Return how many bytes `default` may add to a body or patch. Writes that become large by
+        it are worked on by another thread, as large ones are."""
+
     def prepare_create(self, doc: Document) -> None:
         """Set what the server owns: status, generation, generated selectors. metadata.uid,
         name, namespace and creationTimestamp are already set."""

@@ -1,6 +1,7 @@
 """What a custom resource decides about its objects: its CRD says so."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -8,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from onejob.api.custom.columns import Columns, JsonPath, parse_path, printed
-from onejob.api.custom.defaulting import apply_defaults
+from onejob.api.custom.defaulting import added_bytes, apply_defaults, most_added_to_an_object
 from onejob.api.custom.pruning import drop_nulls, prune
 from onejob.api.custom.structural import Node
 from onejob.api.custom.values import UNRELATED, Validator, check_lists, within
 from onejob.api.schema.shapes import Path
 from onejob.api.strategies.base import BaseStrategy, keep_all_but_status, keep_generation
 from onejob.api.strategy import Document
-from onejob.wire.errors import Forbidden
+from onejob.api.writing.context import MAX_OBJECT_BYTES
+from onejob.wire.errors import Forbidden, RequestTooLarge
 from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 
@@ -56,8 +58,25 @@ class CustomStrategy(BaseStrategy):
         return RuleSet(self.node, root=True)
 
     def default(self, doc: Document, old: Document | None = None) -> None:
+        """Raises RequestTooLarge, before anything is filled in."""
         drop_nulls(doc, self.node)
+        added = added_bytes(doc, self.node)
+        if added > MAX_OBJECT_BYTES:
+            raise RequestTooLarge(
+                f"Request entity too large: the defaults of its schema add {added} bytes to the "
+                f"object, the limit is {MAX_OBJECT_BYTES}"
+            )
         apply_defaults(doc, self.node)
+
+    def expansion(self, body: Any) -> int:
+        if isinstance(body, dict):
+            # An object, or a patch in the shape of one.
+            return added_bytes(body, self.node)
+        return _count_objects(body) * self._most_added
+
+    @cached_property
+    def _most_added(self) -> int:
+        return most_added_to_an_object(self.node)
 
     def prepare_create(self, doc: Document) -> None:
         if self._terminating:
@@ -154,7 +173,10 @@ class CustomStrategy(BaseStrategy):
         kept = {"apiVersion": self.kind.api_version, "kind": self.kind.kind}
         doc = {**kept, **{name: value for name, value in doc.items() if name not in kept}}
         prune(doc, self.node, None, [], root=True)
-        self.default(doc)
+        # An object that newer defaults would make too large is shown without them: otherwise one
+        # object would make the list of all unreadable.
+        with suppress(RequestTooLarge):
+            self.default(doc)
         return msgspec.json.encode(doc)
 
     def columns(self) -> list[dict[str, Any]]:
@@ -169,6 +191,13 @@ def _judged(doc: Document) -> Document:
     metadata = doc["metadata"]
     names = {name: metadata[name] for name in ("name", "generateName") if name in metadata}
     return {**doc, "metadata": names}
+
+
+def _count_objects(value: Any) -> int:
+    """Count the JSON objects in a value, itself included."""
+    if isinstance(value, dict):
+        return 1 + sum(map(_count_objects, value.values()))
+    return sum(map(_count_objects, value)) if isinstance(value, list) else 0
 
 
 def _but_metadata(doc: Document) -> Document:

@@ -33,6 +33,8 @@ class Node:
         self.required: tuple[str, ...] = tuple(raw.get("required") or ())
         self._properties: Mapping[str, Any] = raw.get("properties") or {}
         self._made: dict[str, Node] = {}
+        #: Sizes of defaults by property, filled by `defaulting.default_bytes`.
+        self.default_bytes: dict[str, int] = {}
 
     @property
     def names(self) -> Mapping[str, Any]:

@@ -36,6 +36,10 @@ class BaseStrategy:
     def default(self, doc: Document, old: Document | None = None) -> None:
         pass
 
+    def expansion(self, body: Any) -> int:
+        """Return 0: defaults of built-in kinds are a few bytes."""
+        return 0
+
     def prepare_create(self, doc: Document) -> None:
         if self._has_status:
             doc.pop("status", None)
