@@ -46,6 +46,7 @@ from onejob.wire.kinds import BY_RESOURCE
 _SIGN_IN: Final = b"sign-in"
 #: Read before anybody is known: no more than a code needs.
 _SIGN_IN_BYTES: Final = 4096
+_SIGN_IN_SECONDS: Final = 10.0
 _FRAMES: Final = b"application/octet-stream"
 _MOST_LOGS: Final = 100
 _NO_STORE: Final = (b"cache-control", b"no-store")
@@ -160,7 +161,8 @@ class DashboardPages:
         if request.headers.get(SESSION_HEADER) != _SIGN_IN:
             raise BadRequest("only the dashboard itself signs in")
         try:
-            asked = msgspec.json.decode(await request.body(_SIGN_IN_BYTES), type=_SignIn)
+            body = await request.body(_SIGN_IN_BYTES, _SIGN_IN_SECONDS)
+            asked = msgspec.json.decode(body, type=_SignIn)
         except msgspec.DecodeError as error:
             raise BadRequest(f"the body of the request is no sign-in: {error}") from None
         user = self._sessions.user_of(asked.code)

@@ -3,13 +3,16 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import uvloop
 
+from onejob.api.access.authentication import Credentials
+from onejob.api.http.answers import Answer
+from onejob.api.http.incoming import Request
 from onejob.api.http.serving import ApiServer, CannotListen
 from onejob.clock import SystemClock
 from onejob.wire.requests import WatchEvent
@@ -255,6 +258,88 @@ def test_a_client_that_does_not_shake_hands_is_not_waited_for(
     with_server(ScriptedService(), tmp_path, test, max_connections=1)
 
 
+class _SigningIn:
+    """A dashboard that reads a body before anybody is known."""
+
+    def session(self, headers: Mapping[bytes, bytes]) -> None:
+        return None
+
+    async def answer(
+        self, request: Request, path: tuple[str, ...], credentials: Credentials
+    ) -> Answer:
+        return Answer(200, await request.body())
+
+
+HALF_REQUESTS = {
+    "half a head": (b"GET /version HTTP/1.1\r\nhost:", False),
+    "half a sign-in": (request_bytes("POST", "/ui/api/session", b"{}", token="")[:-1], False),
+    "half a body after the answer": (request_bytes("POST", "/version", b"{}", token="")[:-1], True),
+    "half a body after a refusal": (request_bytes("POST", JOBS, b"{}", token="wrong")[:-1], True),
+}
+
+
+@pytest.mark.parametrize("name", HALF_REQUESTS)
+def test_requests_without_credentials_make_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("onejob.api.http.connection._UNKNOWN_SECONDS", 0.05)
+    monkeypatch.setattr("onejob.api.http.accepting._PAUSE_SECONDS", 0.05)
+    half, answered = HALF_REQUESTS[name]
+
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(half)
+        if answered:
+            assert (await read_reply(reader)).code in (401, 405)
+        async with asyncio.timeout(20):
+            assert (await wire.call("GET", "/version")).code == 200
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test, max_connections=1, dashboard=_SigningIn())
+
+
+def test_slow_request_of_a_known_user_keeps_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.api.http.connection._UNKNOWN_SECONDS", 0.05)
+    monkeypatch.setattr("onejob.api.http.accepting._PAUSE_SECONDS", 0.05)
+    slow = request_bytes("POST", "/ui/api/session", b"{}")
+
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(slow[:-1])
+        waiting = asyncio.ensure_future(wire.call("GET", "/version"))
+        await asyncio.wait((waiting,), timeout=0.5)
+        assert not waiting.done()
+        writer.write(slow[-1:])
+        assert (await read_reply(reader)).body == b"{}"
+        assert (await waiting).code == 200
+        writer.close()
+        await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test, max_connections=1, dashboard=_SigningIn())
+
+
+def test_handshake_that_does_not_end_makes_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.api.http.accepting._HANDSHAKE_SECONDS", 3600.0)
+    monkeypatch.setattr("onejob.api.http.accepting._HURRIED_HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr("onejob.api.http.accepting._PAUSE_SECONDS", 0.05)
+
+    async def test(wire: Wire) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", wire.server.port)
+        async with asyncio.timeout(60):
+            assert (await wire.call("GET", "/version")).code == 200
+        writer.close()
+        await closed(writer)
+
+    with_server(ScriptedService(), tmp_path, test, max_connections=1)
+
+
 def _session(target: str = "", **headers: str) -> bytes:
     handshake = {
         "connection": "Upgrade",
@@ -417,6 +502,21 @@ def test_garbage_is_a_bad_request(tmp_path: Path, garbage: bytes) -> None:
         writer.close()
         await closed(writer)
         assert (await wire.call("GET", "/healthz")).code == 200
+
+    with_server(ScriptedService(), tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "request_line", [b"GET /version HTTP/0.9", b"GET /version", b"GET /version HTTP/2.0"]
+)
+def test_other_versions_of_http_are_refused(tmp_path: Path, request_line: bytes) -> None:
+    async def test(wire: Wire) -> None:
+        reader, writer = await wire.connect()
+        writer.write(request_line + b"\r\n\r\n")
+        assert (await read_reply(reader)).code == 505
+        assert await reader.read() == b""
+        writer.close()
+        await closed(writer)
 
     with_server(ScriptedService(), tmp_path, test)
 

@@ -18,6 +18,8 @@ from typing import Final, cast
 log = logging.getLogger(__name__)
 
 _HANDSHAKE_SECONDS: Final = 10.0
+#: The same while other clients wait for a connection.
+_HURRIED_HANDSHAKE_SECONDS: Final = 2.0
 #: How often connections are looked at that are being closed.
 _LOOK_SECONDS: Final = 5.0
 #: How long a client that has been sent everything may take to say goodbye.
@@ -61,7 +63,8 @@ class Acceptor:
         self._open = 0
         self._accepting = False
         self._stopped = False
-        self._handshakes: set[asyncio.Task[None]] = set()
+        #: Connections that are shaking hands, the longest first, and since when.
+        self._handshakes: dict[asyncio.Task[None], float] = {}
         self._quiet_until = 0.0
         self._retry: asyncio.TimerHandle | None = None
         #: Connections; of those that are being closed, how much was acknowledged and since when.
@@ -114,6 +117,7 @@ class Acceptor:
                 self._warn("all %d connections are in use: more must wait", self._most)
                 self._pause()
                 self._make_room()
+                self._end_slow_handshakes()
                 self._try_again_later()
                 return
             try:
@@ -132,8 +136,13 @@ class Acceptor:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += 1
             task = self._loop.create_task(self._shake_hands(connection))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            self._handshakes[task] = self._loop.time()
+            task.add_done_callback(self._handshakes.pop)
+
+    def _end_slow_handshakes(self) -> None:
+        for task, since in self._handshakes.items():
+            if self._loop.time() - since >= _HURRIED_HANDSHAKE_SECONDS:
+                task.cancel()
 
     async def _shake_hands(self, connection: socket.socket) -> None:
         try:
@@ -150,6 +159,7 @@ class Acceptor:
             self.closed()
         except asyncio.CancelledError:
             connection.close()
+            self.closed()
             raise
         else:
             self._made[transport] = None

@@ -6,7 +6,7 @@ sent. Every failure is a `Status` document; what nobody foresaw is logged and an
 
 import asyncio
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -84,6 +84,10 @@ _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 _LONGEST_LOGGED: Final = 500
 _LOGGED: Final = "an error on the server was logged"
+_SINGLE_HEADERS: Final = frozenset(
+    (b"authorization", b"host", b"content-type", b"origin", b"sec-fetch-site")
+    + (b"impersonate-user", b"impersonate-uid", b"x-onejob-session")
+)
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 #: Subresources that are open for as long as somebody reads.
@@ -234,6 +238,8 @@ class ApiApp:
         try:
             path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
             user = self._identify(scope, headers, path, started.audited)
+            if user is not ANONYMOUS and (note_user := scope.get("user_known")) is not None:
+                note_user()
             if b"sec-fetch-site" in headers:
                 _require_same_site(method, headers)
             if not _is_public(path) or (_reads_for_a_page(path) and user is not ANONYMOUS):
@@ -319,6 +325,8 @@ class ApiApp:
         # Only the dashboard knows what it reads.
         deferred = _reads_for_a_page(path)
         try:
+            if len(headers) < len(scope["headers"]):
+                _require_single(scope["headers"])
             user = identify(self._authenticator, self._credentials(scope, headers))
             if user is ANONYMOUS and not _is_public(path):
                 raise Unauthorized("Unauthorized")
@@ -562,6 +570,15 @@ def _shown_path(scope: Scope) -> str:
     """Without the query, which may hold a token."""
     path: str = scope["raw_path"].decode("ascii", "replace")
     return path.partition("?")[0]
+
+
+def _require_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raise BadRequest for a header that decides who asks, or for what, and is given twice: this
+    server and a proxy in front of it might read different ones."""
+    given = [name for name, _ in headers if name in _SINGLE_HEADERS]
+    for name in given:
+        if given.count(name) > 1:
+            raise BadRequest(f"the header {name.decode().title()} is given more than once")
 
 
 def _require_same_site(method: str, headers: dict[bytes, bytes]) -> None:

@@ -33,7 +33,12 @@ _PHRASES: Final = {
     400: b"Bad Request",
     408: b"Request Timeout",
     431: b"Request Header Fields Too Large",
+    505: b"HTTP Version Not Supported",
 }
+_VERSIONS: Final = ("1.1", "1.0")
+#: How long a new connection, or a request without credentials, is left alone while other clients
+#: wait for a connection.
+_UNKNOWN_SECONDS: Final = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +84,15 @@ class OpenConnections:
             connection.transport.abort()
         self._look_at_stalled(loop)
 
-    def close_idle(self) -> None:
-        """Of connections that are kept for a next request: clients open another when they have
-        one."""
+    def make_room(self) -> None:
+        """Close idle connections, whose clients open another for their next request, and those on
+        which no user was authenticated: half a request must not keep others out."""
         for connection in tuple(self.connections):
-            if isinstance(connection, Connection) and connection.is_idle:
-                connection.close()
+            if isinstance(connection, Connection):
+                if connection.is_idle:
+                    connection.close()
+                elif connection.is_unknown:
+                    connection.transport.abort()
 
     def renew_date(self) -> None:
         """Only while requests come."""
@@ -134,12 +142,22 @@ class Connection(asyncio.Protocol):
         self._may_write: asyncio.Event | None = None
         #: Since when a next request is waited for; None while there is one.
         self._idle_since: float | None = None
+        #: Since when no user is known: the connection, or the request, is that old. None while a
+        #: request of a known user is answered.
+        self._unknown_since: float | None = loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether it waits for a client's next request."""
         return self._idle_since is not None and not self._in_message
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it has waited for some time for the rest of a request, and not for one of an
+        authenticated user."""
+        since = self._unknown_since
+        return since is not None and self.loop.time() - since >= _UNKNOWN_SECONDS
 
     @property
     def date_line(self) -> bytes:
@@ -263,6 +281,7 @@ class Connection(asyncio.Protocol):
 
     def answered(self) -> None:
         self._answering = None
+        self._unknown_since = self.loop.time()
         if self.transport.is_closing():
             self._forget_waiting()
         elif self._waiting:
@@ -316,6 +335,10 @@ class Connection(asyncio.Protocol):
         if self._refused:
             return
         self._shared.renew_date()
+        version = self._parser.get_http_version()
+        if version not in _VERSIONS:
+            self._refuse(505, b"unsupported protocol version")
+            return
         target = _split(self._url)
         if target is None:
             self._refuse(400, b"Invalid HTTP request received.")
@@ -331,7 +354,7 @@ class Connection(asyncio.Protocol):
             if self._upgrade:
                 return
         method = self._parser.get_method().decode("ascii")
-        is_old = self._parser.get_http_version() == "1.0"
+        is_old = version == "1.0"
         exchange = self._arriving = Exchange(
             self,
             head_only=method == "HEAD",
@@ -364,9 +387,13 @@ class Connection(asyncio.Protocol):
     def _begin(self, exchange: Exchange, scope: MutableMapping[str, Any]) -> None:
         self._answering = exchange
         self._idle_since = None
+        self._unknown_since = self.loop.time()
         task = self.loop.create_task(exchange.run(self._shared.app, scope))
         self._shared.tasks.add(task)
         task.add_done_callback(self._shared.tasks.discard)
+
+    def _user_known(self) -> None:
+        self._unknown_since = None
 
     def _scope(
         self, type_: str, method: str, raw_path: bytes, query: bytes
@@ -381,6 +408,7 @@ class Connection(asyncio.Protocol):
             "headers": self._headers,
             "client": self._client,
             "state": self._peer,
+            "user_known": self._user_known,
         }
 
     # --- other protocols ------------------------------------------------------------------------

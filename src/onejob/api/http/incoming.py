@@ -40,8 +40,8 @@ class Request(Struct, frozen=True):
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
 
-    async def body(self, limit: int = MAX_BODY_BYTES) -> bytes:
-        """The whole body. Raises RequestTooLarge, RequestTimeout or ClientGone."""
+    async def body(self, limit: int = MAX_BODY_BYTES, seconds: float | None = None) -> bytes:
+        """Return the whole body. Raises RequestTooLarge, RequestTimeout or ClientGone."""
         if self.headers.get(b"expect", b"").lower() == b"100-continue":
             # To ask for the body is to tell the client to send it.
             length = self.headers.get(b"content-length", b"").lstrip(b"0")
@@ -49,7 +49,7 @@ class Request(Struct, frozen=True):
                 raise _too_large(limit)
         try:
             # Also for its first byte: a client that sends none would be waited for without end.
-            async with asyncio.timeout(_BODY_SECONDS):
+            async with asyncio.timeout(_BODY_SECONDS if seconds is None else seconds):
                 return await self._whole_body(limit)
         except TimeoutError as slow:
             raise RequestTimeout("the body of the request did not arrive in time") from slow

@@ -74,7 +74,7 @@ class ApiServer:
             self._tls,
             lambda: Connection(self._open, loop),
             most=self._max_connections,
-            make_room=self._open.close_idle,
+            make_room=self._open.make_room,
         )
         self._open.on_closed = self._acceptor.closed
         self._acceptor.start()
