@@ -43,7 +43,7 @@ def try_channels(data: bytes) -> None:
     for protocol in ("v5.channel.k8s.io", "base64.channel.k8s.io"):
         channels = Channels(_sends_nothing, protocol)
         for message in ({"bytes": data}, {"text": data.decode("utf-8", "replace")}):
-            assert all(channel >= -ord("0") for channel, _ in channels.read(message))
+            assert all(channel >= -ord("0") for channel, _ in channels.parse(message))
 
 
 _TRIALS = (try_protobuf, try_spdy, try_channels)

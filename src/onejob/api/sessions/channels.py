@@ -6,7 +6,7 @@ In base64 protocols the number is a digit and the data are text.
 import binascii
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from onejob.api.http.incoming import Send
@@ -43,11 +43,13 @@ class Channels:
     async def close(self) -> None:
         await self._send({"type": "websocket.close", "code": 1000})
 
-    async def answer(self) -> None:
-        """There is nothing to be answered: WebSockets do that by themselves."""
+    async def read(self, message: Mapping[str, Any]) -> AsyncIterator[tuple[int, bytes]]:
+        """Do the same as `parse`, as channels by SPDY do it."""
+        for parsed in self.parse(message):
+            yield parsed
 
-    def read(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
-        """Channel and data; nothing of a message that is empty or no base64."""
+    def parse(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
+        """Yield channel and data; nothing of a message that is empty or no base64."""
         data: bytes = message.get("bytes") or (message.get("text") or "").encode()
         if not data:
             return

@@ -162,11 +162,10 @@ class _Streams:
         while True:
             # The first round is for what came before the session began.
             try:
-                for channel, data in self._channels.read(message):
+                async for channel, data in self._channels.read(message):
                     self._take(channel, data)
             except ClientLeft:
                 return
-            await self._channels.answer()
             while self._typed_bytes > limit:
                 if not await self._room_within(_STALLED_SECONDS):
                     limit = self._typed_bytes + _DELIVERED_AT_ONCE

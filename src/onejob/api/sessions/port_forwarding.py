@@ -24,6 +24,7 @@ from onejob.api.sessions.spdy import (
     StreamData,
     StreamOpened,
     StreamReset,
+    slices,
 )
 from onejob.wire.errors import ApiError, BadRequest
 
@@ -81,7 +82,7 @@ async def run_channels(
 
     async def read() -> None:
         while (message := await receive())["type"] == "websocket.receive":
-            for channel, data in channels.read(message):
+            async for channel, data in channels.read(message):
                 if channel % 2 == 0 and channel // 2 < len(relays):
                     relays[channel // 2].take(data)
             await ahead.room()
@@ -147,6 +148,12 @@ class _Tunnel:
         self._of_stream: dict[int, _Pair] = {}
 
     async def take(self, data: bytes) -> None:
+        for part in slices(data):
+            await self._take(part)
+            await asyncio.sleep(0)
+        await self.ahead.room()
+
+    async def _take(self, data: bytes) -> None:
         for event in self._reader.feed(data):
             match event:
                 case StreamOpened():
@@ -159,7 +166,6 @@ class _Tunnel:
                     await self.write(self._writer.ping(event.number))
                 case _:
                     pass
-        await self.ahead.room()
 
     async def close(self) -> None:
         tasks = [pair.task for pair in self._of_stream.values() if pair.task is not None]

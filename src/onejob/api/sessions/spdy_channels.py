@@ -1,6 +1,7 @@
 """exec and attach by SPDY, as kubectl before 1.30 has them: a stream for each channel."""
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
 
 from onejob.api.http.incoming import Receive, Send
@@ -13,12 +14,15 @@ from onejob.api.sessions.spdy import (
     StreamData,
     StreamOpened,
     StreamReset,
+    slices,
 )
 
 #: By their numbers in the channel protocols.
 _CHANNELS: Final = {"stdin": 0, "stdout": 1, "stderr": 2, "error": 3, "resize": 4}
 _STDIN: Final = 0
 _CLOSE: Final = 255
+#: Data of one stream that is kept until all are open.
+_MAX_EARLY_BYTES: Final = 1024 * 1024
 
 
 class ClientLeft(Exception):
@@ -57,16 +61,26 @@ class SpdyChannels:
             message = await receive()
             if message["type"] != "websocket.receive":
                 raise ClientLeft
-            channels._early += channels._taken(message)
-            await channels.answer()
+            channels._early += [taken async for taken in channels._events(message)]
+            if sum(len(data) for _, data in channels._early) > _MAX_EARLY_BYTES:
+                raise ClientLeft
         return channels
 
-    def read(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
-        """Channels and their data. That a stream has ended is said as in v5's protocol. Raises
+    async def read(self, message: Mapping[str, Any]) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield channels and their data. The end of a stream is given as in v5's protocol. Raises
         ClientLeft."""
         early, self._early = self._early, []
-        yield from early
-        yield from self._taken(message)
+        for taken in early:
+            yield taken
+        async for taken in self._events(message):
+            yield taken
+
+    async def _events(self, message: Mapping[str, Any]) -> AsyncIterator[tuple[int, bytes]]:
+        for part in slices(message.get("bytes") or b""):
+            for taken in self._taken(part):
+                yield taken
+            await self.answer()
+            await asyncio.sleep(0)
 
     async def write(self, channel: int, data: bytes) -> None:
         await self.answer()
@@ -80,9 +94,9 @@ class SpdyChannels:
         await self._write(self._writer.go_away(max(self._streams.values(), default=0)))
         await self._send({"type": "websocket.close", "code": 1000})
 
-    def _taken(self, message: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
+    def _taken(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         try:
-            for event in self._reader.feed(message.get("bytes") or b""):
+            for event in self._reader.feed(data):
                 match event:
                     case StreamOpened():
                         self._open(event)
@@ -111,9 +125,10 @@ class SpdyChannels:
         self._unanswered.append(self._writer.accept(event.stream))
 
     async def answer(self) -> None:
-        """Pings, and streams that were opened."""
-        while self._unanswered:
-            await self._write(self._unanswered.pop(0))
+        """Answer pings, and streams that were opened."""
+        if self._unanswered:
+            frames, self._unanswered = b"".join(self._unanswered), []
+            await self._write(frames)
 
     async def _write(self, frame: bytes) -> None:
         await self._send({"type": "websocket.send", "bytes": frame})
