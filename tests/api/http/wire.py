@@ -162,11 +162,10 @@ async def serving(service: Any, directory: Path, **extra: Any) -> AsyncIterator[
     most = extra.pop("max_connections", None)
     certificates = ensure_certificates(directory / "pki", server_names("127.0.0.1"), clock.now())
     metrics = Metrics()
+    default = AnyOf([TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator(login_clock)])
     app = ApiApp(
         service,
-        authenticator=AnyOf(
-            [TokenAuthenticator({TOKEN: ADMIN}), CertificateAuthenticator(login_clock)]
-        ),
+        authenticator=extra.pop("authenticator", default),
         authorizer=extra.pop("authorizer", AllowAuthenticated()),
         openapi=extra.pop("openapi", NoOpenApi()),
         release="v1.37.0",

@@ -42,6 +42,7 @@ from onejob.api.http.delivery import Delivery
 from onejob.api.http.endpoints import Endpoints
 from onejob.api.http.fairness import FairSeats
 from onejob.api.http.incoming import ClientGone, Receive, Request, Send
+from onejob.api.http.long_running import LongRunningRequests, Recheck
 from onejob.api.http.routing import (
     GroupPath,
     PageNotFound,
@@ -82,11 +83,15 @@ log = logging.getLogger(__name__)
 
 _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
+#: The code with which a WebSocket is closed whose user is revoked (RFC 6455, 7.4.1).
+_POLICY_VIOLATION: Final = 1008
 _LONGEST_LOGGED: Final = 500
 _LOGGED: Final = "an error on the server was logged"
 _SINGLE_HEADERS: Final = frozenset(
-    (b"authorization", b"host", b"content-type", b"origin", b"sec-fetch-site")
-    + (b"impersonate-user", b"impersonate-uid", b"x-onejob-session")
+    (
+        *(b"authorization", b"host", b"content-type", b"origin", b"sec-fetch-site"),
+        *(b"impersonate-user", b"impersonate-uid", b"x-onejob-session"),
+    )
 )
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
@@ -142,6 +147,7 @@ class ApiApp:
         self._service = service
         self._upgrades = Upgrades(service, sessions, ports)
         self._delivery = Delivery()
+        self._long_running = LongRunningRequests()
         self._ids = RequestIds(rng)
         self._tracer = tracing.current()
         self._logs_requests = log.isEnabledFor(logging.DEBUG)
@@ -209,9 +215,10 @@ class ApiApp:
         open_streams = ("apiserver_longrunning_requests", labels[0], labels[3])
         self._metrics.count(*open_streams)
         try:
-            await self._delivery.deliver(
-                answer, headers, scope["method"], receive, send, started.request_id
-            )
+            with self._long_running.recheck(lambda: self._recheck(scope, headers, started)) as end:
+                await self._delivery.deliver(
+                    answer, headers, scope["method"], receive, send, started.request_id, end
+                )
         finally:
             self._metrics.count(*open_streams, by=-1)
             if started.audited is not None:
@@ -259,9 +266,7 @@ class ApiApp:
                     return self._discovery.answer(path, request, address)
                 case ServerPath(page="ui") if self._dashboard is not None:
                     credentials = self._credentials(scope, headers)
-                    if started.audited is not None:
-                        audit_as = started.audited.stands_for
-                        request = msgspec.structs.replace(request, audit_as=audit_as)
+                    request = msgspec.structs.replace(request, audit_as=started.stands_for)
                     return await self._dashboard.answer(request, path.rest, credentials)
                 case ServerPath():
                     return await self._page(request, path, scope)
@@ -292,7 +297,8 @@ class ApiApp:
         if request.query and verb != "watch" and target.subresource not in _STREAMS:
             check_timeout(request.query)
         started.verb, started.target = verb, target
-        self._authorize(request.user, target, verb, request.query)
+        started.required = _required(target, verb, request.query)
+        self._authorize(request.user, started.required)
         return await self._endpoints.answer(request, target, verb)
 
     async def _page(self, request: Request, path: ServerPath, scope: Scope) -> Answer:
@@ -358,12 +364,15 @@ class ApiApp:
             require(self._authorizer, user, wanted)
         return other.as_user()
 
-    def _authorize(self, user: User, target: ResourcePath, verb: str, query: Query) -> None:
-        require(self._authorizer, user, _wanted(target, verb, query))
-        if target.subresource in SESSIONS and verb != "create":
-            # A WebSocket begins with a GET. As upstream since 1.35: whoever may only read cannot
-            # run commands.
-            require(self._authorizer, user, _wanted(target, "create", query))
+    def _authorize(self, user: User, required: Iterable[Attributes]) -> None:
+        for attributes in required:
+            require(self._authorizer, user, attributes)
+
+    def _recheck(self, scope: Scope, headers: dict[bytes, bytes], started: "_Started") -> None:
+        """Raise what an open stream would be refused with now."""
+        path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
+        user = self._identify(scope, headers, path, None)
+        self._authorize(user, started.required)
 
     def _authorize_path(self, user: User, scope: Scope, method: str) -> None:
         require(self._authorizer, user, Attributes(method.lower(), path=scope["path"]))
@@ -378,7 +387,7 @@ class ApiApp:
         if self._auditor is not None:
             audited = self._auditor.begin(scope, headers, request_id)
         try:
-            session = await self._session(scope, receive, audited)
+            session, recheck = await self._session(scope, receive, audited)
         except PageNotFound:
             refusal = text_answer("404 page not found\n", 404)
         except ApiError as error:
@@ -392,14 +401,19 @@ class ApiApp:
             )
             refusal = error_answer(InternalError(f"{_LOGGED}: request {shown}"))
         else:
-            await self._run_session(session, receive, send, audited)
+            await self._run_session(session, recheck, receive, send, audited)
             return
         if audited is not None:
             _record_answer(audited, refusal)
         await _refuse_upgrade(send, refusal, request_id)
 
     async def _run_session(
-        self, session: Session, receive: Receive, send: Send, audited: "AuditedRequest | None"
+        self,
+        session: Session,
+        recheck: Recheck,
+        receive: Receive,
+        send: Send,
+        audited: "AuditedRequest | None",
     ) -> None:
         if audited is not None:
             audited.started(101)
@@ -412,7 +426,8 @@ class ApiApp:
         labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
         self._metrics.count(*labels)
         try:
-            await session.run(receive, send)
+            with self._long_running.recheck(recheck) as revoked:
+                await _run_until(revoked, session, receive, send)
         finally:
             self._metrics.count(*labels, by=-1)
             if audited is not None:
@@ -420,7 +435,7 @@ class ApiApp:
 
     async def _session(
         self, scope: Scope, receive: Receive, audited: "AuditedRequest | None"
-    ) -> Session:
+    ) -> tuple[Session, Recheck]:
         """Raises what a plain request would get as its answer."""
         path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -430,19 +445,25 @@ class ApiApp:
             raise BadRequest("only exec, attach, portforward and log can be upgraded")
         verb = "create" if scope.get("method") == "POST" else "get"
         query = parse_query(scope["query_string"])
-        self._authorize(user, path, verb, query)
+        required = _required(path, verb, query)
+        self._authorize(user, required)
+
+        def recheck() -> None:
+            self._authorize(self._identify(scope, headers, path, None), required)
+
         if path.subresource == "log":
             request = Request("GET", query, headers, user, receive)
             answer = await self._endpoints.answer(request, path, "get")
-            return plain_stream(answer, scope["subprotocols"])
-        return await self._upgrades.open(path, query, scope["subprotocols"])
+            return plain_stream(answer, scope["subprotocols"]), recheck
+        return await self._upgrades.open(path, query, scope["subprotocols"]), recheck
 
 
 class _Started:
     """How far a request got before it was answered: what metrics count it under."""
 
     __slots__ = (
-        *("at", "audited", "code", "logged", "request_id", "seat", "span", "target", "verb"),
+        *("at", "audited", "code", "logged", "request_id", "required", "seat", "span"),
+        *("target", "verb"),
     )
 
     def __init__(self, at: float, request_id: bytes) -> None:
@@ -456,10 +477,18 @@ class _Started:
         self.logged = False
         self.verb = ""
         self.target: ResourcePath | None = None
+        #: What the user had to be allowed.
+        self.required: tuple[Attributes, ...] = ()
         #: What the audit log keeps of it; None if there is none.
         self.audited: AuditedRequest | None = None
         #: Whose seat it has; "" if none.
         self.seat = ""
+
+    def stands_for(self, attributes: Attributes) -> None:
+        """Note a request of the API that this one of the dashboard stands for."""
+        self.required = (*self.required, attributes)
+        if self.audited is not None:
+            self.audited.stands_for(attributes)
 
     def labels(self, method: str) -> tuple[str, str, str, str, str]:
         """verb, group, version, resource, subresource"""
@@ -492,6 +521,15 @@ def _wanted(target: ResourcePath, verb: str, query: Query) -> Attributes:
         target.namespace,
         name,
     )
+
+
+def _required(target: ResourcePath, verb: str, query: Query) -> tuple[Attributes, ...]:
+    wanted = _wanted(target, verb, query)
+    if target.subresource in SESSIONS and verb != "create":
+        # A WebSocket begins with a GET. As upstream since 1.35: whoever may only read cannot run
+        # commands.
+        return wanted, _wanted(target, "create", query)
+    return (wanted,)
 
 
 def _attributes(scope: Scope, path: RequestPath) -> Attributes:
@@ -598,6 +636,23 @@ def _require_same_origin(headers: dict[bytes, bytes]) -> None:
     origin = headers.get(b"origin")
     if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
         raise Forbidden("sessions are not opened for other sites")
+
+
+async def _run_until(
+    revoked: "asyncio.Future[None]", session: Session, receive: Receive, send: Send
+) -> None:
+    """Run a session until it ends, or is ended because its user may no longer have it."""
+    running = asyncio.ensure_future(session.run(receive, send))
+    try:
+        await asyncio.wait((running, revoked), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not running.done():
+            running.cancel()
+            await asyncio.wait((running,))
+    if running.cancelled():
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+    else:
+        running.result()
 
 
 async def _refuse_upgrade(send: Send, answer: Answer, request_id: bytes) -> None:

@@ -1,9 +1,9 @@
 """Sending answers: whole or as streams, compressed where asked, ended when the server stops."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 from onejob.api.http.answers import (
     GZIP_FROM_BYTES,
@@ -34,7 +34,9 @@ class Delivery:
         receive: Receive,
         send: Send,
         request_id: bytes,
+        revoked: "asyncio.Future[None] | None" = None,
     ) -> None:
+        """Send an answer. A stream ends early once `revoked` is done."""
         body = answer.body
         named = (b"audit-id", request_id)
         headers: list[Header] = [(b"content-type", answer.content_type), named, *answer.headers]
@@ -49,7 +51,10 @@ class Delivery:
             return
         await send({"type": "http.response.start", "status": answer.code, "headers": headers})
         if method != "HEAD":
-            await self._send_stream(body, receive, send, endless=answer.endless)
+            ends: tuple[asyncio.Future[None], ...] = () if revoked is None else (revoked,)
+            if answer.endless:
+                ends = (*ends, self._end_of_streams())
+            await _send_stream(body, receive, send, ends)
         await send({"type": "http.response.body", "body": b""})
 
     def close_streams(self) -> None:
@@ -58,30 +63,31 @@ class Delivery:
         if self._closing is not None and not self._closing.done():
             self._closing.set_result(None)
 
-    async def _send_stream(
-        self, body: AsyncIterator[bytes], receive: Receive, send: Send, *, endless: bool
-    ) -> None:
-        """Send until the stream ends, the client goes away or the server stops."""
-        pump = asyncio.ensure_future(_pump(body, send))
-        gone = asyncio.ensure_future(_disconnected(receive))
-        waiting: set[asyncio.Future[Any]] = {pump, gone}
-        if endless:
-            waiting.add(self._end_of_streams())
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            pump.cancel()
-            await asyncio.wait((pump, gone))
-        if not pump.cancelled():
-            pump.result()
-
     def _end_of_streams(self) -> "asyncio.Future[None]":
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_future()
             if self.closed:
                 self._closing.set_result(None)
         return self._closing
+
+
+async def _send_stream(
+    body: AsyncIterator[bytes],
+    receive: Receive,
+    send: Send,
+    ends: Iterable["asyncio.Future[None]"],
+) -> None:
+    """Send until the stream ends, the client goes away or one of `ends` is done."""
+    pump = asyncio.ensure_future(_pump(body, send))
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((pump, gone, *ends), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        pump.cancel()
+        await asyncio.wait((pump, gone))
+    if not pump.cancelled():
+        pump.result()
 
 
 async def _send_whole(code: int, headers: list[Header], body: bytes, send: Send) -> None:
