@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from onejob.objects.meta import LabelSelector, LabelSelectorRequirement
 from onejob.wire.selectors import (
+    MAX_TERMS,
+    LabelMatcher,
+    LabelTerm,
     SelectorError,
     matcher_of,
     parse_field_selector,
@@ -169,3 +172,88 @@ def test_any_text_is_a_field_selector_or_refused(text: str) -> None:
     except SelectorError:
         return
     assert selector.matches({"a": "1"}) in (True, False)
+
+
+def holds(term: LabelTerm, labels: dict[str, str]) -> bool:
+    """One term by itself, as Kubernetes defines it."""
+    value = labels.get(term.key)
+    match term.operator:
+        case "exists" | "!":
+            return (value is not None) is (term.operator == "exists")
+        case "in" | "=":
+            return value in term.values
+        case "notin" | "!=":
+            return value not in term.values
+    if value is None or not value.isdigit():
+        return False
+    (bound,) = map(int, term.values)
+    return int(value) > bound if term.operator == "gt" else int(value) < bound
+
+
+KEYS = st.sampled_from("abc")
+VALUES = st.sampled_from(["", "x", "1", "2", "3"])
+TERMS = st.one_of(
+    st.builds(LabelTerm, KEYS, st.sampled_from(["exists", "!"])),
+    st.builds(LabelTerm, KEYS, st.sampled_from(["in", "notin"]), st.frozensets(VALUES, min_size=1)),
+    st.builds(LabelTerm, KEYS, st.sampled_from(["=", "!="]), VALUES.map(lambda v: frozenset({v}))),
+    st.builds(
+        LabelTerm, KEYS, st.sampled_from(["gt", "lt"]),
+        st.integers(0, 3).map(lambda bound: frozenset({str(bound)})),
+    ),
+)  # fmt: skip
+
+
+@given(st.lists(TERMS, max_size=5), st.dictionaries(KEYS, VALUES))
+def test_matcher_merges_terms_without_changing_what_they_match(
+    terms: list[LabelTerm], labels: dict[str, str]
+) -> None:
+    assert LabelMatcher(terms).matches(labels) is all(holds(term, labels) for term in terms)
+
+
+@given(
+    st.lists(st.tuples(KEYS, st.sampled_from(["=", "!="]), st.sampled_from("xy")), max_size=5),
+    st.dictionaries(KEYS, st.sampled_from("xyz")),
+)
+def test_field_selector_merges_terms_without_changing_what_they_match(
+    terms: list[tuple[str, str, str]], fields: dict[str, str]
+) -> None:
+    selector = parse_field_selector(",".join(map("".join, terms)))
+    expected = all((fields.get(f, "") == v) is (o == "=") for f, o, v in terms)
+    assert selector.matches(fields) is expected
+
+
+class Counted(dict[str, str]):
+    """Labels that count how often they are read."""
+
+    reads = 0
+
+    def __getitem__(self, key: str) -> str:
+        self.reads += 1
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("term", ["a!=v{n}", "a notin (v{n})", "k{n}!=v", "!k{n}"])
+def test_matching_takes_no_longer_for_many_terms(term: str) -> None:
+    text = ",".join(term.format(n=n) for n in range(MAX_TERMS))
+    labels = Counted(a="x", b="y")
+    assert parse_label_selector(text).matches(labels)
+    assert labels.reads <= 2
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_label_selector, ",".join(["a"] * (MAX_TERMS + 1))),
+        (parse_label_selector, f"a in ({','.join(map(str, range(MAX_TERMS + 1)))})"),
+        (parse_field_selector, ",".join(["metadata.name!=a"] * (MAX_TERMS + 1))),
+    ],
+)
+def test_selector_of_too_many_terms_is_refused(parse: object, text: str) -> None:
+    assert callable(parse)
+    with pytest.raises(SelectorError, match="at most 1000 terms"):
+        parse(text)
+
+
+def test_words_without_commas_are_read_no_further_than_a_selector_goes() -> None:
+    with pytest.raises(SelectorError, match="unable to parse requirement: found 'a'"):
+        parse_label_selector("a " * 30_000)

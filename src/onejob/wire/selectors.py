@@ -5,12 +5,19 @@ matcher.matches({"app": "web", "tier": "a"})
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import gt, lt
 from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from onejob.objects.meta import LabelSelector
+
+#: Terms, and values in parentheses, of one selector. Reading so many takes ten milliseconds, and a
+#: watch holds them for as long as it is open.
+MAX_TERMS: Final = 1000
+#: A term and the comma behind it have so many tokens; parentheses have two of their own.
+_TOKENS_PER_TERM: Final = 4
 
 
 class SelectorError(ValueError):
@@ -23,32 +30,64 @@ class LabelTerm(Struct, frozen=True):
     operator: str
     values: frozenset[str] = frozenset()
 
+
+class LabelMatcher:
+    """Conjunction of terms; without any, everything matches.
+
+    Terms are merged by key when it is made: how long `matches` takes depends on the labels of the
+    object, not on the selector, which a watch evaluates for every change.
+    """
+
+    __slots__ = ("_above", "_allowed", "_below", "_denied", "_forbidden", "_required")
+
+    def __init__(self, terms: Iterable[LabelTerm] = ()) -> None:
+        required: set[str] = set()
+        #: Keys that no label may have.
+        self._forbidden: set[str] = set()
+        #: By key: values of which the label has one, those it has not, and exclusive bounds.
+        self._allowed: dict[str, frozenset[str]] = {}
+        self._denied: dict[str, set[str]] = {}
+        self._above: dict[str, int] = {}
+        self._below: dict[str, int] = {}
+        for term in terms:
+            key, values = term.key, term.values
+            match term.operator:
+                case "exists":
+                    required.add(key)
+                case "!":
+                    self._forbidden.add(key)
+                case "=" | "==" | "in":
+                    required.add(key)
+                    self._allowed[key] = self._allowed.get(key, values) & values
+                case "!=" | "notin":
+                    self._denied.setdefault(key, set()).update(values)
+                case "gt":
+                    required.add(key)
+                    bound = int(*values)
+                    self._above[key] = max(self._above.get(key, bound), bound)
+                case "lt":
+                    required.add(key)
+                    bound = int(*values)
+                    self._below[key] = min(self._below.get(key, bound), bound)
+                case _:
+                    raise AssertionError(f"no such operator: {term.operator}")
+        self._required = frozenset(required)
+
     def matches(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        match self.operator:
-            case "exists":
-                return value is not None
-            case "!":
-                return value is None
-            case "=" | "==" | "in":
-                return value is not None and value in self.values
-            case "!=" | "notin":
-                return value is None or value not in self.values
-            case "gt":
-                return _compare(value, self.values, lambda actual, bound: actual > bound)
-            case "lt":
-                return _compare(value, self.values, lambda actual, bound: actual < bound)
-            case _:
-                raise AssertionError(f"no such operator: {self.operator}")
-
-
-class LabelMatcher(Struct, frozen=True):
-    """All terms must hold; without any, everything matches."""
-
-    terms: tuple[LabelTerm, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(term.matches(labels) for term in self.terms)
+        keys = labels.keys()
+        # From here on, whatever requires a key is about labels that are there.
+        if not keys >= self._required:
+            return False
+        if self._forbidden and not self._forbidden.isdisjoint(keys):
+            return False
+        if any(labels[key] not in allowed for key, allowed in self._allowed.items()):
+            return False
+        denied = self._denied
+        if denied and any(labels[key] in denied[key] for key in keys & denied.keys()):
+            return False
+        return all(_compare(labels[key], bound, gt) for key, bound in self._above.items()) and all(
+            _compare(labels[key], bound, lt) for key, bound in self._below.items()
+        )
 
 
 class FieldTerm(Struct, frozen=True):
@@ -57,14 +96,26 @@ class FieldTerm(Struct, frozen=True):
     negated: bool = False
 
 
-class FieldSelector(Struct, frozen=True):
-    terms: tuple[FieldTerm, ...] = ()
+class FieldSelector:
+    """Conjunction of terms, merged by field for the same reason."""
+
+    __slots__ = ("_allowed", "_denied", "terms")
+
+    def __init__(self, terms: tuple[FieldTerm, ...] = ()) -> None:
+        self.terms = terms
+        self._allowed: dict[str, set[str]] = {}
+        self._denied: dict[str, set[str]] = {}
+        for term in terms:
+            merged = self._denied if term.negated else self._allowed
+            merged.setdefault(term.field, set()).add(term.value)
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        """A field that is not set equals the empty string."""
+        """Return whether all terms hold. A field that is not set equals the empty string."""
         return all(
-            (fields.get(term.field, "") == term.value) is not term.negated for term in self.terms
-        )
+            # No field has two values.
+            {fields.get(field, "")} == values
+            for field, values in self._allowed.items()
+        ) and not any(fields.get(field, "") in values for field, values in self._denied.items())
 
 
 #: Operators of LabelSelector documents -> ours.
@@ -84,14 +135,18 @@ def matcher_of(selector: LabelSelector) -> LabelMatcher:
         if operator is None:
             raise SelectorError(f'"{expression.operator}" is not a valid label selector operator')
         terms.append(LabelTerm(expression.key, operator, frozenset(expression.values)))
-    return LabelMatcher(tuple(terms))
+    return LabelMatcher(terms)
 
 
 def parse_label_selector(text: str) -> LabelMatcher:
-    return LabelMatcher(tuple(_LabelParser(text).terms()))
+    """Raises SelectorError."""
+    _require_few_terms(text)
+    return LabelMatcher(_LabelParser(text).terms())
 
 
 def parse_field_selector(text: str) -> FieldSelector:
+    """Raises SelectorError."""
+    _require_few_terms(text)
     terms = []
     for piece in _split_unescaped(text):
         found = _FIELD_OPERATOR.search(piece)
@@ -105,6 +160,13 @@ def parse_field_selector(text: str) -> FieldSelector:
             )
         )
     return FieldSelector(tuple(terms))
+
+
+def _require_few_terms(text: str) -> None:
+    if text.count(",") >= MAX_TERMS:
+        raise SelectorError(
+            f"a selector has at most {MAX_TERMS} terms and values: use several requests"
+        )
 
 
 # --- label selectors --------------------------------------------------------------------------
@@ -229,6 +291,9 @@ def _tokens(text: str) -> list[_Token]:
         word = _WORD.match(text, at)
         assert word is not None, "neither space nor symbol, so a word"
         tokens.append(("word", word.group()))
+        if len(tokens) > MAX_TERMS * _TOKENS_PER_TERM:
+            # No selector: without commas, there are too many words.
+            break
         at = word.end()
     tokens.append(("end", ""))
     return tokens
@@ -244,12 +309,9 @@ def _checked_value(text: str) -> str:
     return text
 
 
-def _compare(value: str | None, bounds: frozenset[str], holds: Callable[[int, int], bool]) -> bool:
-    """Values that are no integers never match."""
-    if value is None or not _INTEGER.fullmatch(value):
-        return False
-    (bound,) = bounds
-    return holds(int(value), int(bound))
+def _compare(value: str, bound: int, holds: Callable[[int, int], bool]) -> bool:
+    """Compare a label's value. One that is no integer never matches."""
+    return _INTEGER.fullmatch(value) is not None and holds(int(value), bound)
 
 
 # --- field selectors --------------------------------------------------------------------------
