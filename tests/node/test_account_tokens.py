@@ -76,14 +76,25 @@ def claims(token: str) -> dict[str, Any]:
 def test_a_pod_finds_token_certificate_namespace_and_server(tmp_path: Path) -> None:
     script = (
         f"cd {ACCOUNT_FOLDER}; cat token; echo; cat ca.crt; echo; cat namespace; echo; "
-        "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT"
+        "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT; "
+        "env | grep ^KUBERNETES | sort | tr '\\n' ' '"
     )
 
     async def main() -> None:
         async with a_plane(tmp_path) as (plane, node):
             ended = await node.run(worker(script))
-            token, certificate, namespace, server = (await node.output("p")).splitlines()
+            token, certificate, namespace, server, all_ = (await node.output("p")).splitlines()
             assert (certificate, namespace, server) == (ROOT_CA, "default", "127.0.0.1:1")
+            assert all_.split() == [
+                "KUBERNETES_PORT=tcp://127.0.0.1:1",
+                "KUBERNETES_PORT_1_TCP=tcp://127.0.0.1:1",
+                "KUBERNETES_PORT_1_TCP_ADDR=127.0.0.1",
+                "KUBERNETES_PORT_1_TCP_PORT=1",
+                "KUBERNETES_PORT_1_TCP_PROTO=tcp",
+                "KUBERNETES_SERVICE_HOST=127.0.0.1",
+                "KUBERNETES_SERVICE_PORT=1",
+                "KUBERNETES_SERVICE_PORT_HTTPS=1",
+            ]
             bound = claims(token)["kubernetes.io"]
             assert bound["serviceaccount"]["name"] == "worker"
             assert bound["pod"] == {"name": "p", "uid": ended["metadata"]["uid"]}

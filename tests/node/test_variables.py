@@ -96,6 +96,7 @@ def test_pods_hear_of_the_services_of_their_namespace_unless_they_do_not_want_to
     assert ("HERE_SERVICE_PORT=80" in lines) is wanted
     assert ("URL=http://127.0.0.1/" in lines) is wanted
     assert not any("THERE" in line for line in lines)
+    assert not any(line.startswith("KUBERNETES_") for line in lines), "it has no token"
 
 
 ODD = [{"name": "data-1", "value": "one"}, {"name": "2.x", "value": "two"}]

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
-from onejob.node.setup.service_variables import service_variables
+from onejob.node.setup.service_variables import api_server_variables, service_variables
 from onejob.objects.meta import Key
 from onejob.objects.pod_spec import (
     Container,
@@ -122,16 +122,12 @@ def environment(
     return result
 
 
-def _api_server_variables(url: str) -> dict[str, str]:
-    """Where clients in a Pod look for the API server. Raises ConfigProblem."""
+def _api_server_variables(url: str) -> Mapping[str, str]:
+    """Raises ConfigProblem."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise ConfigProblem("the API server does not listen yet")
-    return {
-        "KUBERNETES_SERVICE_HOST": parts.hostname,
-        "KUBERNETES_SERVICE_PORT": str(parts.port or 443),
-        "KUBERNETES_SERVICE_PORT_HTTPS": str(parts.port or 443),
-    }
+    return api_server_variables(parts.hostname, parts.port or 443)
 
 
 #: What Linux takes of one argument or variable, and of all of them.

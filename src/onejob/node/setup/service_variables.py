@@ -1,24 +1,36 @@
-"""Variables that tell a container of the Services in its namespace, as the kubelet sets them."""
+"""Variables that describe Services to a container, as the kubelet sets them."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Final
 
 from onejob.objects.service import Service, ServicePort
 
+#: The Service by which Pods of a cluster reach the API server.
+_API_SERVER: Final = ("default", "kubernetes")
+
 
 def service_variables(services: Iterable[Service], node_ip: str) -> dict[str, str]:
-    """Nothing routes to Services here, and Pods share the host's network: one without an address
-    of its own is where the node is."""
+    """Return the variables of a namespace's Services. Nothing routes to Services here, and Pods
+    share the host's network: one without an address of its own is at the node's. That of the API
+    server is left out: nothing listens at its address (see `api_server_variables`)."""
     result: dict[str, str] = {}
     for service in services:
         spec = service.spec
+        if (service.metadata.namespace, service.metadata.name) == _API_SERVER:
+            continue
         if not spec.ports or spec.type == "ExternalName" or spec.cluster_ip == "None":
             continue
         result |= _variables(service.metadata.name, spec.ports, spec.cluster_ip or node_ip)
     return result
 
 
-# Every container is told of the same ones.
+def api_server_variables(host: str, port: int) -> Mapping[str, str]:
+    """Return the variables by which clients in a Pod find the API server at its real address."""
+    return _variables(_API_SERVER[1], (ServicePort("https", "TCP", port),), host)
+
+
+# Every container gets the same ones.
 @lru_cache(maxsize=256)
 def _variables(name: str, ports: tuple[ServicePort, ...], address: str) -> Mapping[str, str]:
     prefix = _variable_name(name)
