@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 
 DATA_DIR, SERVER_PID = sys.argv[1], int(sys.argv[2])
+#: Where the files are that options of the server name.
+OPTION_FILES = os.path.dirname(DATA_DIR)
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -171,6 +173,12 @@ def capability(number: int) -> Callable[[], None]:
     return has
 
 
+def keyring(ring: int) -> None:
+    """Get the number of a keyring."""
+    call = {"x86_64": 250, "aarch64": 219}[os.uname().machine]
+    checked(LIBC.syscall(call, 0, ctypes.c_long(ring), 0))
+
+
 def name_host() -> None:
     name = socket.gethostname().encode()
     checked(LIBC.sethostname(name, len(name)))
@@ -193,6 +201,13 @@ TRIES: dict[str, Callable[[], None]] = {
     "read the signing keys": lambda: read(f"{DATA_DIR}/server/pki/service-account-keys.json"),
     "read the kubeconfig": lambda: read(f"{DATA_DIR}/kubeconfig"),
     "read the database": lambda: read(f"{DATA_DIR}/server/onejob.db"),
+    "read the encryption key": lambda: read(f"{OPTION_FILES}/encryption.key"),
+    "read the audit log": lambda: read(f"{OPTION_FILES}/audit.log"),
+    "read an earlier audit log": lambda: read(f"{OPTION_FILES}/audit-earlier.log"),
+    "read the notification secrets": lambda: read(f"{OPTION_FILES}/notify.yaml"),
+    "read the key of a webhook": lambda: read(f"{OPTION_FILES}/webhook.key"),
+    "keyring of the user": lambda: keyring(-4),
+    "keyring of the session": lambda: keyring(-3),
     "see other Pods' files": other_pods,
     "talk to the supervisor": lambda: connect(f"{DATA_DIR}/server/supervisor/socket"),
     "sockets of the host's daemons": host_sockets,

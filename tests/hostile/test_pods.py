@@ -1,5 +1,6 @@
 """A Pod that wants out, under `--host-fs ro`: as root and as somebody else."""
 
+import base64
 import json
 import os
 import re
@@ -31,12 +32,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     before = os.environ.get("API_PASSWORD")
     os.environ["API_PASSWORD"] = "in-the-environment-3c1f"
     try:
-        with a_server(folder / "data", "--host-fs", "ro") as found:
+        with a_server(folder / "data", "--host-fs", "ro", *option_files(folder)) as found:
             yield found
     finally:
         del os.environ["API_PASSWORD"]
         if before is not None:
             os.environ["API_PASSWORD"] = before
+
+
+def option_files(folder: Path) -> list[str]:
+    """Options that name files with secrets, outside of the data dir and for all to read."""
+    (folder / "encryption.key").write_text(f"k:{base64.b64encode(bytes(32)).decode()}\n")
+    (folder / "encryption.key").chmod(0o600)
+    (folder / "audit-earlier.log").write_text("")
+    (folder / "webhook.key").write_text(base64.b64encode(bytes(32)).decode())
+    webhook = {"url": "https://127.0.0.1:9/", "secretFile": f"{folder}/webhook.key"}
+    targets = [{"name": "chat", "webhook": webhook}]
+    (folder / "notify.yaml").write_text(json.dumps({"targets": targets}))
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+    (folder / "policy.json").write_text(json.dumps(policy))
+    return [
+        f"--encryption-key-file={folder}/encryption.key",
+        f"--audit-policy-file={folder}/policy.json",
+        f"--audit-log-path={folder}/audit.log",
+        f"--notify-config={folder}/notify.yaml",
+    ]
 
 
 def python_for(user: int) -> str:

@@ -11,8 +11,10 @@ from uuid import uuid4
 
 import pytest
 
+from onejob.node.supervisor import keyrings, linux
 from tests.node.support import (
     Document,
+    a_pod,
     a_process_node,
     needs_pid_namespaces,
     shell,
@@ -273,3 +275,110 @@ def test_it_does_not_start_where_it_cannot_be_kept(data: Path) -> None:
     assert ran.returncode == 2
     (line,) = ran.stderr.splitlines()
     assert line.startswith("error: --host-fs ro cannot be kept here: volumes: unshare: ")
+
+
+#: Reads a key of the host's session and one of its user, as `keyctl` would; prints what it gets.
+READ_KEYS = """
+import ctypes, sys
+call = ctypes.CDLL(None).syscall
+def keyctl(*arguments):
+    return call({keyctl}, *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments])
+def read(key):
+    buffer = ctypes.create_string_buffer(100)
+    return buffer.raw[:keyctl(11, key, buffer, 100)] if keyctl(11, key, buffer, 100) > 0 else b""
+keyctl(8, -4, -3)  # link the user's keyring into the session's
+print("read", [read(int(key)) for key in sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def keys_of_the_host() -> Iterator[tuple[int, int]]:
+    """A key in the session keyring and one in that of the user."""
+    machine = os.uname().machine
+    if machine not in keyrings._CALLS:
+        pytest.skip("the numbers of the system calls are not known")
+    add_key, _, keyctl = keyrings._CALLS[machine][0][1]
+    rings = (-3, -4)
+    try:
+        keys = tuple(
+            linux.system_call(add_key, b"user", b"onejob-test-%d" % -ring, b"secret", 6, ring)
+            for ring in rings
+        )
+    except OSError as error:
+        pytest.skip(f"this machine has no keyrings: {error}")
+    yield keys[0], keys[1]
+    for key, ring in zip(keys, rings, strict=True):
+        linux.system_call(keyctl, 9, key, ring)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_sealed_container_reads_no_keyrings_of_the_host(
+    data: Path, keys_of_the_host: tuple[int, int], sealed: bool
+) -> None:
+    """Also shows that others can, or the test would prove nothing."""
+    number = keyrings._CALLS[os.uname().machine][0][1][2]
+    program = READ_KEYS.replace("{keyctl}", str(number))
+    pod = a_pod(sys.executable, "-c", program, *map(str, keys_of_the_host))
+
+    async def main() -> str:
+        async with a_process_node(data, host_read_only=sealed) as node:
+            await node.run(pod)
+            return await node.output("p")
+
+    read = [b"", b""] if sealed else [b"secret", b"secret"]
+    assert asyncio.run(main()) == f"read {read}\n"
+
+
+def test_hidden_files_do_not_show_even_if_they_are_replaced(data: Path, outside: Path) -> None:
+    keys = outside / "keys"
+    keys.mkdir()
+    (keys / "key").write_text("secret\n")
+    (keys / "audit-1.log").write_text("secret\n")
+    (keys / "other").write_text("other\n")
+    (keys / "link").symlink_to("other")
+    begun = data.parent / "begun"
+    begun.mkdir()
+    hidden = (f"{keys}/key", f"{keys}/audit-*.log")
+    script = (
+        f"cd {keys}; ls; cat other link; echo x > new; touch {begun}/now; "
+        f"until [ -e {begun}/replaced ]; do sleep 0.02; done; ls; cat key; ls /volume; "
+        "cat /volume/key"
+    )
+    pod = shell(script, volumeMounts=[{"name": "v", "mountPath": "/volume"}])
+    pod = with_spec(pod, volumes=[{"name": "v", "hostPath": {"path": str(keys)}}])
+
+    async def replace_key() -> None:
+        while not (begun / "now").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        (keys / "key.new").write_text("newer secret\n")
+        (keys / "key.new").rename(keys / "key")
+        (keys / "audit-2.log").write_text("secret\n")
+        (begun / "replaced").touch()
+
+    async def main() -> str:
+        async with a_process_node(
+            data, host_read_only=True, hidden_files=hidden, writable=(str(begun),)
+        ) as node:
+            await asyncio.gather(node.run(pod), replace_key())
+            return await node.output("p")
+
+    said = asyncio.run(main())
+    assert "secret" not in said
+    assert "key\n" not in said
+    assert "audit-" not in said
+    assert "other\nother\n" in said, "all else is there"
+    assert not (keys / "new").exists()
+
+
+def test_hidden_file_beside_the_data_dir_does_not_show(data: Path) -> None:
+    (data.parent / "key").write_text("secret\n")
+    scripts = [f"[ -e {data.parent}/key ]", f"[ -e {data}/supervisor ]", "echo x > here"]
+    assert attempts(data, *scripts, hidden_files=(f"{data.parent}/key",)) == "nny"
+
+
+def test_hidden_file_in_a_writable_folder_cannot_be_read(data: Path, outside: Path) -> None:
+    (outside / "key").write_text("secret\n")
+    scripts = [f"grep secret {outside}/key", f"echo x > {outside}/new"]
+    hidden = (f"{outside}/key",)
+    assert attempts(data, *scripts, writable=(str(outside),), hidden_files=hidden) == "ny"
+    assert (outside / "new").exists()

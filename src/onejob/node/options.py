@@ -38,6 +38,8 @@ class NodeOptions(Struct, frozen=True):
     writable: tuple[str, ...] = ()
     #: What they then do not see; None for the data dir alone.
     hidden: Path | None = None
+    #: Files that they do not see either, as patterns of `fnmatch`; only names have wildcards.
+    hidden_files: tuple[str, ...] = ()
     #: Whether containers that are processes get PID namespaces; "auto": if they outlive us and we
     #: are root, where the machine allows it.
     pid_namespace: PidNamespace = "auto"

@@ -171,6 +171,7 @@ def command(
     from onejob.cli.notify_config import find_notify_config
     from onejob.cli.places import data_dir as find_data_dir
     from onejob.cli.scratch_folders import RESTORE_PREFIX, remove_left_folders
+    from onejob.cli.secret_files import patterns_of, patterns_of_rotated
     from onejob.cli.traces import traces_sent_to
     from onejob.clock import local_zone
     from onejob.controllers.selection import UnknownController, select_controllers
@@ -191,9 +192,13 @@ def command(
     remove_left_folders(place.path, RESTORE_PREFIX)
     notify = find_notify_config(notify_config, place)
     log_to_stderr(verbose, log_format)
+    secrets = [encryption_key_file, tls_private_key_file, notify_config]
+    if notify is not None:
+        secrets += notify.secret_files
+    hidden = (*patterns_of(secrets), *patterns_of_rotated(audit_log_path))
     settings = Settings(
         data_dir=place.server,
-        node=replace(node, hidden=place.path),
+        node=replace(node, hidden=place.path, hidden_files=hidden),
         gates=gates,
         default_failed_pods_limit=default_failed_pods_limit,
         queue_limits=queue_limits,

@@ -111,6 +111,13 @@ class NotifyConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     def by_name(self) -> dict[str, Target]:
         return {target.name: target for target in self.targets}
 
+    @property
+    def secret_files(self) -> list[str]:
+        """Names of the files that hold keys and passwords."""
+        names = [target.webhook.secret_file for target in self.targets if target.webhook]
+        names += [target.email.password_file for target in self.targets if target.email]
+        return [name for name in names if name]
+
 
 def load_config(path: Path) -> NotifyConfig:
     """Raises BadNotifyConfig. What secrets and certificates it names is read and checked, too."""

@@ -7,6 +7,7 @@ into which the host's directories are bound, opened up along the way to the miss
 
 import os
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -54,6 +55,8 @@ class HostView(Struct, frozen=True):
     sealed: bool = False
     #: Folders that a sealed view does not show.
     hidden: tuple[str, ...] = ()
+    #: Files that it does not show either, as patterns of `fnmatch`; only names have wildcards.
+    hidden_files: tuple[str, ...] = ()
     #: Paths that can be changed all the same.
     writable: tuple[str, ...] = ()
     #: The Pod's own folder inside a hidden one; "" if there is none to be seen.
@@ -83,7 +86,7 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
     steps: list[Step] = [("tmpfs", "", root, False)]
     for folder in sorted(opened, key=len):
         if not _within(folder, late):
-            steps.extend(_open(folder, root, opened, late))
+            steps.extend(_open(folder, root, opened, late, view.hidden_files))
     if view.read_only:
         # Once the root is sealed, nothing can be made there to mount over.
         steps.extend(
@@ -100,7 +103,9 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
             kind: Literal["directory", "file"] = "directory" if os.path.isdir(path) else "file"
             steps.append((kind, root + tree, root + path, False))
         steps.append(("bind", path, root + path, False))
-    steps.extend(_hide(root, view))
+    if view.sealed:
+        steps.extend(_hide_files(root, view, opened))
+        steps.extend(_hide(root, view))
     for mount in resolved:
         tree = _within(mount.target, late)
         if not view.read_only or around[mount.target] or tree:
@@ -158,11 +163,17 @@ _KERNELS_OWN = ("/dev", "/proc", "/sys")
 _MADE_ANEW = ("/dev", "/proc", "/run")
 
 
-def _open(folder: str, root: str, opened: set[str], apart: Sequence[str] = ()) -> list[Step]:
+def _open(
+    folder: str,
+    root: str,
+    opened: set[str],
+    apart: Sequence[str] = (),
+    hidden_files: Sequence[str] = (),
+) -> list[Step]:
     steps: list[Step] = []
     # What an entry is stands in the folder, so that none of them has to be asked.
     with os.scandir(folder) as found:
-        entries = list(found)
+        entries = [entry for entry in found if not _matches(entry.path, hidden_files)]
     # What holds the new root goes first: bound while that is empty, it is not copied into itself.
     entries.sort(key=lambda entry: not root.startswith(entry.path + "/"))
     for entry in entries:
@@ -205,8 +216,32 @@ def _host_trees(root: str, opened: set[str], apart: Sequence[str]) -> Iterator[S
             yield from _open(folder, root, opened)
 
 
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _hide_files(root: str, view: HostView, opened: set[str]) -> Iterator[Step]:
+    """Show the folders of hidden files without them. To mount over a file is not enough: when it is
+    replaced, as a rotated log or a renewed key is, the new one shows."""
+    for folder in sorted({os.path.dirname(pattern) for pattern in view.hidden_files}, key=len):
+        absent = _within(folder, (*view.hidden, *_MADE_ANEW)) or folder in opened
+        if absent or not os.path.isdir(folder):
+            continue
+        if _within(folder, view.writable):
+            # What is created there has to last.
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if _matches(entry.path, view.hidden_files):
+                        yield ("bind", "/dev/null", root + entry.path, True)
+            continue
+        yield ("tmpfs", "", root + folder, False)
+        # The data dir holds the new root: it is not to be copied into itself.
+        yield from _open(folder, root, set(view.hidden), hidden_files=view.hidden_files)
+        yield ("seal", "", root + folder, True)
+
+
 def _hide(root: str, view: HostView) -> Iterator[Step]:
-    for folder in view.hidden if view.sealed else ():
+    for folder in view.hidden:
         if tree := _within(folder, _MADE_ANEW):
             yield ("directory", root + tree, root + folder, False)
         yield ("tmpfs", "", root + folder, False)

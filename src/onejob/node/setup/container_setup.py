@@ -201,6 +201,7 @@ class ContainerSetup:
             read_only=sealed or wanted,
             sealed=sealed,
             hidden=(str(self._options.hidden or self._data_dir),),
+            hidden_files=self._options.hidden_files,
             writable=self._options.writable if sealed else (),
             own_folder="" if wanted else self._scratch.known(uid),
             own_proc="pids" in request,

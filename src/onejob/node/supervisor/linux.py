@@ -20,6 +20,7 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NODEV = 0x1, 0x4
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 0x2, 0x8
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 #: The same on every architecture, unlike those of older calls.
 _SYS_CLONE3, _SYS_CLOSE_RANGE, _SYS_MOUNT_SETATTR = 435, 436, 442
 
@@ -212,6 +213,27 @@ def give_up_capabilities(allowed: int) -> None:
 def gain_no_privileges() -> None:
     """From here on, no setuid bit and no file's capabilities have any effect."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+
+
+def system_call(number: int, *arguments: int | bytes | None) -> int:
+    """Make a system call that libc has no function for. Raises OSError."""
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    result = int(_system_call(ctypes.c_long(number), *words))
+    if result < 0:
+        _check(-1, "syscall")
+    return result
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def filter_system_calls(instructions: bytes) -> None:
+    """Install a seccomp filter, for good and for all children: instructions of classic BPF, of
+    eight bytes each. Raises OSError."""
+    program = _FilterProgram(len(instructions) // 8, instructions)
+    result = _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
+    _check(result, "seccomp")
 
 
 def ticks_now() -> int:

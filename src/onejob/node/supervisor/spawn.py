@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from onejob.node.supervisor import init, linux, mounting, pid_namespaces
+from onejob.node.supervisor import init, keyrings, linux, mounting, pid_namespaces
 from onejob.node.supervisor.failures import SetupFailed, text_of
 from onejob.node.supervisor.journal import Claim, Journal
 from onejob.node.supervisor.pressure import PRESSURES, pressure_of
@@ -247,6 +247,8 @@ def _set_up(request: Request, streams: Streams) -> None:
     elif "mounts" in request:
         root, sealed = request.get("root", ""), "sealed" in request
         mounting.mount_all(request["mounts"], root, sealed=sealed)
+    if "sealed" in request:
+        keyrings.keep_out()
     _limit(request.get("limits", {}))
     if own_folder is not None:
         _enter_own(request["cwd"], own_folder)
