@@ -76,7 +76,8 @@ def end_of(path: Path, pod: Document, **settings: object) -> Document:
 def test_a_link_in_place_of_the_pods_own_folder_is_not_entered_as_root(
     tmp_path: Path, outside: Path, over: str
 ) -> None:
-    """A Pod of another user is brought into its folder by root, to whom nothing is closed."""
+    """A Pod of another user is brought into its folder by root, to whom nothing is closed. With a
+    volume over that, it starts in the volume instead, and finds its own way."""
     (outside / "open").mkdir(mode=0o755)
     (outside / "open" / "letter").write_text("treasure")
     folder = "/data/scratch" if over == "pods" else "/data"
@@ -85,8 +86,8 @@ def test_a_link_in_place_of_the_pods_own_folder_is_not_entered_as_root(
     reads = shell("cat letter > /dev/termination-log")
     pod = after_planting(reads, f"mkdir -p {folder}; {links}", mount)
     ended = end_of(tmp_path, with_spec(pod, securityContext={"runAsUser": 65534}))
-    assert ended["reason"] == "ContainerCannotRun"
-    assert "a volume is in the place of the Pod's own folder" in ended["message"]
+    assert ended["exitCode"] != 0
+    assert "treasure" not in ended.get("message", "")
 
 
 @needs_namespaces

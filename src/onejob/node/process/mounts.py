@@ -77,7 +77,11 @@ def plan_mounts(mounts: Sequence[Mount], root: str, view: HostView) -> MountPlan
     # A directory's path is shorter than that of anything in it.
     resolved = sorted(_resolve(mounts), key=lambda mount: len(mount.target))
     around = {mount.target: _enclosing(mount, resolved) for mount in resolved}
-    fits = all(_fits(mount) and not around[mount.target] for mount in resolved)
+    # A volume over the new root's place would cover the sources of the others, too.
+    fits = all(
+        _fits(mount) and not around[mount.target] and not root.startswith(mount.target + "/")
+        for mount in resolved
+    )
     if not view.read_only and fits:
         first = ONLY_PROC if view.own_proc else ()
         return MountPlan((*first, *(_bind(mount, "") for mount in resolved)))

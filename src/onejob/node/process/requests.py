@@ -105,7 +105,7 @@ class ProcessRequests:
             "claim": ref,
             "argv": argv,
             "env": env,
-            "cwd": container.working_dir or self._setup.working_dir(pod.uid),
+            "cwd": container.working_dir or self._setup.working_dir(pod, container),
         }
         if program := self._settings.shell.program_for(argv[0], env):
             request["program"] = program

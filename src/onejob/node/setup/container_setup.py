@@ -67,16 +67,22 @@ class ContainerSetup:
         self._inherited.update(started_in)
         self._scratch.inherit(started_in)
 
-    def working_dir(self, uid: str) -> str:
-        """Where the containers of a Pod start that do not say where. Raises OSError."""
+    def working_dir(self, pod: NodePod, container: Container) -> str:
+        """Return the folder that a container without workingDir starts in: that of the Pod, or the
+        volume that is mounted over it. Raises OSError."""
         if self._options.working_dir is not None:
-            return str(self._options.working_dir)
-        return self._scratch.of(uid)
+            folder = str(self._options.working_dir)
+        else:
+            folder = self._scratch.of(pod.uid)
+        if not container.volume_mounts or not self._isolates():
+            return folder
+        return _covering(os.path.realpath(folder), pod, container) or folder
 
     def hand_over(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
         """Let a Pod that runs as another user start in its folder, and write there. That lies
         below folders which are root's alone, so it is entered before the user is changed."""
-        if self._options.working_dir is None and user is not None:
+        starts_there = request["cwd"] == self._scratch.known(uid)
+        if self._options.working_dir is None and user is not None and starts_there:
             os.chown(self._scratch.of(uid), user, -1, follow_symlinks=False)
             request["enter_first"] = True
 
@@ -232,6 +238,25 @@ class ContainerSetup:
                 self._links.take(pod.uid, mount.source, mount.target)
             except LinkRefused as refusal:
                 raise VolumeProblem(volume.name, str(refusal)) from refusal
+
+
+def _covering(folder: str, pod: NodePod, container: Container) -> str:
+    """Return the mountPath over a folder or one of its parents; "" if it still leads there."""
+    paths = {os.path.realpath(mount.mount_path): mount for mount in container.volume_mounts}
+    over = max((path for path in paths if _is_inside(folder, path)), key=len, default="")
+    if not over:
+        return ""
+    mount = paths[over]
+    volume = next((volume for volume in pod.spec.volumes if volume.name == mount.name), None)
+    if volume is not None and volume.host_path is not None:
+        source = os.path.join(volume.host_path.path, mount.sub_path, os.path.relpath(folder, over))
+        if os.path.realpath(source) == folder:
+            return ""
+    return mount.mount_path
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _without_account(container: Container, notes: list[str]) -> Container:
