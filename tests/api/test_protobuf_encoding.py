@@ -11,6 +11,7 @@ from onejob.api.schema.protobuf_encoding import (
     encode_event,
     encode_list,
     encode_object,
+    framed,
     has_message,
 )
 from onejob.api.schema.schema import load_schema
@@ -96,7 +97,7 @@ def test_a_list_is_one_object_with_its_items() -> None:
 
 
 def test_an_event_comes_after_its_length_with_a_whole_object_inside() -> None:
-    encoded = encode_event("ADDED", json.dumps(JOB).encode())
+    encoded = framed(encode_event("ADDED", json.dumps(JOB).encode()))
     assert int.from_bytes(encoded[:4], "big") == len(encoded) - 4
     assert encoded[4:] == message((1, "ADDED"), (2, message((1, written(JOB)))))
 

@@ -13,7 +13,7 @@ from onejob.api import shared_batches
 from onejob.api.http import streams
 from onejob.api.http.incoming import Request
 from onejob.api.http.negotiation import Form, Media, Representation
-from onejob.api.http.streams import Rendering, begun, watch_lines
+from onejob.api.http.streams import Rendering, Watch, begun
 from onejob.api.service import Service
 from onejob.wire.requests import DeleteOptions, WatchOptions
 from tests.api.service_support import PERSON, POD, a_pod, create, served
@@ -36,7 +36,7 @@ def watching(
         batches = service.watch(POD, "default", WatchOptions(resource_version="1", **options))
         first = await begun(batches, 0)
         rendering = Rendering(service, POD, Representation(media, form), request)
-        return watch_lines(batches, first, rendering)
+        return Watch(batches, first, rendering).lines()
 
     return asyncio.create_task(start())
 

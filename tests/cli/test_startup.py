@@ -40,7 +40,7 @@ def imported(onejob: CommandLine, *words: str) -> tuple[set[str], set[str]]:
 def test_a_run_imports_neither_server_nor_screen(onejob: CommandLine) -> None:
     names, own = imported(onejob, "run", "--", "true")
     assert not names & {
-        *("uvicorn", "httptools", "websockets", "cryptography", "prometheus_client"),
+        *("httptools", "websockets", "cryptography", "prometheus_client"),
         *("rich", "http", "uvloop"),
         # Without a manifest, or limits of memory, or a typing mistake.
         *("yaml", "hashlib", "secrets", "difflib"),
@@ -114,7 +114,7 @@ def test_help_imports_no_command(onejob: CommandLine, words: tuple[str, ...]) ->
 
 def test_asking_a_server_needs_no_server_code(served: CommandLine) -> None:
     names, own = imported(served, "get", "jobs")
-    assert not names & {"apsw", "uvicorn", "cryptography", "httptools", "rich", "yaml"}
+    assert not names & {"apsw", "cryptography", "httptools", "rich", "yaml"}
     assert "onejob.api.service" not in own
 
 
@@ -146,7 +146,7 @@ def test_a_server_imports_nothing_for_what_nobody_uses_yet(onejob: CommandLine) 
         # Custom resources and their rules.
         *("re2", "onejob.cel", "onejob.api.custom.strategy", "onejob.api.custom.definition_checks"),
         # Kinds that are only stored; CronJobs with a time zone; WebSockets; the dashboard.
-        *("onejob.api.strategies.stored_rules", "zoneinfo", "websockets", "uvicorn"),
+        *("onejob.api.strategies.stored_rules", "zoneinfo", "websockets"),
         "importlib.metadata",
         *("onejob.dashboard.pages", "onejob.explaining.jobs"),
     }

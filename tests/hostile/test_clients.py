@@ -340,11 +340,19 @@ def test_what_is_no_pod_has_no_sessions(victim: Victim, path: str, how: str, who
     check(victim, victim.send(raw, reads_to_end=False), 400, 401, 404)
 
 
-def test_a_browser_on_another_site_opens_no_session(victim: Victim) -> None:
-    path = "/api/v1/namespaces/team-a/pods/p/exec?command=id"
-    raw = request("GET", path, *UPGRADE, "Origin: https://evil", close=False)
+@pytest.mark.parametrize(
+    ("path", "code"), [("pods/p/exec?command=id", 404), ("pods?watch=true", 101)]
+)
+@pytest.mark.parametrize("origin", ["https://evil", "null", "https://victim"])
+def test_a_browser_on_another_site_opens_no_session(
+    victim: Victim, path: str, code: int, origin: str
+) -> None:
+    """The code is that for the site itself."""
+    path = f"/api/v1/namespaces/team-a/{path}"
+    upgrade = [line for line in UPGRADE if "Protocol" not in line or "exec" in path]
+    raw = request("GET", path, *upgrade, f"Origin: {origin}", close=False)
     answer = victim.send(raw, certificate=victim.certificates["good"], reads_to_end=False)
-    check(victim, answer, 403)
+    check(victim, answer, code if origin == "https://victim" else 403)
 
 
 @pytest.mark.parametrize(

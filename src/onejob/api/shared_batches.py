@@ -5,7 +5,7 @@ clients want them is made by the first one and kept with the batch for the other
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from onejob.store.base import Change
 from onejob.wire.requests import WatchEvent
@@ -13,6 +13,7 @@ from onejob.wire.requests import WatchEvent
 #: Of documents in the batches that are kept: watchers that are further behind make their own.
 _MOST_BYTES = 4 * 1024 * 1024
 
+T = TypeVar("T")
 
 Cut: TypeAlias = Callable[[Sequence[WatchEvent], int], Iterator[Sequence[WatchEvent]]]
 
@@ -24,11 +25,11 @@ class SharedBatch(list[WatchEvent]):
 
     def __init__(self, events: Sequence[WatchEvent]) -> None:
         super().__init__(events)
-        self._made: dict[Hashable, Sequence[bytes]] = {}
+        self._made: dict[Hashable, Sequence[Any]] = {}
         self._slices: dict[int, Sequence[SharedBatch]] = {}
 
-    def made(self, form: Hashable, make: Callable[[], Sequence[bytes]]) -> Sequence[bytes]:
-        """What `make` returns, which is the same for all who give this `form`."""
+    def made(self, form: Hashable, make: Callable[[], Sequence[T]]) -> Sequence[T]:
+        """Return the result of `make`, which is the same for every caller with this `form`."""
         found = self._made.get(form)
         if found is None:
             found = self._made[form] = make()

@@ -250,10 +250,11 @@ async def session_entry(
         yield socket
 
 
-@pytest.mark.parametrize(
-    ("origin", "code"), [("https://evil.example", 403), ("null", 403), ("https://{host}", 101)]
-)
-def test_other_sites_get_no_sessions(tmp_path: Path, origin: str, code: int) -> None:
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "https://test"])
+def test_session_opens_with_a_token_whatever_its_origin(tmp_path: Path, origin: str) -> None:
+    """Go's x/net/websocket sends one of the caller's choice. Browsers add no tokens; requests with
+    a certificate alone are in tests/hostile."""
+
     async def test(wire: Wire) -> None:
         reply = await wire.call(
             "GET",
@@ -263,9 +264,9 @@ def test_other_sites_get_no_sessions(tmp_path: Path, origin: str, code: int) -> 
             sec_websocket_version="13",
             sec_websocket_key="AAAAAAAAAAAAAAAAAAAAAA==",
             sec_websocket_protocol=V5,
-            origin=origin.format(host="test"),
+            origin=origin,
         )
-        assert reply.code == code
+        assert reply.code == 101
 
     with_server(ScriptedService({"p": pod()}), tmp_path, test, sessions=Programs())
 

@@ -373,10 +373,18 @@ def test_sessions_that_end_give_their_places_back(tmp_path: Path) -> None:
         (_session("&command=" + "x" * 30_000), 404),
         (_session(x="y" * 30_000), 404),
         (_session(**{f"x-{number}": "y" for number in range(500)}), 404),
-        (_session(sec_websocket_protocol="y" * 30_000), 431),
+        (_session(sec_websocket_protocol="y" * 30_000), 404),
+        (_session(sec_websocket_key="y" * 30_000), 431),
         (_session(sec_websocket_key="y"), 400),
     ],
-    ids=["a long command", "a long header", "many headers", "a long protocol", "no key"],
+    ids=[
+        "a long command",
+        "a long header",
+        "many headers",
+        "a long protocol",
+        "a long key",
+        "no key",
+    ],
 )
 def test_requests_for_sessions_may_be_as_long_as_others(
     tmp_path: Path, asked: bytes, code: int

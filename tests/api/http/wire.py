@@ -142,10 +142,10 @@ async def read_reply(reader: asyncio.StreamReader, *, head: bool = False) -> Rep
         return Reply(code, headers, b"")
     if "content-length" in fields:
         return Reply(code, headers, await reader.readexactly(int(fields["content-length"])))
-    body = b""
+    chunks = []
     while chunk := await read_chunk(reader):
-        body += chunk
-    return Reply(code, headers, body)
+        chunks.append(chunk)
+    return Reply(code, headers, b"".join(chunks))
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:

@@ -6,7 +6,7 @@ sent. Every failure is a `Status` document; what nobody foresaw is logged and an
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -66,7 +66,15 @@ from onejob.api.request_ids import RequestIds
 from onejob.api.service import Service
 from onejob.api.sessions.pod_streams import ExecSource, LogSource
 from onejob.api.sessions.port_forwarding import PortSource
-from onejob.api.sessions.upgrades import SESSIONS, Session, Upgrades, plain_stream
+from onejob.api.sessions.upgrades import (
+    SESSIONS,
+    Session,
+    Upgrades,
+    log_protocol,
+    log_stream,
+    watch_protocol,
+    watch_stream,
+)
 from onejob.api.usage import UsageSource
 from onejob.metrics import Metrics
 from onejob.store.base import DamagedDocument
@@ -86,6 +94,7 @@ _PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 #: The code with which a WebSocket is closed whose user is revoked (RFC 6455, 7.4.1).
 _POLICY_VIOLATION: Final = 1008
 _LONGEST_LOGGED: Final = 500
+_NO_UPGRADE: Final = "only exec, attach, portforward, log and watches can be upgraded"
 _LOGGED: Final = "an error on the server was logged"
 _SINGLE_HEADERS: Final = frozenset(
     (
@@ -387,7 +396,7 @@ class ApiApp:
         if self._auditor is not None:
             audited = self._auditor.begin(scope, headers, request_id)
         try:
-            session, recheck = await self._session(scope, receive, audited)
+            session, labels, recheck = await self._session(scope, headers, receive, audited)
         except PageNotFound:
             refusal = text_answer("404 page not found\n", 404)
         except ApiError as error:
@@ -401,7 +410,7 @@ class ApiApp:
             )
             refusal = error_answer(InternalError(f"{_LOGGED}: request {shown}"))
         else:
-            await self._run_session(session, recheck, receive, send, audited)
+            await self._run_session(session, labels, recheck, receive, send, audited)
             return
         if audited is not None:
             _record_answer(audited, refusal)
@@ -410,6 +419,7 @@ class ApiApp:
     async def _run_session(
         self,
         session: Session,
+        labels: tuple[str, str],
         recheck: Recheck,
         receive: Receive,
         send: Send,
@@ -423,39 +433,63 @@ class ApiApp:
             if session.abandon is not None:
                 await session.abandon()
             raise
-        labels = ("apiserver_longrunning_requests", "CONNECT", "pods")
-        self._metrics.count(*labels)
+        self._metrics.count("apiserver_longrunning_requests", *labels)
         try:
             with self._long_running.recheck(recheck) as revoked:
                 await _run_until(revoked, session, receive, send)
         finally:
-            self._metrics.count(*labels, by=-1)
+            self._metrics.count("apiserver_longrunning_requests", *labels, by=-1)
             if audited is not None:
                 audited.complete(101, None, b"")
 
     async def _session(
-        self, scope: Scope, receive: Receive, audited: "AuditedRequest | None"
-    ) -> tuple[Session, Recheck]:
-        """Raises what a plain request would get as its answer."""
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        audited: "AuditedRequest | None",
+    ) -> tuple[Session, tuple[str, str], Recheck]:
+        """Return the session with its verb and resource in metrics, and the check that its user may
+        still have it. Raises the errors that a plain request is answered with."""
         path = self._router.locate(scope["raw_path"].decode("ascii", "replace"))
-        headers: dict[bytes, bytes] = dict(scope["headers"])
         user = self._identify(scope, headers, path, audited)
         _require_same_origin(headers)
-        if not isinstance(path, ResourcePath) or path.subresource not in (*SESSIONS, "log"):
-            raise BadRequest("only exec, attach, portforward and log can be upgraded")
-        verb = "create" if scope.get("method") == "POST" else "get"
         query = parse_query(scope["query_string"])
+        if not isinstance(path, ResourcePath):
+            raise BadRequest(_NO_UPGRADE)
+        if path.subresource in SESSIONS:
+            verb = "create" if scope["method"] == "POST" else "get"
+        elif scope["upgrade"] == b"websocket" and (
+            path.subresource == "log" or _is_watch(path, query)
+        ):
+            verb = "get" if path.subresource else "watch"
+        else:
+            raise BadRequest(_NO_UPGRADE)
         required = _required(path, verb, query)
         self._authorize(user, required)
 
         def recheck() -> None:
             self._authorize(self._identify(scope, headers, path, None), required)
 
+        request = Request("GET", query, headers, user, receive)
+        holder = holder_of(user.name)
+        await self.seats.enter(holder)
+        try:
+            session = await self._opened(request, path, verb, scope["subprotocols"])
+        finally:
+            self.seats.leave(holder)
+        return session, ("WATCH" if verb == "watch" else "CONNECT", path.kind.plural), recheck
+
+    async def _opened(
+        self, request: Request, path: ResourcePath, verb: str, offered: Sequence[str]
+    ) -> Session:
+        if verb == "watch":
+            protocol = watch_protocol(offered)
+            return watch_stream(await self._endpoints.open_watch(request, path), protocol)
         if path.subresource == "log":
-            request = Request("GET", query, headers, user, receive)
-            answer = await self._endpoints.answer(request, path, "get")
-            return plain_stream(answer, scope["subprotocols"]), recheck
-        return await self._upgrades.open(path, query, scope["subprotocols"]), recheck
+            protocol = log_protocol(offered)
+            return log_stream(await self._endpoints.answer(request, path, "get"), protocol)
+        return await self._upgrades.open(path, request.query, offered)
 
 
 class _Started:
@@ -505,6 +539,12 @@ def _is_public(path: RequestPath) -> bool:
 def _reads_for_a_page(path: RequestPath) -> bool:
     """Whether the dashboard reads objects for it, or signs somebody in."""
     return isinstance(path, ServerPath) and (path.page, *path.rest[:1]) == ("ui", "api")
+
+
+def _is_watch(path: ResourcePath, query: Query) -> bool:
+    if path.watch:
+        return True
+    return not path.name and not path.subresource and flag(query, "watch")
 
 
 def _wanted(target: ResourcePath, verb: str, query: Query) -> Attributes:
@@ -620,21 +660,28 @@ def _require_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _require_same_site(method: str, headers: dict[bytes, bytes]) -> None:
-    """A page can have a browser send a body to anybody, without a type and without being asked,
-    with the client certificate of whoever sits there. Only browsers say from where, and somebody's
-    dashboard between one and us may pass that on; but no browser adds a token by itself."""
-    has_token = read_bearer_token(headers.get(b"authorization", b""))
-    if method in ("GET", "HEAD", "OPTIONS") or has_token:
+    """Refuse writes that a page of another site has a browser send.
+
+    The browser adds the user's client certificate or session cookie by itself, and needs no
+    permission of ours if the body has no type. Only browsers send Sec-Fetch-Site; a user's own
+    dashboard between browser and server may pass it on, together with a token.
+    """
+    if method in ("GET", "HEAD", "OPTIONS") or _has_token(headers):
         return
     if headers[b"sec-fetch-site"] not in (b"same-origin", b"none"):
         raise Forbidden("nothing is written for other sites")
 
 
 def _require_same_origin(headers: dict[bytes, bytes]) -> None:
-    """Browsers open WebSockets to anybody, with the client certificate of whoever sits there.
-    They say on whose behalf; programs say nothing."""
+    """Refuse WebSockets that a page of another site has a browser open.
+
+    The browser adds the user's client certificate or session cookie by itself, but never a token.
+    Other clients may send any Origin: Go's golang.org/x/net/websocket always does.
+    """
     origin = headers.get(b"origin")
-    if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+    if origin is None or _has_token(headers):
+        return
+    if origin.partition(b"://")[2] != headers.get(b"host"):
         raise Forbidden("sessions are not opened for other sites")
 
 
@@ -653,6 +700,10 @@ async def _run_until(
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
     else:
         running.result()
+
+
+def _has_token(headers: dict[bytes, bytes]) -> bool:
+    return bool(read_bearer_token(headers.get(b"authorization", b"")))
 
 
 async def _refuse_upgrade(send: Send, answer: Answer, request_id: bytes) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, MutableMapping
 from email.utils import formatdate
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 from urllib.parse import unquote
 
 import httptools
@@ -43,8 +43,13 @@ _UNKNOWN_SECONDS: Final = 2.0
 log = logging.getLogger(__name__)
 
 
+class _Stallable(Protocol):
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+
+
 class OpenConnections:
-    """What connections share: who is open, what is being answered, the Date header."""
+    """State that connections share: the open ones, requests in progress, the Date header."""
 
     def __init__(self, app: App, clock: Clock) -> None:
         self.app = app
@@ -57,14 +62,14 @@ class OpenConnections:
         self.date_line = b""
         self._renew_at = 0.0
         #: Connections whose clients do not read, and since when; the longest first.
-        self._stalled: dict[Connection, float] = {}
+        self._stalled: dict[_Stallable, float] = {}
         self._stall_timer: asyncio.TimerHandle | None = None
 
-    def stalls(self, connection: "Connection") -> None:
+    def stalls(self, connection: "_Stallable") -> None:
         self._stalled[connection] = connection.loop.time()
         self._look_at_stalled(connection.loop)
 
-    def goes_on(self, connection: "Connection") -> None:
+    def goes_on(self, connection: "_Stallable") -> None:
         self._stalled.pop(connection, None)
 
     def _look_at_stalled(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -425,23 +430,24 @@ class Connection(asyncio.Protocol):
         return wanted if b"upgrade" in tokens and wanted in (b"websocket", b"spdy/3.1") else b""
 
     def _take_over(self) -> None:
-        self._shared.connections.discard(self)
         self._stop_idle_timer()
         target = _split(self._url)
-        assert target is not None, "what names no path is refused"
-        scope = self._scope("websocket", self._parser.get_method().decode("ascii"), *target)
-        if self._upgrade == b"websocket":
-            # Imported when a client first asks for one: it takes megabytes, and few ever do.
-            from onejob.api.http.web_socket import open_web_socket
-
-            open_web_socket(self._shared, scope, self.transport)
-            return
-        scope["subprotocols"] = offered_protocols(self._headers)
+        assert target is not None, "requests without a path are refused"
         shared = self._shared
-        connection = SpdyConnection(
-            shared.app, scope, shared.connections, shared.tasks, shared.on_closed
-        )
-        connection.begin(self.transport)
+        scope = self._scope("websocket", self._parser.get_method().decode("ascii"), *target)
+        scope["upgrade"] = self._upgrade
+        if self._upgrade == b"websocket":
+            # Imported for the first client that asks for one: it takes megabytes, and few do.
+            from onejob.api.sessions.web_socket import open_web_socket
+
+            if not open_web_socket(shared, scope, self.transport, write_paused=self.write_paused):
+                return
+        else:
+            scope["subprotocols"] = offered_protocols(self._headers)
+            connection = SpdyConnection(shared, scope)
+            connection.begin(self.transport, write_paused=self.write_paused)
+        shared.connections.discard(self)
+        shared.goes_on(self)
 
     # --- limits -----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from onejob.api.http.representations import (
     require_form,
 )
 from onejob.api.http.routing import ResourcePath
-from onejob.api.http.streams import Rendering, begun, resumed, watch_lines
+from onejob.api.http.streams import Rendering, Watch, begun, resumed
 from onejob.api.http.tables import parse_include_object, table_pieces
 from onejob.api.input.decoding import decode_body, decode_patch, weight
 from onejob.api.input.query import (
@@ -204,18 +204,22 @@ class Endpoints:
         raise BadRequest("Upgrade request required")
 
     async def _watch(self, request: Request, target: ResourcePath) -> Answer:
+        watch = await self.open_watch(request, target)
+        return Answer(200, watch.lines(), watch.content_type, endless=True)
+
+    async def open_watch(self, request: Request, target: ResourcePath) -> Watch:
+        """Begin a watch. Raises the error of one that is refused; all others are answered at once,
+        not with the first event."""
+        if "watch" not in target.kind.verbs:
+            raise BadRequest(f"{target.kind.plural} cannot be watched")
         options = watch_options(
             request.query, self._rng.randint(*_WATCH_SECONDS), only_name=target.name
         )
         representation = negotiate(request.header(b"accept"), watch=True)
         require_form(representation, target.kind, is_list=False)
-        render = Rendering(self._service, target.kind, representation, request)
+        rendering = Rendering(self._service, target.kind, representation, request)
         batches = self._service.watch(target.kind, target.namespace, options)
-        # A watch that is refused is refused at once; then the answer is that error. All others
-        # get their headers now, not with the first event.
-        first_batch = await begun(batches, 0)
-        lines = watch_lines(batches, first_batch, render)
-        return Answer(200, lines, render.stream_type, endless=True)
+        return Watch(batches, await begun(batches, 0), rendering)
 
     # --- writing --------------------------------------------------------------------------
 

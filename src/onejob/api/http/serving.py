@@ -22,6 +22,8 @@ _GRACE_SECONDS: Final = 0.6
 #: What may wait in the kernel for a client that does not read.
 _SEND_BUFFER_BYTES: Final = 256 * 1024
 _BACKLOG: Final = 1024
+#: Seconds without traffic before the first probe, seconds between probes, probes without an answer.
+_KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 #: A watch or two of every client there is; and what else the server needs descriptors for.
 _MAX_CONNECTIONS: Final = 4096
 _SPARE_DESCRIPTORS: Final = 256
@@ -121,9 +123,11 @@ def _bind(host: str, port: int) -> socket.socket:
     sock = socket.socket(family)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit these: a client that is gone is noticed, and one that does not read
-        # does not take megabytes of the kernel's memory.
+        # Connections inherit these: the kernel notices clients that have vanished, also while they
+        # do not read, and one that does not read does not take megabytes of the kernel's memory.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         sock.bind((host, port))
     except OSError as error:

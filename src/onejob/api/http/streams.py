@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Awaitable,
+    Callable,
     Hashable,
     Iterable,
     Iterator,
     Sequence,
 )
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from onejob.api.http.answers import error_answer
 from onejob.api.http.incoming import Request
@@ -22,7 +24,7 @@ from onejob.api.http.representations import (
 )
 from onejob.api.http.tables import bookmark_table, object_table, parse_include_object
 from onejob.api.input.query import first
-from onejob.api.schema.protobuf_encoding import encode_event
+from onejob.api.schema.protobuf_encoding import encode_event, framed
 from onejob.api.service import Service
 from onejob.api.shared_batches import SharedBatch
 from onejob.api.turns import DOCUMENT_COST, LARGE_BYTES, TURN_BYTES
@@ -31,6 +33,8 @@ from onejob.wire.kinds import Kind
 from onejob.wire.requests import WatchEvent
 
 T = TypeVar("T")
+#: The content of one WebSocket frame, in pieces that need not be joined.
+Frame: TypeAlias = tuple[bytes, ...]
 
 #: What is sent at once, about: as much waits in memory for each client that does not read.
 _PIECE_BYTES: Final = 16 * 1024
@@ -77,6 +81,11 @@ class Rendering:
         return metadata_only(document) if self._form else document
 
     @property
+    def is_text(self) -> bool:
+        """Whether WebSockets carry the events in text frames."""
+        return not self._protobuf
+
+    @property
     def stream_type(self) -> bytes:
         """The content type of a watch."""
         if self._protobuf:
@@ -89,12 +98,24 @@ class Rendering:
         return self.render(event.document)
 
     async def made(self, events: Sequence[WatchEvent]) -> Iterable[bytes]:
-        """The pieces; of large documents they are made by the worker."""
+        """Return the pieces of event lines. The worker makes those of large documents."""
+        return await self._made_by("lines", self.pieces, events)
+
+    async def made_frames(self, events: Sequence[WatchEvent]) -> Iterable[Frame]:
+        """Return one WebSocket frame for each event."""
+        return await self._made_by("frames", self.frames, events)
+
+    async def _made_by(
+        self,
+        form: str,
+        make: Callable[[Sequence[WatchEvent]], Iterator[T]],
+        events: Sequence[WatchEvent],
+    ) -> Iterable[T]:
         if self._made and any(len(event.document) > LARGE_BYTES for event in events):
-            return await self._worker.turn(list, self.pieces(events))
+            return await self._worker.turn(list, make(events))
         if not isinstance(events, SharedBatch) or not (shape := self._shape_now()):
-            return self.pieces(events)
-        return events.made(shape, lambda: list(self.pieces(events)))
+            return make(events)
+        return events.made((form, *shape), lambda: list(make(events)))
 
     def _shape_now(self) -> tuple[Hashable, ...]:
         """Of what others get as well; empty if this has to be made for this watcher alone."""
@@ -125,9 +146,18 @@ class Rendering:
         if joined:
             yield b"".join(joined)
 
+    def frames(self, events: Sequence[WatchEvent]) -> Iterator[Frame]:
+        for event in events:
+            yield self.frame(event.type, self.object(event))
+
+    def frame(self, event_type: str, document: bytes) -> Frame:
+        if self._protobuf:
+            return (encode_event(event_type, document),)
+        return watch_line_head(event_type), document, WATCH_LINE_TAIL
+
     def line(self, event_type: str, document: bytes) -> bytes:
         if self._protobuf:
-            return encode_event(event_type, document)
+            return framed(encode_event(event_type, document))
         return watch_line(event_type, document)
 
 
@@ -187,26 +217,56 @@ def slices_of(events: Sequence[WatchEvent], turn_bytes: int) -> Iterable[Sequenc
     return in_slices(events, turn_bytes)
 
 
-async def watch_lines(
-    batches: AsyncIterator[Sequence[WatchEvent]],
-    first_batch: "asyncio.Future[Sequence[WatchEvent] | None]",
-    lines: Rendering,
-) -> AsyncIterator[bytes]:
-    """Event lines, in few pieces. A failure is the last event: the headers are gone."""
-    try:
+class Watch:
+    """A watch that was admitted: its events as the lines of a response or as WebSocket frames.
+
+    A failure is the last event: the response has begun. Iterate over one of the two, once, or
+    `aclose` it.
+    """
+
+    def __init__(
+        self,
+        batches: AsyncIterator[Sequence[WatchEvent]],
+        first_batch: "asyncio.Future[Sequence[WatchEvent] | None]",
+        rendering: Rendering,
+    ) -> None:
+        self._batches = batches
+        self._first_batch = first_batch
+        self._rendering = rendering
+
+    @property
+    def content_type(self) -> bytes:
+        return self._rendering.stream_type
+
+    @property
+    def is_text(self) -> bool:
+        return self._rendering.is_text
+
+    def lines(self) -> AsyncGenerator[bytes, None]:
+        return self._made(self._rendering.made, self._rendering.line)
+
+    def frames(self) -> AsyncGenerator[Frame, None]:
+        return self._made(self._rendering.made_frames, self._rendering.frame)
+
+    async def _made(
+        self,
+        make: Callable[[Sequence[WatchEvent]], Awaitable[Iterable[T]]],
+        make_one: Callable[[str, bytes], T],
+    ) -> AsyncGenerator[T, None]:
         try:
-            events = await first_batch
-            while events is not None:
-                for turn in slices_of(events, lines.turn_bytes):
-                    for piece in await lines.made(turn):
-                        yield piece
-                    if turn[-1] is not events[-1]:
-                        await asyncio.sleep(0)
-                events = await anext(batches, None)
-        except ApiError as error:
-            body = error_answer(error).body
-            assert isinstance(body, bytes)
-            yield lines.line("ERROR", body)
-    finally:
-        first_batch.cancel()
-        await _close(batches)
+            try:
+                events = await self._first_batch
+                while events is not None:
+                    for turn in slices_of(events, self._rendering.turn_bytes):
+                        for piece in await make(turn):
+                            yield piece
+                        if turn[-1] is not events[-1]:
+                            await asyncio.sleep(0)
+                    events = await anext(self._batches, None)
+            except ApiError as error:
+                body = error_answer(error).body
+                assert isinstance(body, bytes)
+                yield make_one("ERROR", body)
+        finally:
+            self._first_batch.cancel()
+            await _close(self._batches)

@@ -71,8 +71,12 @@ def encode_list(kind: Kind, metadata: Mapping[str, Any], documents: Sequence[byt
 
 
 def encode_event(event_type: str, document: bytes) -> bytes:
-    """An event of a watch, after its length: `WatchEvent` {1 type, 2 object {1 raw}}."""
-    event = text_field(1, event_type) + bytes_field(2, bytes_field(1, encode_object(document)))
+    """An event of a watch: `WatchEvent` {1 type, 2 object {1 raw}}."""
+    return text_field(1, event_type) + bytes_field(2, bytes_field(1, encode_object(document)))
+
+
+def framed(event: bytes) -> bytes:
+    """An event after its length, as streams over HTTP have them."""
     return len(event).to_bytes(4, "big") + event
 
 

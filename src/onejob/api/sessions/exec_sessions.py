@@ -45,8 +45,8 @@ class _Channel(IntEnum):
 
 #: How much typed ahead is kept. Reading on is what keeps pings answered, so this is generous.
 _MAX_AHEAD_BYTES: Final = 16 * 1024 * 1024
-#: A caller whose answers to pings were not read for this long counts as gone. That news waits
-#: behind what was typed, of which there is at most as much as a connection delivers at once.
+#: After so long without room, read on by as much as a connection delivers at once: the news that
+#: the caller has left waits behind the rest of the input.
 _STALLED_SECONDS: Final = 60.0
 _DELIVERED_AT_ONCE: Final = 1024 * 1024
 #: How long a client of SPDY may take to open its streams.

@@ -1,15 +1,15 @@
-"""WebSockets: which session a request for one opens, and by which protocol."""
+"""Upgrade requests: the session that each opens, and its subprotocol."""
 
 import asyncio
 from base64 import b64encode
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Mapping,
     Sequence,
 )
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -19,6 +19,7 @@ import msgspec
 from onejob.api.http.answers import Answer
 from onejob.api.http.incoming import Receive, Send
 from onejob.api.http.routing import ResourcePath
+from onejob.api.http.streams import Watch
 from onejob.api.input.query import Query
 from onejob.api.service import Service
 from onejob.api.sessions.channels import choose_protocol
@@ -35,7 +36,7 @@ from onejob.api.sessions.port_forwarding import (
 )
 from onejob.wire.errors import BadRequest
 
-#: Subresources that need a WebSocket. The log may also be had in one.
+#: Subresources that need an upgrade. Logs and watches are also served without one.
 SESSIONS: Final = ("exec", "attach", "portforward")
 
 _BASE64: Final = "base64.binary.k8s.io"
@@ -98,37 +99,73 @@ class Upgrades:
         return Session(protocol, run)
 
 
-def plain_stream(answer: Answer, offered: Sequence[str]) -> Session:
-    """The body of an answer, piece by piece, in messages without channels: how a log is had in a
-    WebSocket. Raises BadRequest."""
-    protocol = choose_protocol(offered, _PLAIN_PROTOCOLS)
+def log_protocol(offered: Sequence[str]) -> str:
+    """Raises BadRequest."""
+    return choose_protocol(offered, _PLAIN_PROTOCOLS)
+
+
+def log_stream(answer: Answer, protocol: str) -> Session:
+    """The body of an answer, piece by piece, in messages without channels."""
+
+    async def messages() -> AsyncGenerator[dict[str, Any], None]:
+        async with aclosing(_pieces_of(answer)) as pieces:
+            async for piece in pieces:
+                if protocol == _BASE64:
+                    yield {"text": b64encode(piece).decode()}
+                else:
+                    yield {"bytes": piece}
+
+    return _one_way(protocol, messages())
+
+
+def watch_protocol(offered: Sequence[str]) -> str:
+    """Return the only protocol that is offered: as upstream, a watch has none of its own. Raises
+    BadRequest."""
+    if len(offered) > 1 or not "".join(offered).isascii():
+        raise BadRequest("unable to upgrade: a watch accepts at most one subprotocol")
+    return "".join(offered)
+
+
+def watch_stream(watch: Watch, protocol: str) -> Session:
+    """The events of a watch, one frame each."""
+
+    async def messages() -> AsyncGenerator[dict[str, Any], None]:
+        async with aclosing(watch.frames()) as frames:
+            async for frame in frames:
+                yield {"parts": frame, "is_text": watch.is_text}
+
+    return _one_way(protocol, messages())
+
+
+def _one_way(protocol: str, messages: AsyncGenerator[dict[str, Any], None]) -> Session:
+    """A session that sends `messages` and ignores whatever the client sends."""
 
     async def pump(send: Send) -> None:
-        async for piece in _pieces_of(answer):
-            if protocol == _BASE64:
-                await send({"type": "websocket.send", "text": b64encode(piece).decode()})
-            else:
-                await send({"type": "websocket.send", "bytes": piece})
+        async with aclosing(messages):
+            async for message in messages:
+                await send({"type": "websocket.send", **message})
         await send({"type": "websocket.close", "code": 1000})
 
-    async def gone(receive: Receive) -> None:
+    async def left(receive: Receive) -> None:
         while (await receive())["type"] == "websocket.receive":
             pass
 
     async def run(receive: Receive, send: Send) -> None:
-        tasks = (asyncio.ensure_future(pump(send)), asyncio.ensure_future(gone(receive)))
+        tasks = (asyncio.ensure_future(pump(send)), asyncio.ensure_future(left(receive)))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+        if tasks[0].done() and not tasks[0].cancelled():
+            tasks[0].result()
 
-    # A stream that was never begun would not be told that it is closed.
-    return Session(protocol, run, partial(run, _gone, _unheard))
+    # Closing a generator that was never begun would not run its `finally`.
+    return Session(protocol, run, partial(run, _left, _unheard))
 
 
-async def _gone() -> Mapping[str, Any]:
+async def _left() -> Mapping[str, Any]:
     return {"type": "websocket.disconnect", "code": 1006}
 
 
@@ -136,7 +173,7 @@ async def _unheard(message: dict[str, Any]) -> None:
     """Sends to nobody."""
 
 
-async def _pieces_of(answer: Answer) -> AsyncIterator[bytes]:
+async def _pieces_of(answer: Answer) -> AsyncGenerator[bytes, None]:
     if isinstance(answer.body, bytes):
         if answer.body:
             yield answer.body

@@ -1,0 +1,248 @@
+"""A connection that was upgraded to a WebSocket, on the sans-I/O protocol of `websockets`."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from onejob.api.sessions.upgraded import Host, UpgradedConnection
+
+_MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+#: Longer messages are sent in pieces of this size, as the client reads them.
+_PIECE_BYTES: Final = 16 * 1024
+#: How long a client may take to answer a Close frame.
+_CLOSE_SECONDS: Final = 10.0
+
+#: The headers that the library checks. It chooses neither subprotocol nor extensions: the
+#: application chooses the former (some names have a slash, which RFC 6455 does not allow), and
+#: there are none of the latter. Its limits on the length of a request are narrower than ours, and
+#: the address of a session may be long, as it holds the whole command.
+_HANDSHAKE: Final = (b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version")
+
+_library_log = logging.getLogger(f"{__name__}.protocol")
+# Mistakes of clients are not worth a line.
+_library_log.setLevel(logging.ERROR)
+
+
+def open_web_socket(
+    host: Host,
+    scope: MutableMapping[str, Any],
+    transport: asyncio.Transport,
+    *,
+    write_paused: bool = False,
+) -> bool:
+    """Take over a connection whose request has been read. Answer a handshake that is invalid, close
+    the connection and return False."""
+    protocol = ServerProtocol(max_size=_MAX_MESSAGE_BYTES, logger=_library_log)
+    protocol.receive_data(_handshake(scope["method"], scope["headers"]))
+    requests = [event for event in protocol.events_received() if isinstance(event, Request)]
+    if requests:
+        response = protocol.accept(requests[0])
+        if response.status_code == 101:
+            scope["subprotocols"] = _offered_protocols(scope["headers"])
+            socket = WebSocket(host, scope, protocol, response)
+            socket.begin(transport, write_paused=write_paused)
+            return True
+        protocol.send_response(response)
+    transport.write(b"".join(protocol.data_to_send()))
+    transport.close()
+    return False
+
+
+class WebSocket(UpgradedConnection):
+    """One WebSocket.
+
+    Beside ASGI's `text` and `bytes`, messages to be sent may have `parts`: the pieces of one text
+    (`is_text`) or binary frame. They are not copied, so that a large object which many clients
+    watch is in memory once, however slowly they read.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        scope: MutableMapping[str, Any],
+        protocol: ServerProtocol,
+        response: Response,
+    ) -> None:
+        super().__init__(host, scope)
+        self._protocol = protocol
+        #: The answer to the handshake, once the application accepts.
+        self._response = response
+        self._message = bytearray()
+        self._is_text = False
+        self._sending = asyncio.Lock()
+        #: Whether part of a frame is sent and the rest is not: nothing else may be written then.
+        self._frame_open = False
+        #: The answer to the newest ping, until it can be written.
+        self._pong = b""
+        self._close_timer: asyncio.TimerHandle | None = None
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._protocol.state is State.CONNECTING:
+            # RFC 6455, 4.1: clients wait for the answer to the handshake.
+            self.transport.abort()
+            return
+        protocol = self._protocol
+        protocol.receive_data(data)
+        for event in protocol.events_received():
+            if isinstance(event, Frame) and event.opcode in _DATA:
+                self._take(event)
+        self._flush()
+        if protocol.eof_sent:
+            close = protocol.close_rcvd or protocol.close_sent
+            self._disconnect(close.code if close is not None else CloseCode.ABNORMAL_CLOSURE)
+            self.transport.close()
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode is not Opcode.CONT:
+            self._is_text = frame.opcode is Opcode.TEXT
+        if not frame.fin or self._message:
+            # One buffer: a list of fragments could take many times the limit of a message.
+            self._message += frame.data
+        if not frame.fin:
+            return
+        data = bytes(self._message or frame.data)
+        self._message.clear()
+        if self._protocol.close_sent is not None and self._protocol.close_rcvd is None:
+            # The application has ended the session, or an earlier message was invalid.
+            return
+        if not self._is_text:
+            self._deliver({"type": "websocket.receive", "bytes": data})
+            return
+        try:
+            self._deliver({"type": "websocket.receive", "text": data.decode()})
+        except UnicodeDecodeError:
+            self._protocol.fail(CloseCode.INVALID_DATA)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._write_pong()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        if self._is_open():
+            self._send_close(CloseCode.SERVICE_RESTART)
+        super().shutdown()
+
+    def _accept(self, subprotocol: str) -> None:
+        if subprotocol:
+            self._response.headers["Sec-WebSocket-Protocol"] = subprotocol
+        self._protocol.send_response(self._response)
+        self.transport.write(b"".join(self._protocol.data_to_send()))
+
+    async def _send_message(self, message: Mapping[str, Any]) -> None:
+        is_text, parts = _content(message)
+        size = sum(map(len, parts))
+        async with self._sending:
+            if not self._is_open():
+                raise ConnectionResetError("the session has ended")
+            if size > _PIECE_BYTES:
+                await self._send_large(is_text, parts, size)
+                return
+            if is_text:
+                self._protocol.send_text(b"".join(parts))
+            else:
+                self._protocol.send_binary(b"".join(parts))
+            self.transport.write(b"".join(self._protocol.data_to_send()))
+
+    async def _send_large(self, is_text: bool, parts: Sequence[bytes], size: int) -> None:
+        """Send one frame as the client reads it. If that is interrupted, the frame stays open and
+        the connection ends without a Close frame."""
+        self._frame_open = True
+        opcode = Opcode.TEXT if is_text else Opcode.BINARY
+        self.transport.write(_frame_head(opcode, size))
+        for part in parts:
+            for start in range(0, len(part), _PIECE_BYTES):
+                await self._drained()
+                self.transport.write(part[start : start + _PIECE_BYTES])
+        self._frame_open = False
+        self._write_pong()
+
+    def _close(self, code: int) -> None:
+        if not self._is_open():
+            self.transport.close()
+            return
+        self._send_close(code)
+        self._disconnect(code)
+        # Read on, for the answer.
+        self._resume_reading()
+        self._close_timer = self.loop.call_later(_CLOSE_SECONDS, self.transport.close)
+
+    def _application_ended(self) -> None:
+        if self._close_timer is None:
+            self.transport.close()
+
+    def _is_open(self) -> bool:
+        return self._protocol.state is State.OPEN and not self._frame_open
+
+    def _send_close(self, code: int) -> None:
+        self._protocol.send_close(code)
+        self.transport.write(b"".join(self._protocol.data_to_send()))
+
+    def _flush(self) -> None:
+        """Write the answers of the protocol: one pong at most, or the last Close frame."""
+        frames = [frame for frame in self._protocol.data_to_send() if frame]
+        if not frames:
+            return
+        if self._protocol.close_sent is None:
+            # RFC 6455, 5.5.3: the newest ping is enough to be answered. Answers to a flood of
+            # pings would pile up for a client that does not read.
+            self._pong = frames[-1]
+            self._write_pong()
+        elif self._close_timer is None and not self._frame_open:
+            self.transport.write(frames[-1])
+
+    def _write_pong(self) -> None:
+        if self._pong and self._writable.is_set() and self._is_open():
+            self.transport.write(self._pong)
+            self._pong = b""
+
+
+_DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
+
+
+def _content(message: Mapping[str, Any]) -> tuple[bool, Sequence[bytes]]:
+    if "parts" in message:
+        return message["is_text"], message["parts"]
+    if "text" in message:
+        return True, (message["text"].encode(),)
+    return False, (message["bytes"],)
+
+
+def _frame_head(opcode: Opcode, size: int) -> bytes:
+    """RFC 6455, 5.2: FIN and opcode, no mask, the length in as few bytes as it takes."""
+    if size < 126:
+        return bytes((0x80 | opcode, size))
+    if size < 1 << 16:
+        return bytes((0x80 | opcode, 126)) + size.to_bytes(2, "big")
+    return bytes((0x80 | opcode, 127)) + size.to_bytes(8, "big")
+
+
+def _handshake(method: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    lines = [b"%b / HTTP/1.1\r\n" % method.encode()]
+    lines += [b"%b: %b\r\n" % header for header in headers if header[0] in _HANDSHAKE]
+    return b"".join((*lines, b"\r\n"))
+
+
+def _offered_protocols(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
+    return [
+        text.strip()
+        for name, value in headers
+        if name == b"sec-websocket-protocol"
+        for text in value.decode("latin-1").split(",")
+    ]
