@@ -183,6 +183,10 @@ guides: setup podman rsync ## all that README and how-to pages tell a reader to 
 e2e-controllers: setup ## the real JobSet and Kueue managers against onejob serve, built from the Go module proxy
 	$(BIN)/python -m tests.managers
 
+.PHONY: fabric8 spark ansible
+fabric8: setup ## the Java client that operators and Jenkins use, with Maven: informers, waits, exec, logs
+	$(BIN)/python -m tests.clients.fabric8 $(FABRIC8)
+
 # In an environment of its own: it brings a plugin that pytest would load everywhere.
 $(VENV)/schemathesis/bin/schemathesis: $(STAMP)
 	$(PYTHON) -m venv $(VENV)/schemathesis

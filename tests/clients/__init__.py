@@ -1,0 +1,1 @@
+"""Clients of other projects, unmodified, against a real `onejob serve`."""

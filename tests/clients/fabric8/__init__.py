@@ -1,0 +1,1 @@
+"""fabric8's Kubernetes client for Java: its informers, waits, sessions and logs."""
