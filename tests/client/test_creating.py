@@ -61,8 +61,9 @@ def test_another_object_of_the_same_name_is_not_ours() -> None:
 class Server:
     """Stores what is posted, and answers as the test says."""
 
-    def __init__(self, behave: Callable[["Server", str], str]) -> None:
+    def __init__(self, behave: Callable[["Server", str], str], failing_gets: int = 0) -> None:
         self._behave = behave
+        self._failing_gets = failing_gets
         self.stored: dict[str, dict[str, Any]] = {}
         self.posts: list[str] = []
         self.gets = 0
@@ -86,6 +87,8 @@ class Server:
     def _reply(self, method: str, target: str, body: bytes) -> bytes | None:
         if method == "GET":
             self.gets += 1
+            if self.gets <= self._failing_gets:
+                return answer(500, status(500, "InternalError"))
             found = self.stored.get(target.rpartition("/")[2])
             if found is None:
                 return answer(404, status(404, "NotFound"))
@@ -104,6 +107,9 @@ class Server:
             case "time out":
                 self._store(name, document)
                 return answer(504, status(504, "Timeout"))
+            case "500" | "502" | "503" as code:
+                self._store(name, document)
+                return answer(int(code), status(int(code), "InternalError"))
             case "taken":
                 return answer(409, status(409, "AlreadyExists"))
             case _ if name in self.stored:
@@ -125,7 +131,7 @@ def with_server(server: Server, test: Callable[[HttpClient], Any]) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("loss", ["lose answer", "time out"])
+@pytest.mark.parametrize("loss", ["lose answer", "time out", "500", "502", "503"])
 def test_a_create_that_was_carried_out_is_found_and_not_sent_again(loss: str) -> None:
     server = Server(lambda server, name: loss)
 
@@ -212,6 +218,38 @@ def test_a_refusal_is_final() -> None:
 
     with_server(server, test)
     assert len(server.posts) == 1
+
+
+def test_create_looks_again_when_the_lookup_fails_with_500() -> None:
+    server = Server(lambda server, name: "500", failing_gets=2)
+
+    async def test(client: HttpClient) -> None:
+        assert (await client.write(CREATE)).revision == 7
+
+    with_server(server, test)
+    assert (len(server.posts), server.gets) == (1, 3)
+
+
+def test_create_takes_another_name_when_a_lost_request_finds_a_foreign_object() -> None:
+    """The object under the chosen name has another owner: another client chose the same name."""
+
+    def behave(server: Server, name: str) -> str:
+        if len(server.posts) == 1:
+            foreign = json.loads(with_name(name))
+            foreign["metadata"]["ownerReferences"] = [{"uid": "u2", "controller": True}]
+            server._store(name, foreign)
+            return "lose request"
+        return ""
+
+    server = Server(behave)
+
+    async def test(client: HttpClient) -> None:
+        metadata = json.loads((await client.write(CREATE)).document)["metadata"]
+        assert metadata["name"] == server.posts[-1] != server.posts[0]
+        assert [owner["uid"] for owner in metadata["ownerReferences"]] == ["u1"]
+
+    with_server(server, test)
+    assert len(server.stored) == 2
 
 
 def test_what_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

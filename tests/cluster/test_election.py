@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onejob.client.answers import Unreachable
-from onejob.client.base import Client, Listing, Op, Result, Selection, WatchEvent, Written
+from onejob.client.base import Client, Listing, Op, Patch, Result, Selection, WatchEvent, Written
 from onejob.cluster.election import LEASES, Elector, Leadership, NotLeading
 from onejob.objects.meta import Key
 from onejob.planning.leadership import Lease, Timing, read_lease
@@ -30,6 +30,9 @@ class Link:
         self.hangs = False
         #: How long a read waits before the server sees it.
         self.read_delay = 0.0
+        #: How long the answer to a write takes, and when the last write reached the server.
+        self.answer_delay = 0.0
+        self.arrived_at = 0.0
 
     async def get(self, key: Key) -> bytes:
         await asyncio.sleep(self.read_delay)
@@ -38,7 +41,9 @@ class Link:
 
     async def write(self, op: Op) -> Written:
         await self._pass()
+        self.arrived_at = asyncio.get_running_loop().time()
         written = await self._inner.write(op)
+        await asyncio.sleep(self.answer_delay)
         if self.loses_answers:
             raise Unreachable("the answer is lost")
         return written
@@ -158,6 +163,38 @@ def test_a_server_that_hangs_ends_a_term_too(tmp_path: Path) -> None:
         await asyncio.sleep(TIMING.renew_seconds + 3)
         assert not a.may_write
         assert a.why == "it could not be renewed in time"
+
+    election(tmp_path, "a", test)
+
+
+def test_acquire_counts_the_term_from_the_request_when_the_answer_is_slow(tmp_path: Path) -> None:
+    async def test(cluster: Cluster, a: Replica) -> None:
+        a.link.answer_delay = 3.0
+        await asyncio.sleep(3.5)
+        assert a.leadership is not None
+        assert a.leadership.term.renewed_at == a.link.arrived_at
+
+    election(tmp_path, "a", test)
+
+
+@pytest.mark.parametrize("conflicting", [False, True])
+def test_renew_counts_the_term_from_the_request_when_the_answer_is_slow(
+    tmp_path: Path, conflicting: bool
+) -> None:
+    """Other replicas count from when they see the record, which may be long before the answer."""
+
+    async def test(cluster: Cluster, a: Replica) -> None:
+        await asyncio.sleep(20)
+        assert a.leadership is not None
+        before = a.leadership.term.renewed_at
+        a.link.answer_delay = 3.0
+        if conflicting:
+            # The lease is edited, so that the renewal reads it and writes it once more.
+            await cluster.client.write(Patch(LEASE, b'{"metadata":{"labels":{"a":"b"}}}', "merge"))
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            assert a.leadership.term.renewed_at <= a.link.arrived_at
+        assert a.leadership.term.renewed_at > before
 
     election(tmp_path, "a", test)
 

@@ -357,36 +357,43 @@ def test_nothing_is_remembered_of_what_is_gone(tmp_path: Path) -> None:
 
 
 class Meddling(LocalClient):
-    """Before the first deletion, somebody else changes the object."""
+    """Right before each of the first deletions, another client changes the object."""
 
-    def __init__(self, service: Service, change: dict[str, Any]) -> None:
+    def __init__(self, service: Service, *changes: dict[str, Any]) -> None:
         super().__init__(service)
-        self._change: dict[str, Any] | None = change
+        self._changes = list(changes)
         self.deletions: list[Delete] = []
 
     async def write(self, op: Op) -> Written:
         if isinstance(op, Delete):
             self.deletions.append(op)
-            if self._change is not None:
-                body, self._change = msgspec.json.encode(self._change), None
+            if self._changes:
+                body = msgspec.json.encode(self._changes.pop(0))
                 await super().write(Patch(op.key, body, "merge"))
         return await super().write(op)
 
 
+LABELLED = {"metadata": {"labels": {"a": "b"}}}
+LABELLED_AGAIN = {"metadata": {"labels": {"a": "c"}}}
+FREED: dict[str, Any] = {"metadata": {"ownerReferences": None}}
+
+
 @pytest.mark.parametrize(
-    ("change", "survives", "tries"),
+    ("changes", "survives", "tries"),
     [
-        ({"metadata": {"labels": {"a": "b"}}}, False, 2),
-        ({"metadata": {"ownerReferences": None}}, True, 1),
+        ([LABELLED], False, 2),
+        ([FREED], True, 1),
+        ([LABELLED, LABELLED_AGAIN], False, 3),
+        ([LABELLED, FREED], True, 2),
     ],
 )
 def test_a_change_just_before_the_deletion_matters_only_if_it_is_about_owners(
-    tmp_path: Path, change: dict[str, Any], survives: bool, tries: int
+    tmp_path: Path, changes: list[dict[str, Any]], survives: bool, tries: int
 ) -> None:
     clients: list[Meddling] = []
 
     def meddling(service: Service) -> Meddling:
-        clients.append(Meddling(service, change))
+        clients.append(Meddling(service, *changes))
         return clients[0]
 
     async def main() -> None:
@@ -396,6 +403,68 @@ def test_a_change_just_before_the_deletion_matters_only_if_it_is_about_owners(
             assert await house.exists(child) is survives
             assert len(clients[0].deletions) == tries
             assert all(deletion.uid for deletion in clients[0].deletions)
+
+    run_virtual(main())
+
+
+def test_garbage_deletes_an_object_that_keeps_changing(tmp_path: Path) -> None:
+    changes = [{"metadata": {"labels": {"turn": str(turn)}}} for turn in range(12)]
+
+    async def main() -> None:
+        def meddling(service: Service) -> Meddling:
+            return Meddling(service, *changes)
+
+        async with a_house(tmp_path, "garbage", client_of=meddling) as house:
+            child = await a_config_map(house, "child", ownerReferences=[absent()])
+            await asyncio.sleep(60)
+            assert not await house.exists(child)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("moment", ["before the patch", "after the patch"])
+def test_garbage_spares_an_object_adopted_while_its_owners_are_unblocked(
+    tmp_path: Path, moment: str
+) -> None:
+    """The dependent waits for one of its own, so its owner is unblocked before it is deleted."""
+
+    class Adopting(LocalClient):
+        adopt: dict[str, Any] | None = None
+
+        async def write(self, op: Op) -> Written:
+            now = isinstance(op, Patch if moment == "before the patch" else Delete)
+            if now and op_key(op) == middle and self.adopt is not None:
+                body, self.adopt = msgspec.json.encode(self.adopt), None
+                await super().write(Patch(middle, body, "merge"))
+            return await super().write(op)
+
+    def op_key(op: Op) -> Key | None:
+        return getattr(op, "key", None)
+
+    middle = Key(CONFIG_MAPS, "default", "middle")
+    clients: list[Adopting] = []
+
+    def adopting(service: Service) -> Adopting:
+        clients.append(Adopting(service))
+        return clients[0]
+
+    async def main() -> None:
+        async with a_house(tmp_path, "garbage", client_of=adopting) as house:
+            first = await a_config_map(house, "first")
+            await a_config_map(house, "middle", first)
+            references = await owned_by(house, middle)
+            # In a circle: the middle one is owned by the first and owns it.
+            await house.patch(first, {"metadata": {"ownerReferences": references}})
+            solid = await house.a_job("solid")
+            await asyncio.sleep(1)
+            owners = [*(await house.get(middle))["metadata"]["ownerReferences"]]
+            adopted = [*owners, *await owned_by(house, solid)]
+            clients[0].adopt = {"metadata": {"ownerReferences": adopted}}
+            await house.delete(first, "Foreground")
+            await asyncio.sleep(60)
+            assert clients[0].adopt is None
+            references = (await house.get(middle))["metadata"]["ownerReferences"]
+            assert [reference["name"] for reference in references] == ["solid"]
 
     run_virtual(main())
 

@@ -1,6 +1,7 @@
 """The TTL controller on the real store and API, in virtual time."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ import msgspec
 import pytest
 
 from onejob.api.service import Service
-from onejob.client.base import Patch
+from onejob.client.base import Delete, Op, Patch, Written
 from onejob.client.local import LocalClient
 from onejob.gates import FeatureGates
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.virtual_time import run_virtual
+from onejob.wire.errors import Conflict
 from tests.controllers.housekeeping import House, LateWatch, a_house
 from tests.harness import checked
 
@@ -130,6 +132,54 @@ def test_a_namesake_created_anew_is_not_deleted_for_its_predecessor(tmp_path: Pa
             await house.a_job("job", ttlSecondsAfterFinished=60)
             await asyncio.sleep(3600)
             assert await house.exists(key)
+
+    run_virtual(main())
+
+
+class Recreating(LocalClient):
+    """Between the last read and the deletion of an object, `replace` takes its place."""
+
+    replace: Callable[[], Awaitable[object]] | None = None
+    refused = 0
+
+    async def write(self, op: Op) -> Written:
+        if isinstance(op, Delete) and self.replace is not None:
+            replace, self.replace = self.replace, None
+            await replace()
+        try:
+            return await super().write(op)
+        except Conflict:
+            self.refused += 1
+            raise
+
+
+@pytest.mark.parametrize("resource", [JOBS, PODS])
+def test_ttl_spares_a_namesake_created_just_before_the_deletion(
+    tmp_path: Path, resource: str
+) -> None:
+    clients: list[Recreating] = []
+
+    def recreating(service: Service) -> Recreating:
+        clients.append(Recreating(service))
+        return clients[0]
+
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage", client_of=recreating) as house:
+            finished = a_finished_job if resource == JOBS else a_finished_pod
+            key = await finished(house, "name", ttlSecondsAfterFinished=10)
+            uid = (await house.get(key))["metadata"]["uid"]
+
+            async def replace() -> None:
+                await house.client.write(Delete(key, "Background", grace_seconds=0))
+                create = house.a_job if resource == JOBS else house.a_pod
+                await create("name", ttlSecondsAfterFinished=10)
+
+            clients[0].replace = replace
+            await asyncio.sleep(3600)
+            assert clients[0].refused == 1
+            metadata = (await house.get(key))["metadata"]
+            assert metadata["uid"] != uid
+            assert "deletionTimestamp" not in metadata
 
     run_virtual(main())
 

@@ -1,3 +1,5 @@
+import pytest
+
 from onejob.informers.cache import Cache
 from onejob.objects.meta import Key
 
@@ -46,3 +48,14 @@ def test_removing_reports_the_last_state_even_of_something_never_held() -> None:
     assert cache.remove(B, "-y").old == "-y"
     assert cache.remove(B).old is None
     assert list(cache.find("letter", "x")) == []
+
+
+def test_put_rejects_an_event_that_the_last_list_includes() -> None:
+    cache = words()
+    cache.listed_revision = 7
+    cache.put(A, "x")
+    with pytest.raises(AssertionError, match="stale event for"):
+        cache.put(A, "z", revision=7)
+    assert cache.get(A) == "x"
+    cache.put(A, "z", revision=8)
+    assert cache.get(A) == "z"

@@ -1,7 +1,7 @@
 """Quiet changes: a Pod is placed, or begins to run. They wait for what comes next."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.client.base import Bind, Create, Delete, Patch, Selection
+from onejob.client.base import Bind, Create, Delete, Patch, Selection, WatchEvent
 from onejob.client.local import LocalClient
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import PODS, Key
 from onejob.objects.pod import Pod, read_pod
 from onejob.virtual_time import run_virtual, virtual_clock
+from onejob.wire.errors import ApiError, Expired, InternalError
 from tests.node.support import an_api
 
 
@@ -24,7 +25,7 @@ from tests.node.support import an_api
 class Listener:
     """A cache of Pods, and what its handlers were told: name and phase, or None once gone."""
 
-    client: LocalClient
+    client: "FailingWatch"
     informer: Informer[Pod]
     told: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -56,9 +57,28 @@ class Listener:
         await asyncio.sleep(0.01)
 
 
+class FailingWatch(LocalClient):
+    """Fails one watch with `error` right after a quiet event, once `meddle` has been awaited."""
+
+    error: ApiError | None = None
+
+    async def meddle(self) -> None: ...
+
+    async def watch(
+        self, what: Selection, *, after: int
+    ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        async for batch in super().watch(what, after=after):
+            yield batch
+            if self.error is not None and any(event.quiet for event in batch):
+                error, self.error = self.error, None
+                await self.meddle()
+                raise error
+
+
 @asynccontextmanager
 async def listening(folder: Path) -> AsyncIterator[Listener]:
-    async with an_api(folder, virtual_clock(), in_this_thread=True) as client:
+    async with an_api(folder, virtual_clock(), in_this_thread=True) as api:
+        client = FailingWatch(api._service)
         informer: Informer[Pod] = Informer(client, Selection(PODS), read_pod, lambda pod: pod.key)
         listener = Listener(client, informer)
         informer.on_change(listener.hear)
@@ -70,11 +90,15 @@ async def listening(folder: Path) -> AsyncIterator[Listener]:
 
 
 def in_virtual_time(folder: Path, test: Callable[[Listener], Coroutine[Any, Any, None]]) -> None:
+    errors: list[dict[str, Any]] = []
+
     async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, error: errors.append(error))
         async with listening(folder) as listener:
             await test(listener)
 
     run_virtual(main())
+    assert errors == []
 
 
 def _key(name: str) -> Key:
@@ -171,3 +195,50 @@ def test_nobody_is_told_of_anything_once_the_informer_has_ended(tmp_path: Path) 
         assert listener.told == [("a", "Pending")]
 
     run_virtual(main())
+
+
+def test_relist_discards_deferred_events_of_a_pod_that_ended(tmp_path: Path) -> None:
+    async def test(listener: Listener) -> None:
+        async def end() -> None:
+            await listener.report("a", "Succeeded")
+
+        listener.client.meddle, listener.client.error = end, Expired("history is gone")  # type: ignore[method-assign]
+        await listener.place_and_run("a")
+        await asyncio.sleep(5)
+        assert listener.told[-1] == ("a", "Succeeded")
+        pod = listener.informer.cache.get(_key("a"))
+        assert pod is not None
+        assert pod.phase == "Succeeded"
+
+    in_virtual_time(tmp_path, test)
+
+
+def test_relist_discards_deferred_events_of_a_pod_that_is_gone(tmp_path: Path) -> None:
+    async def test(listener: Listener) -> None:
+        async def delete() -> None:
+            await listener.client.write(Delete(_key("a"), grace_seconds=0))
+
+        listener.client.meddle, listener.client.error = delete, Expired("history is gone")  # type: ignore[method-assign]
+        await listener.create("a")
+        await listener.bind("a")
+        await asyncio.sleep(5)
+        assert listener.told[-1] == ("a", None)
+        assert listener.informer.cache.get(_key("a")) is None
+        assert not listener.informer.has_deferred
+
+    in_virtual_time(tmp_path, test)
+
+
+def test_watch_continues_after_the_last_event_when_it_fails(tmp_path: Path) -> None:
+    """From where it began, the cache would go back in time and handlers would act twice."""
+
+    async def test(listener: Listener) -> None:
+        await listener.create("a")
+        listener.client.error = InternalError("no answer")
+        await listener.bind("a")
+        await asyncio.sleep(5)
+        await listener.create("b")
+        await asyncio.sleep(5)
+        assert listener.told == [("a", "Pending"), ("a", "Pending"), ("b", "Pending")]
+
+    in_virtual_time(tmp_path, test)

@@ -17,6 +17,7 @@ from onejob.planning.cronjob.planner import (
     NotCreated,
     NotReplaced,
     StartPlan,
+    _obstacle,
     plan_start,
     reschedule,
     settle,
@@ -112,6 +113,16 @@ def test_a_slot_is_never_started_twice() -> None:
     assert plan_at("10:01", a_cronjob("0 * * * *", last="10:00")).start is None
 
 
+def test_obstacle_names_the_slot_that_was_run_last() -> None:
+    """Upstream's check (syncCronJob). `due_slot` returns only slots after lastScheduleTime, so the
+    check is a second line of defence and is called directly."""
+    cronjob = a_cronjob(last="10:00")
+    obstacle = _obstacle(cronjob, cronjob.status, at("10:00"), at("10:01"))
+    assert obstacle is not None
+    assert obstacle.note.startswith("the time that is due is already started as tick-")
+    assert _obstacle(cronjob, cronjob.status, at("11:00"), at("11:01")) is None
+
+
 def test_a_slot_older_than_the_deadline_is_too_late() -> None:
     cronjob = a_cronjob(startingDeadlineSeconds=60)
     assert not is_too_late(cronjob, at("10:00"), at("10:01"))
@@ -198,6 +209,12 @@ def test_a_job_that_exists_already_is_recorded_only_if_it_is_ours(job: Job, reco
     assert (end.status is not None) is recorded
     assert end.events == ()
     assert end.skew_seconds is None
+
+
+def test_settle_records_nothing_when_the_existing_job_is_listed_as_active() -> None:
+    cronjob = a_cronjob(active=("x",))
+    end = settle(plan_at("10:00", cronjob, a_job("x")), (), Existed(a_job("x")))
+    assert (end.status, end.events, end.look_again_seconds) == (None, (), None)
 
 
 def test_a_refused_creation_is_told_unless_the_namespace_is_going_away() -> None:

@@ -65,6 +65,35 @@ def test_a_job_that_changes_its_rank_or_its_scopes_keeps_one_place() -> None:
     assert line.start() == []
 
 
+def test_put_running_frees_the_slots_of_the_former_scopes() -> None:
+    line = Line(Limits({"a": 1, "b": 1, "c": 1}))
+    line.put_running("x", ("a", "b"))
+    line.put_running("x", ("b", "c"))
+    assert [line.taken(scope) for scope in "abc"] == [0, 1, 1]
+    line.put_running("x", ("b", "c"))
+    assert [line.taken(scope) for scope in "abc"] == [0, 1, 1]
+    line.drop("x")
+    assert [line.taken(scope) for scope in "abc"] == [0, 0, 0]
+
+
+def test_put_running_removes_a_waiting_job_from_the_queue() -> None:
+    line = Line(Limits({"a": 1}))
+    line.put_waiting("x", rank(0, 1), ("a",))
+    line.put_running("x", ("a",))
+    assert (line.runs("x"), line.waits("x"), line.taken("a")) == (True, False, 1)
+    line.drop("x")
+    assert line.start() == []
+    assert line.taken("a") == 0
+
+
+def test_put_waiting_frees_the_slots_of_a_job_that_ran() -> None:
+    line = Line(Limits({"a": 1}))
+    line.put_running("x", ("a",))
+    line.put_waiting("x", rank(0, 1), ("a",))
+    assert (line.runs("x"), line.taken("a")) == (False, 0)
+    assert line.start() == ["x"]
+
+
 def test_without_a_limit_nobody_waits() -> None:
     line = Line(Limits())
     line.put_waiting("x", rank(0, 1), ())

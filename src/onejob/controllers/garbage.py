@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from onejob.client.base import Delete, Patch
+from onejob.client.base import Delete, Patch, Written
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
 from onejob.informers.cache import Delta
@@ -46,6 +46,9 @@ from onejob.wire.registry import KindRegistry, KindsChanged
 _SETTLE_SECONDS = 0.1
 
 _OWNERS_PER_TURN = 100
+
+#: Deletions tried in a row while the object keeps changing; then it is examined again, later.
+_DELETE_TRIES = 5
 
 _read_metadata: Callable[[bytes], AnyObject] = msgspec.json.Decoder(AnyObject).decode
 
@@ -163,8 +166,14 @@ class GarbageCollector:
                 await self._write_unless_gone(patch)
             case DeleteObject() as verdict:
                 if verdict.unblock_owners:
-                    await self._write_unless_gone(Patch(node.key, without_blocking(metadata)))
-                    metadata = msgspec.structs.replace(metadata, resource_version="")
+                    unblocked = await self._write_unless_gone(
+                        Patch(node.key, without_blocking(metadata))
+                    )
+                    if unblocked is None:
+                        return
+                    metadata = _read_metadata(unblocked.document).metadata
+                    if not _same_owners(metadata, standings):
+                        raise Retry(f"the owners of {node.key} have changed")
                 await self._delete(node, metadata, verdict)
 
     async def _release(self, owner: Node, metadata: Meta) -> None:
@@ -194,22 +203,24 @@ class GarbageCollector:
             await self._write_unless_gone(Patch(owner.key, patch, "merge"))
 
     async def _delete(self, node: Node, metadata: Meta, verdict: DeleteObject) -> None:
-        op = Delete(
-            node.key,
-            verdict.propagation,
-            uid=node.uid,
-            resource_version=metadata.resource_version,
-        )
-        try:
-            await self._write_unless_gone(op)
-        except Conflict:
-            newest = await self._live(node.key)
-            if newest is None or newest.uid != node.uid:
+        """Delete the object as it was judged. The verdict rests on its owners alone: if only
+        something else has changed, the newer version is deleted. Upstream drops the
+        resourceVersion for that second try, and may delete an object that was just adopted."""
+        version = metadata.resource_version
+        for tries_left in reversed(range(_DELETE_TRIES)):
+            try:
+                await self._write_unless_gone(
+                    Delete(node.key, verdict.propagation, uid=node.uid, resource_version=version)
+                )
+            except Conflict:
+                newest = await self._live(node.key)
+                if newest is None or newest.uid != node.uid:
+                    return
+                if newest.owner_references != metadata.owner_references or not tries_left:
+                    raise
+                version = newest.resource_version
+            else:
                 return
-            if newest.owner_references != metadata.owner_references:
-                raise
-            # Only something else changed, and the verdict rests on the owners alone.
-            await self._write_unless_gone(Delete(node.key, verdict.propagation, uid=node.uid))
 
     async def _standing(self, dependent: Key, reference: OwnerReference) -> Standing:
         kind = self._kinds.by_kind.get((reference.api_version, reference.kind))
@@ -228,11 +239,11 @@ class GarbageCollector:
         except NotFound:
             return None
 
-    async def _write_unless_gone(self, op: Delete | Patch) -> None:
+    async def _write_unless_gone(self, op: Delete | Patch) -> Written | None:
         try:
-            await self._client.write(op)
+            return await self._client.write(op)
         except NotFound:
-            return
+            return None
 
     def _record_foreign_owner(self, task: ForeignOwner) -> None:
         node = self._graph.node(task.uid)
@@ -253,6 +264,10 @@ class GarbageCollector:
             "OwnerRefInvalidNamespace",
             f'ownerRef {described} does not exist in namespace "{node.key.namespace}"',
         )
+
+
+def _same_owners(metadata: Meta, standings: Mapping[str, Standing]) -> bool:
+    return {owner.uid for owner in metadata.owner_references} == standings.keys()
 
 
 def _is_collected(kind: Kind) -> bool:

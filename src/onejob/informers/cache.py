@@ -45,6 +45,8 @@ class Cache(Generic[V]):
         self._indexed: dict[IndexEntry, dict[Key, V]] = {}
         #: The cache has all changes up to this revision, except deferred ones.
         self.revision = 0
+        #: Revision of the last complete list, which includes all changes up to it.
+        self.listed_revision = 0
 
     def __len__(self) -> int:
         return len(self._views)
@@ -63,7 +65,12 @@ class Cache(Generic[V]):
         found = self._indexed.get((index, value))
         return found.values() if found else ()
 
-    def put(self, key: Key, view: V, document: bytes = b"") -> Delta[V]:
+    def put(
+        self, key: Key, view: V, document: bytes = b"", revision: int | None = None
+    ) -> Delta[V]:
+        """Add or update an object; `revision` is that of a watch event, None for a list."""
+        # An older event would undo what the list brought, and revive objects that it lacks.
+        assert revision is None or revision > self.listed_revision, f"stale event for {key}"
         old = self._views.get(key)
         if self._keep is None or self._keep(view):
             self._views[key] = view

@@ -132,12 +132,15 @@ class Informer(Generic[V]):
                         state = step(state, await self._list())
                     case Watching():
                         state = await self._watch(state)
-            except Expired:
-                log.info("%s: history is gone, listing again", self._what.resource)
-                state = step(state, Gone())
             except (ApiError, OSError) as error:
-                log.warning("%s: %s", self._what.resource, error)
-                state = step(state, Failed())
+                state = step(state, self._failure(error))
+
+    def _failure(self, error: ApiError | OSError) -> Gone | Failed:
+        if isinstance(error, Expired):
+            log.info("%s: history is gone, listing again", self._what.resource)
+            return Gone()
+        log.warning("%s: %s", self._what.resource, error)
+        return Failed()
 
     async def _list(self) -> Listed:
         """Replace the cache by a list; objects that are missing in it are reported as deleted."""
@@ -149,6 +152,7 @@ class Informer(Generic[V]):
         deltas.extend(
             self.cache.remove(key) for key in list(self.cache.keys()) if key not in present
         )
+        self.cache.listed_revision = revision
         self._advance(revision)
         self._notify(deltas)
         for handler in self._relist_handlers:
@@ -198,15 +202,19 @@ class Informer(Generic[V]):
         return deltas
 
     async def _watch(self, state: Watching) -> State:
+        """Apply events until the watch ends or fails; either way, continue after the last event."""
         watching: State = state
         batches = self._client.watch(self._what, after=state.revision)
-        async with aclosing(batches) as events:
-            async for batch in events:
-                for first in range(0, len(batch), _EVENTS_PER_TURN):
-                    if first:
-                        await asyncio.sleep(0)
-                    self._apply(batch[first : first + _EVENTS_PER_TURN])
-                watching = step(watching, Events(batch))
+        try:
+            async with aclosing(batches) as events:
+                async for batch in events:
+                    for first in range(0, len(batch), _EVENTS_PER_TURN):
+                        if first:
+                            await asyncio.sleep(0)
+                        self._apply(batch[first : first + _EVENTS_PER_TURN])
+                    watching = step(watching, Events(batch))
+        except (ApiError, OSError) as error:
+            return step(watching, self._failure(error))
         return step(watching, Closed())
 
     def _apply(self, batch: Sequence[WatchEvent]) -> None:
@@ -231,7 +239,7 @@ class Informer(Generic[V]):
         view = self._read(event.document)
         if event.type == "DELETED":
             return self.cache.remove(event.key, view, event.document)
-        return self.cache.put(event.key, view, event.document)
+        return self.cache.put(event.key, view, event.document, event.revision)
 
     def _advance(self, revision: int) -> None:
         self.cache.revision = max(self.cache.revision, revision)
