@@ -25,7 +25,7 @@ from onejob.planning.rbac.inside import CONTROLLERS, controller_user, node_user
 from onejob.planning.rbac.policy import Role
 from onejob.planning.rbac.rules import Question
 from onejob.virtual_time import run_virtual
-from onejob.wire.errors import ApiError, Forbidden, NotFound
+from onejob.wire.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from onejob.wire.requests import User
 from tests.client.write_series_support import FailingCommitter
 from tests.harness import running
@@ -83,6 +83,34 @@ def test_what_a_role_allows_is_done_and_counted(tmp_path: Path) -> None:
         assert requests(metrics, "GET", "batch", "v1", "jobs", "", "404") == 1
         assert len((await client.list(Selection(PODS))).documents) == 1
         assert requests(metrics, "LIST", "", "v1", "pods", "", "200") == 1
+
+    acting(tmp_path, test)
+
+
+def test_acting_client_times_single_requests_and_only_counts_staged_ones(tmp_path: Path) -> None:
+    def timed(metrics: Metrics, verb: str, group: str, resource: str) -> float:
+        labels = (verb, group, "v1", resource, "")
+        return metrics.value("apiserver_request_duration_seconds", *labels)
+
+    async def test(
+        client: ActingClient, _: LocalClient, rights: CountedRights, metrics: Metrics
+    ) -> None:
+        await client.write(CREATE)
+        with pytest.raises(AlreadyExists):
+            await client.write(CREATE)
+        assert timed(metrics, "CREATE", "", "pods") == 2
+        with pytest.raises(NotFound):
+            await client.get(Key(JOBS, "default", "none"))
+        assert timed(metrics, "GET", "batch", "jobs") == 1
+        await client.list(Selection(PODS))
+        assert timed(metrics, "LIST", "", "pods") == 1
+        client.stage(Delete(KEY, grace_seconds=0))
+        await client.write_many([CREATE, CREATE])
+        assert requests(metrics, "DELETE", "", "v1", "pods", "", "200") == 1
+        assert requests(metrics, "CREATE", "", "v1", "pods", "", "201") == 2
+        assert requests(metrics, "CREATE", "", "v1", "pods", "", "409") == 2
+        assert timed(metrics, "DELETE", "", "pods") == 0
+        assert timed(metrics, "CREATE", "", "pods") == 2
 
     acting(tmp_path, test)
 

@@ -1,12 +1,14 @@
-"""A client under somebody's name: what they may not do is refused, what they do is counted.
+"""In-process client with an identity: enforces its roles and counts its requests.
 
 The parts of the server use the API in its process, without HTTP. Whether one of them may do
 something is decided once for each verb and resource, until the roles change; after that it costs
-a look at a dict.
+a look at a dict. Single requests are also timed; batches and staged writes, of which there are
+several per Pod, cost one counter increment each.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from onejob.client.base import (
     Bind,
@@ -29,6 +31,8 @@ from onejob.planning.rbac.rules import Question
 from onejob.wire.errors import ApiError, Forbidden
 from onejob.wire.registry import KindRegistry
 from onejob.wire.requests import Outcome, User
+
+T = TypeVar("T")
 
 _VERBS: Final[dict[type[Op], str]] = {
     Create: "create",
@@ -59,13 +63,14 @@ class AllRights:
 
 
 class _Requests:
-    """How often one thing was asked for, by the code of the answer."""
+    """Count of one kind of request by the code of the answer, and durations of single ones."""
 
-    __slots__ = ("_by_code", "_counts", "_labels")
+    __slots__ = ("_by_code", "_counts", "_labels", "_metrics")
 
-    def __init__(self, counts: dict[tuple[str, ...], float], *labels: str) -> None:
+    def __init__(self, metrics: Metrics, *labels: str) -> None:
         """`labels` are verb, group, version, resource and subresource."""
-        self._counts = counts
+        self._metrics = metrics
+        self._counts = metrics.counter("apiserver_request_total")
         self._labels = labels
         self._by_code: dict[int, tuple[str, ...]] = {}
 
@@ -74,6 +79,22 @@ class _Requests:
         if place is None:
             place = self._by_code[code] = (*self._labels, str(code))
         self._counts[place] = self._counts.get(place, 0) + 1
+
+    async def timed(self, request: Awaitable[T], success: int) -> T:
+        """Await one request; count and time its answer, whatever it is."""
+        time = asyncio.get_running_loop().time
+        sent_at = time()
+        try:
+            answer = await request
+        except ApiError as error:
+            self._add_timed(error.code, time() - sent_at)
+            raise
+        self._add_timed(success, time() - sent_at)
+        return answer
+
+    def _add_timed(self, code: int, seconds: float) -> None:
+        self.add(code)
+        self._metrics.observe("apiserver_request_duration_seconds", seconds, *self._labels)
 
 
 class ActingClient:
@@ -91,7 +112,7 @@ class ActingClient:
         self.user = user
         self._rights = rights
         self._kinds = kinds
-        self._counts = metrics.counter("apiserver_request_total")
+        self._metrics = metrics
         #: What was found to be allowed since the roles changed last.
         self._allowed: dict[tuple[object, str, str], _Requests] = {}
         rights.on_change(self._allowed.clear)
@@ -107,38 +128,18 @@ class ActingClient:
         return self._client.rollbacks
 
     async def get(self, key: Key) -> bytes:
-        requests = self._require("get", key.resource)
-        try:
-            document = await self._client.get(key)
-        except ApiError as error:
-            requests.add(error.code)
-            raise
-        requests.add(200)
-        return document
+        return await self._require("get", key.resource).timed(self._client.get(key), 200)
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
         requests = self._require("list", what.resource)
-        try:
-            found = await self._client.list(what, limit=limit, token=token)
-        except ApiError as error:
-            requests.add(error.code)
-            raise
-        requests.add(200)
-        return found
+        return await requests.timed(self._client.list(what, limit=limit, token=token), 200)
 
     def watch(self, what: Selection, *, after: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
         self._require("watch", what.resource).add(200)
         return self._client.watch(what, after=after)
 
     async def write(self, op: Op) -> Written:
-        requests = self._requests(op)
-        try:
-            written = await self._client.write(op)
-        except ApiError as error:
-            requests.add(error.code)
-            raise
-        requests.add(code_of(op))
-        return written
+        return await self._requests(op).timed(self._client.write(op), code_of(op))
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         refused: dict[int, Forbidden] = {}
@@ -195,7 +196,7 @@ class ActingClient:
         plural, _, group = resource.partition(".")
         kind = self._kinds.by_resource.get(resource)
         version = kind.version if kind is not None else ""
-        requests = _Requests(self._counts, verb.upper(), group, version, plural, subresource)
+        requests = _Requests(self._metrics, verb.upper(), group, version, plural, subresource)
         if not self._rights.allows(self.user, Question(verb, group, plural, subresource)):
             full = f"{plural}/{subresource}" if subresource else plural
             requests.add(403)
