@@ -350,7 +350,11 @@ class ControlPlane:
         from onejob.controllers.cronjob import CronJobController
 
         context = self._controller_context(CRONJOB)
-        return CronJobController(context, local_zone=self.settings.local_zone)
+        return CronJobController(
+            context,
+            local_zone=self.settings.local_zone,
+            new_series=lambda: StagedWrites(self._acting_client(CRONJOB)),
+        )
 
     def _make_quota_controller(self) -> _Controller:
         from onejob.controllers.quotas import QuotaController

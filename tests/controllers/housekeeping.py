@@ -14,6 +14,7 @@ from onejob.api.service import Service
 from onejob.client.base import Create, Delete, Patch, Propagation, Selection, WatchEvent
 from onejob.client.events import EventRecorder
 from onejob.client.local import LocalClient
+from onejob.client.write_series import StagedWrites
 from onejob.clock import LoopClock
 from onejob.clock_watch import ClockWatch
 from onejob.controllers.context import ControllerContext
@@ -211,9 +212,11 @@ async def a_house(
     script: Script | None = None,
     terminated_limit: int = 12500,
     client_of: Callable[[Service], LocalClient] = LocalClient,
+    staged: bool = False,
 ) -> AsyncIterator[House]:
     """`which` of: cronjobs, ttl, garbage, pod_gc, namespaces, definitions, disruption, events,
-    jobs. The controllers use the client that `client_of` makes."""
+    jobs. The controllers use the client that `client_of` makes; if `staged`, the writes of a
+    CronJob's sync share a commit, as in a server."""
     gates = gates or FeatureGates()
     async with a_cluster(folder, gates=gates) as cluster:
         clock = SettableClock(asyncio.get_running_loop(), cluster.clock.epoch)
@@ -226,7 +229,9 @@ async def a_house(
         watch = ClockWatch(clock, look_every_seconds=60)
         runs = [recorder.run, watch.run]
         if "cronjobs" in which:
-            house.cronjobs = CronJobController(context)
+            house.cronjobs = CronJobController(
+                context, new_series=(lambda: StagedWrites(client)) if staged else None
+            )
             runs.append(house.cronjobs.run)
         if "ttl" in which:
             house.ttl = TtlController(

@@ -1,20 +1,25 @@
 """The CronJob controller on the real store and API, in virtual time. It begins at noon."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from onejob.api.service import Service
 from onejob.client.base import Create, Delete, Op, Patch, Written
 from onejob.client.local import LocalClient
+from onejob.informers.cache import Delta
+from onejob.objects.cronjob import read_cronjob
+from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, JOBS, Key
-from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION
+from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, slot_of
 from onejob.virtual_time import run_virtual
-from onejob.wire.errors import ApiError, InternalError
+from onejob.wire.errors import ApiError, Conflict, InsufficientStorage, InternalError
+from onejob.wire.requests import Outcome
 from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
 
 NOON_MINUTES = 29454480  # of 2026-01-01T12:00Z since 1970
@@ -476,6 +481,150 @@ def test_a_slot_is_not_run_again_though_its_job_was_gone_before_anybody_knew_of_
             await asyncio.sleep(30)
             assert name not in await house.names(JOBS)
             assert (await house.get(key))["status"]["lastScheduleTime"] == slot
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("when", ["before the restart", "after the restart"])
+def test_cronjob_runs_a_slot_once_when_the_clock_is_set_back_around_a_crash(
+    tmp_path: Path, when: str
+) -> None:
+    """The status of a run could not be written, and its slot is before that of the last run: only
+    the Job shows that it was run, until it is recorded; then the Job may be deleted."""
+    clients: list[FailingClient] = []
+
+    def failing(service: Service) -> FailingClient:
+        clients.append(FailingClient(service, refuses_status=True, loses_answers=False))
+        clients[-1].failing = False
+        return clients[-1]
+
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs", client_of=failing) as house:
+            cronjob = await a_cronjob(house, schedule="*/10 * * * *")
+            await asyncio.sleep(1201)
+            for name in await house.names(JOBS):
+                await house.delete(Key(JOBS, "default", name))
+            house.clock.set_by(timedelta(minutes=-15))
+            clients[0].failing = True
+            await asyncio.sleep(600)
+            (name,) = await house.names(JOBS)
+            assert name == job(10)
+            status = (await house.get(cronjob))["status"]
+            assert status["lastScheduleTime"] == "2026-01-01T12:20:00Z"
+            key = Key(JOBS, "default", name)
+            if when == "before the restart":
+                await house.finish(key)
+        async with a_house(tmp_path, "cronjobs") as house:
+            # The clock of a house begins at noon plus the time of the loop; go on before it.
+            house.clock.set_by(timedelta(minutes=-15))
+            await asyncio.sleep(1)
+            if when == "after the restart":
+                await house.finish(key)
+            await asyncio.sleep(60)
+            status = (await house.get(cronjob))["status"]
+            assert status["lastScheduleTime"] == "2026-01-01T12:10:00Z"
+            await house.delete(key)
+            house.clock.set_by(timedelta(minutes=-8))
+            await asyncio.sleep(540)
+            assert await house.names(JOBS) == []
+            assert (await house.reasons()).count("SuccessfulCreate") == 3
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("policy", ["Allow", "Replace"])
+def test_cronjob_commits_a_job_together_with_the_status_that_records_it(
+    tmp_path: Path, policy: str
+) -> None:
+    """Whenever a Job can be read, its slot is recorded: no crash can part them."""
+    seen: list[bool] = []
+
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs", staged=True) as house:
+            key = await a_cronjob(house, concurrencyPolicy=policy)
+
+            def recorded(deltas: Sequence[Delta[Job]]) -> None:
+                stored = house.cluster.service.store.get(key)
+                assert stored is not None
+                status = read_cronjob(stored.value).status
+                seen.extend(
+                    str(status.last_schedule_time)
+                    == str(slot_of(read_cronjob(stored.value), delta.new))
+                    and delta.new.metadata.uid in {ref.uid for ref in status.active}
+                    for delta in deltas
+                    if delta.old is None and delta.new is not None
+                )
+
+            house.informers.jobs.on_change(recorded)
+            await asyncio.sleep(181)
+            assert len(await house.names(JOBS)) == (3 if policy == "Allow" else 1)
+
+    run_virtual(main())
+    assert seen == [True, True, True]
+
+
+class RefusesStatus(LocalClient):
+    """Refuses the first statuses of CronJobs that are staged."""
+
+    refusals = 3
+
+    def stage(self, op: Op) -> Outcome:
+        if isinstance(op, Patch) and op.key.resource == CRONJOBS and self.refusals:
+            self.refusals -= 1
+            raise Conflict("changed meanwhile")
+        return super().stage(op)
+
+
+def test_cronjob_keeps_a_staged_job_whose_status_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs", staged=True, client_of=RefusesStatus) as house:
+            key = await a_cronjob(house, schedule="0 * * * *")
+            await asyncio.sleep(3660)
+            assert await house.names(JOBS) == [job(60)]
+            status = (await house.get(key))["status"]
+            assert status["lastScheduleTime"] == "2026-01-01T13:00:00Z"
+            assert [reference["name"] for reference in status["active"]] == [job(60)]
+            assert (await house.reasons()).count("SuccessfulCreate") == 1
+
+    run_virtual(main())
+
+
+class RollsBack(LocalClient):
+    """Loses the first commit with a Job in it, and all that is staged with it."""
+
+    staged_job = False
+    lost = False
+
+    def stage(self, op: Op) -> Outcome:
+        self.staged_job |= isinstance(op, Create) and op.resource == JOBS
+        if not self.staged_job or self.lost:
+            return super().stage(op)
+        document = with_uid(op.document) if isinstance(op, Create) else b"{}"
+        return Outcome(201, document, 10**9)
+
+    async def durable(self, revision: int) -> None:
+        if revision >= 10**9 and not self.lost:
+            self.lost = True
+            raise InsufficientStorage("the disk is full")
+        await super().durable(revision)
+
+
+def with_uid(document: bytes) -> bytes:
+    body = msgspec.json.decode(document)
+    body["metadata"] |= {"uid": "never-stored", "namespace": "default"}
+    return msgspec.json.encode(body)
+
+
+def test_cronjob_runs_a_slot_whose_commit_was_rolled_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_house(tmp_path, "cronjobs", staged=True, client_of=RollsBack) as house:
+            key = await a_cronjob(house, schedule="0 * * * *")
+            await asyncio.sleep(3660)
+            assert await house.names(JOBS) == [job(60)]
+            status = (await house.get(key))["status"]
+            assert status["lastScheduleTime"] == "2026-01-01T13:00:00Z"
+            uid = (await house.get(Key(JOBS, "default", job(60))))["metadata"]["uid"]
+            assert [reference["uid"] for reference in status["active"]] == [uid]
 
     run_virtual(main())
 

@@ -8,6 +8,7 @@ from onejob.objects.cronjob import CronJob, ObjectReference
 from onejob.objects.job import Job, read_job
 from onejob.planning.cronjob.documents import (
     SCHEDULED_AT_ANNOTATION,
+    STARTED_FROM_ANNOTATION,
     job_document,
     status_patch,
 )
@@ -30,6 +31,7 @@ from onejob.planning.cronjob.status import (
     record_slots,
     update_status,
 )
+from onejob.planning.future_times import NO_FUTURE_TIMES
 from onejob.planning.job.plan import Event
 from tests.planning.cronjob_support import a_cronjob, a_job, at, stamp
 
@@ -351,6 +353,30 @@ def test_a_finished_job_stays_until_its_slot_is_recorded(
     expected = at(recorded) if recorded else cronjob.status.last_schedule_time
     assert current.status.last_schedule_time == expected
     assert current.status.active == ()
+
+
+@pytest.mark.parametrize(("version", "recorded"), [("7", True), ("8", False)])
+def test_record_slots_takes_a_job_started_while_the_last_run_lay_ahead(
+    version: str, recorded: bool
+) -> None:
+    """Its slot is before lastScheduleTime; whether the CronJob was written since decides."""
+    cronjob = a_cronjob(last="14:00", failedJobsHistoryLimit=0)
+    known = NO_FUTURE_TIMES.after((at("14:00"),), at("09:30"))
+    plan = plan_start(update_status(cronjob, None, ()), frozenset(), at("10:00"), known=known)
+    assert plan.start is not None
+    started = read_job(plan.start.document)
+    job = replace(started, status=a_job("x", "Failed").status)
+    metadata = replace(cronjob.metadata, resource_version=version)
+    cronjob = replace(cronjob, metadata=metadata)
+    assert plan_history(cronjob, (job,), at("10:30")) == (() if recorded else (job,))
+    current = record_slots(update_status(cronjob, None, (job,)), (job,), at("10:30"))
+    assert current.status.last_schedule_time == at("10:00" if recorded else "14:00")
+
+
+def test_job_document_names_the_cronjob_version_only_when_the_last_run_lies_ahead() -> None:
+    ordinary = plan_at("10:00", a_cronjob(last="09:00")).start
+    assert ordinary is not None
+    assert STARTED_FROM_ANNOTATION not in read_job(ordinary.document).metadata.annotations
 
 
 @pytest.mark.parametrize(

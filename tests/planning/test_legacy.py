@@ -12,6 +12,7 @@ from onejob.planning.job.managing import tracks_with_finalizers
 from onejob.planning.job.plan import PodOutcomes
 from onejob.planning.job.planner import account
 from onejob.planning.job.settings import Settings
+from onejob.planning.job.status import with_status
 from onejob.planning.names import TRACKING, TRACKING_AS_PROPOSED
 from tests.planning.build import a_job, a_pod, an_indexed_job, plan, some_pods, sync
 
@@ -73,6 +74,48 @@ def test_what_holds_a_finalizer_is_listed_until_it_does_not() -> None:
     written = settlement.write.status
     assert written.uncounted_terminated_pods is None
     assert (written.succeeded, written.failed) == (2, 2)
+
+
+def test_uncounted_pods_beyond_the_cap_wait_for_the_next_sync() -> None:
+    capped = msgspec.structs.replace(OFF, max_uncounted=3)
+    job = a_job(
+        completions=9, parallelism=0, status={"uncountedTerminatedPods": {"failed": ["pod-4"]}}
+    )
+    pods = some_pods("S S F F F R")
+    _, accounting, settlement = sync(job, pods, settings=capped)
+    written = accounting.status
+    assert written.uncounted_terminated_pods == UncountedPods(("pod-0", "pod-1"), ("pod-4",))
+    assert (written.succeeded, written.failed) == (0, 0)
+    assert {removal.name for removal in accounting.removals} == {"pod-0", "pod-1", "pod-4", "pod-5"}
+    assert settlement.write is not None
+    settled = settlement.write.status
+    assert settled.uncounted_terminated_pods is None
+    assert (settled.succeeded, settled.failed) == (2, 1)
+    # The next sync: the Pods that were listed hold no finalizer any more.
+    left = [
+        *some_pods("S S", tracked=False),
+        *some_pods("S S F F")[2:],
+        *some_pods("S S F F F R", tracked=False)[4:],
+    ]
+    _, accounting, settlement = sync(with_status(job, settled, "8"), left, settings=capped)
+    assert accounting.status.uncounted_terminated_pods == UncountedPods((), ("pod-2", "pod-3"))
+    assert settlement.write is not None
+    assert (settlement.write.status.succeeded, settlement.write.status.failed) == (2, 3)
+
+
+def test_uncounted_pods_beyond_the_cap_keep_a_failed_job_from_finishing() -> None:
+    capped = msgspec.structs.replace(OFF, max_uncounted=3)
+    job = a_job(backoffLimit=0, parallelism=8, completions=8)
+    planned, accounting, settlement = sync(job, some_pods("F R R R R R R R"), settings=capped)
+    assert len(planned.deletions) == 7
+    assert accounting.write is not None
+    lists = accounting.write.status.uncounted_terminated_pods
+    assert lists is not None
+    assert len(lists.failed) == len(accounting.removals) == 3
+    assert not accounting.write.finishes
+    assert settlement.write is not None
+    assert not settlement.write.finishes
+    assert settlement.write.status.failed == 3
 
 
 def test_lists_are_cleared_in_one_write_where_nobody_holds_a_finalizer() -> None:

@@ -1,12 +1,13 @@
 """The CronJob controller: wakes for each slot and each change, syncs, writes the status."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from onejob.client.events import about
+from onejob.client.write_series import DurableWrites, WriteSeries
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.cronjob_sync import Synced, sync_cronjob, write_status
 from onejob.informers.cache import Delta
@@ -21,6 +22,7 @@ from onejob.planning.cronjob.relevance import cronjob_change_matters, job_change
 from onejob.planning.cronjob.status import controls
 from onejob.planning.future_times import NO_FUTURE_TIMES, FutureTimes
 from onejob.planning.job.plan import Event
+from onejob.wire.errors import ApiError
 
 #: How long to wait for the caches to show our own writes before giving the worker to others.
 _CATCH_UP_SECONDS = 5.0
@@ -55,6 +57,15 @@ class _CronJobState(Struct):
     def start(self, job: str) -> None:
         self.starting = self.unconfirmed = job
 
+    def writes_lost(self, started: datetime | None) -> None:
+        """The writes of a sync were rolled back: forget all that was derived from them. `started`
+        is the slot that was unrecorded before."""
+        self.cronjob_revision = self.job_revision = 0
+        self.written = None
+        self.unrecorded = started
+        # Its creation may have been on disk before: the next sync looks it up.
+        self.unconfirmed = self.starting
+
     def see_started(self, cronjob: CronJob, new: Job | None) -> None:
         """A Job whose creation is not answered, or never will be, is there: its slot is recorded
         from now on, even if the Job is gone when the next sync looks for it."""
@@ -64,10 +75,17 @@ class _CronJobState(Struct):
 
 class CronJobController:
     def __init__(
-        self, context: ControllerContext, *, local_zone: str = "UTC", workers: int = 20
+        self,
+        context: ControllerContext,
+        *,
+        local_zone: str = "UTC",
+        workers: int = 20,
+        new_series: Callable[[], WriteSeries] | None = None,
     ) -> None:
-        """`local_zone` is for schedules that name no time zone."""
+        """`local_zone` is for schedules that name no time zone. `new_series` starts the series of
+        writes of one sync; by default each write is waited for."""
         self._client = context.client
+        self._new_series = new_series or (lambda: DurableWrites(context.client))
         self._cronjobs = context.informers.cronjobs
         self._jobs = context.informers.jobs
         self._recorder = context.recorder
@@ -163,6 +181,7 @@ class CronJobController:
             return None
         state = self._state_of(key)
         started = state.unrecorded
+        series = self._new_series()
         synced = await sync_cronjob(
             self._client,
             cronjob,
@@ -173,6 +192,7 @@ class CronJobController:
             known=state.future_times,
             unconfirmed=state.unconfirmed,
             started=started,
+            series=series,
         )
         state.unconfirmed = synced.unconfirmed
         state.future_times = synced.future_times
@@ -186,7 +206,11 @@ class CronJobController:
         # Not the later of the two: the clock may have been set back meanwhile.
         if slot is not None and slot != synced.cronjob.status.last_schedule_time:
             state.unrecorded = slot
-        written = await write_status(self._client, synced)
+        try:
+            # Nothing is awaited since the Job was staged: a commit must not part them.
+            written = await write_status(series, synced)
+        finally:
+            await self._commit(series, state, started)
         recorded = (slot,) if synced.error is not None else (slot, started)
         if state.unrecorded in recorded:
             state.unrecorded = None
@@ -198,6 +222,16 @@ class CronJobController:
             # Deleted meanwhile.
             return None
         return _BLOCKED_SECONDS if synced.blocked else synced.look_again_seconds
+
+    async def _commit(
+        self, series: WriteSeries, state: _CronJobState, started: datetime | None
+    ) -> None:
+        """Wait until the writes of a sync are on disk."""
+        try:
+            await series.durable()
+        except ApiError as lost:
+            state.writes_lost(started)
+            raise Retry(str(lost)) from lost
 
     async def _catch_up(self, key: Key) -> None:
         state = self._states.get(key)

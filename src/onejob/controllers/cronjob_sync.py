@@ -1,5 +1,9 @@
 """One sync of one CronJob: reads from the API what the planner needs and executes what it decides.
-Uses a `Client` and nothing else."""
+
+Reads and deletions go through a `Client`. The creation of a Job and the status that records it go
+through a `WriteSeries`, which in the server's process puts both into one commit: no crash can leave
+a Job whose slot is not recorded.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -7,6 +11,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from onejob.client.base import Client, Create, Delete, Patch
+from onejob.client.write_series import DurableWrites, WriteSeries
 from onejob.objects.cronjob import CronJob, CronJobStatus, read_cronjob
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, Key
@@ -70,12 +75,14 @@ async def sync_cronjob(
     known: FutureTimes | None = None,
     unconfirmed: str = "",
     started: datetime | None = None,
+    series: WriteSeries | None = None,
 ) -> Synced:
     """`jobs` are those the CronJob controls, as far as the cache knows. `starting` is called with
     the name of a Job before it is created; `known` and `unconfirmed` are `future_times` and
     `unconfirmed` of the sync before. `started` is a slot whose Job was created and whose status
-    could not be written."""
-    calls = _ApiCalls(client, starting, unconfirmed)
+    could not be written. The Job is created in `series`, by default one that waits for each write;
+    nothing is awaited between its creation and the return."""
+    calls = _ApiCalls(client, series or DurableWrites(client), starting, unconfirmed)
     deleted = await calls.delete_all(plan_history(cronjob, jobs, now)) if keeps_history else ()
     current = update_status(cronjob, None, (), deleted)
     try:
@@ -106,12 +113,12 @@ async def sync_cronjob(
     )
 
 
-async def write_status(client: Client, synced: Synced) -> int:
-    """Write the status if the sync changed it; returns the revision written, or 0."""
+async def write_status(series: WriteSeries, synced: Synced) -> int:
+    """Write the status if the sync changed it. Return the revision written, or 0."""
     if synced.status is None:
         return 0
     body = status_patch(synced.cronjob, synced.status)
-    written = await client.write(Patch(synced.cronjob.key, body, "merge", "status"))
+    written = await series.write(Patch(synced.cronjob.key, body, "merge", "status"))
     return written.revision
 
 
@@ -133,8 +140,15 @@ def _incomplete(
 class _ApiCalls:
     """API calls of one sync."""
 
-    def __init__(self, client: Client, starting: Callable[[str], None], unconfirmed: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        series: WriteSeries,
+        starting: Callable[[str], None],
+        unconfirmed: str,
+    ) -> None:
         self._client = client
+        self._series = series
         self._starting = starting
         self.unconfirmed = unconfirmed
         self.job_revision = 0
@@ -214,10 +228,12 @@ class _ApiCalls:
         self._starting(plan.start.name)
         self.unconfirmed = plan.start.name
         try:
-            written = await self._client.write(Create(JOBS, namespace, plan.start.document))
+            written = await self._series.write(Create(JOBS, namespace, plan.start.document))
         except AlreadyExists:
             key = Key(JOBS, namespace, plan.start.name)
             try:
+                # The other one may be staged only: it can be read once it is on disk.
+                await self._series.durable()
                 existing = await self._read_job(key)
             except ApiError as error:
                 return NotCreated(str(error), silent=True)

@@ -10,6 +10,10 @@ from onejob.objects.job import Job
 from onejob.planning.cronjob.time_zones import load_time_zone
 
 SCHEDULED_AT_ANNOTATION = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+#: On a Job that was started while lastScheduleTime lay in the future: the resourceVersion of the
+#: CronJob it was started from. Its slot is before lastScheduleTime, so only this shows whether a
+#: status was written since.
+STARTED_FROM_ANNOTATION = "onejob.dev/started-from-cronjob-version"
 
 
 def job_name(cronjob: CronJob, slot: datetime) -> str:
@@ -28,8 +32,18 @@ def slot_of(cronjob: CronJob, job: Job) -> datetime | None:
     return slot.astimezone(UTC) if made else None
 
 
-def job_document(cronjob: CronJob, slot: datetime) -> bytes:
-    """The Job to create for a slot. The time zone must be one that exists."""
+def is_unwritten_since(cronjob: CronJob, job: Job) -> bool:
+    """Whether the CronJob is still the version from which it started this Job. False also for Jobs
+    that were not started while lastScheduleTime lay in the future."""
+    version = job.metadata.annotations.get(STARTED_FROM_ANNOTATION)
+    return bool(version) and version == cronjob.metadata.resource_version
+
+
+def job_document(cronjob: CronJob, slot: datetime, *, last_run_ahead: bool = False) -> bytes:
+    """Return the Job to create for a slot. The time zone must be one that exists.
+
+    `last_run_ahead`: lastScheduleTime lies in the future, because the clock was set back.
+    """
     template = cronjob.spec.job_template
     zone = load_time_zone(cronjob.spec.time_zone) if cronjob.spec.time_zone else UTC
     metadata: dict[str, Any] = {
@@ -49,6 +63,8 @@ def job_document(cronjob: CronJob, slot: datetime) -> bytes:
             }
         ],
     }
+    if last_run_ahead:
+        metadata["annotations"][STARTED_FROM_ANNOTATION] = cronjob.metadata.resource_version
     if template.metadata.labels:
         metadata["labels"] = template.metadata.labels
     document = {

@@ -178,10 +178,11 @@ def _plan_start(
             look_again_seconds=again,
             note=obstacle.note,
         )
+    last = status.last_schedule_time
     start = JobStart(
         recent.slot,
         job_name(cronjob, recent.slot),
-        job_document(cronjob, recent.slot),
+        job_document(cronjob, recent.slot, last_run_ahead=last is not None and last > recent.slot),
         status.active if cronjob.spec.concurrency_policy == "Replace" else (),
     )
     return StartPlan(current, now, events, schedule, start)

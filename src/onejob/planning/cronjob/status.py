@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from onejob.objects.cronjob import CronJob, CronJobStatus, ObjectReference
 from onejob.objects.job import Job
-from onejob.planning.cronjob.documents import reference_to, slot_of
+from onejob.planning.cronjob.documents import is_unwritten_since, reference_to, slot_of
 from onejob.planning.job.plan import Event
 
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
@@ -224,9 +224,11 @@ def _forgotten_slot(cronjob: CronJob, job: Job) -> datetime | None:
 def _unrecorded_slot(
     cronjob: CronJob, status: CronJobStatus, job: Job, now: datetime
 ) -> datetime | None:
-    """The slot of a finished Job, if no status was written since its creation."""
+    """Return the slot of a finished Job, if no status was written since its creation."""
     slot, last = slot_of(cronjob, job) if job.finished else None, status.last_schedule_time
     # Slots that lie ahead were run before the clock was set back.
     if slot is None or slot > now:
         return None
-    return slot if last is None or slot > last else None
+    if last is None or slot > last or is_unwritten_since(cronjob, job):
+        return slot
+    return None

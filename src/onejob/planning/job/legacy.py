@@ -46,11 +46,14 @@ def count_existing(job: Job, census: Census) -> Tally:
 def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
     """One status write, and no Pod keeps a finalizer. While ended Pods still hold one they are
     listed, as where Pods are tracked: a server that tracks them may be the next to look, and would
-    count again what is in a counter already."""
+    count again what is in a counter already. Pods beyond the cap of the list keep their finalizer,
+    and stay out of the counters, until the next sync."""
     job, tally, fate = plan.job, plan.ledger.tally, draft.fate
     held = {pod.metadata.uid for pod in plan.ledger.held}
     succeeded, failed = tally.succeeded, tally.failed
     uncounted = _uncounted(plan, held, fate)
+    listed = _capped(uncounted, job.status.uncounted_terminated_pods, plan.settings.max_uncounted)
+    waiting = {*uncounted.succeeded, *uncounted.failed} - {*listed.succeeded, *listed.failed}
     if fate is not None and not fate.succeeds:
         # Pods stopped because the Job failed are not waited for to be counted.
         failed += len(plan.deletions)
@@ -70,7 +73,7 @@ def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
         ),
         completed_indexes="" if completed is None else str(completed),
         failed_indexes=None if failed_indexes is None else str(failed_indexes),
-        uncounted_terminated_pods=None if uncounted == UncountedPods() else uncounted,
+        uncounted_terminated_pods=None if listed == UncountedPods() else listed,
     )
     write = _finish(plan, status, fate) if fate is not None else None
     if write is None and status != job.status:
@@ -82,7 +85,12 @@ def account_for_existing(plan: Plan, draft: Draft) -> Accounting:
         status if write is None else write.status,
         draft.terminating,
         write=write,
-        removals=tuple(PodRef(pod.metadata.name, pod.metadata.uid) for pod in plan.ledger.held),
+        removals=tuple(
+            PodRef(pod.metadata.name, pod.metadata.uid)
+            for pod in plan.ledger.held
+            if pod.metadata.uid not in waiting
+        ),
+        capped=bool(waiting),
         metrics=draft.metrics,
         error=draft.error,
     )
@@ -100,6 +108,18 @@ def _uncounted(plan: Plan, held: AbstractSet[str], fate: Fate | None) -> Uncount
     return UncountedPods(
         succeeded=tuple(uid for uid in succeeded if uid in held),
         failed=tuple(uid for uid in failed if uid in held),
+    )
+
+
+def _capped(uncounted: UncountedPods, stored: UncountedPods | None, most: int) -> UncountedPods:
+    """Return at most `most` of the UIDs, those that are listed already first: their finalizer may
+    be gone by now."""
+    before = {*stored.succeeded, *stored.failed} if stored is not None else frozenset[str]()
+    order = sorted((*uncounted.succeeded, *uncounted.failed), key=lambda uid: uid not in before)
+    kept = set(order[:most])
+    return UncountedPods(
+        succeeded=tuple(uid for uid in uncounted.succeeded if uid in kept),
+        failed=tuple(uid for uid in uncounted.failed if uid in kept),
     )
 
 
