@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,22 @@ def test_why_tells_cause_evidence_and_what_comes(finished: CommandLine) -> None:
     assert "container main ended with 4 (Error)" in text
     assert "    | about to fail\n" in text
     assert "until somebody deletes it" in text
+
+
+def test_why_gives_reason_and_remedy_when_pods_are_refused(finished: CommandLine) -> None:
+    (finished.home / "refused.yaml").write_text(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: refused}\n"
+        "spec: {template: {spec: {restartPolicy: Never, priorityClassName: none-such, containers: "
+        "[{name: c, image: x, command: ['true']}]}}}\n"
+    )
+    assert finished.run("create", "-f", "refused.yaml").returncode == 0
+    waits_until = time.monotonic() + 60
+    while "cannot create its Pods" not in (text := finished.run("why", "job/refused").stdout):
+        assert time.monotonic() < waits_until, text
+    assert "no PriorityClass with name none-such was found" in text
+    assert "  - create the PriorityClass none-such\n" in text
+    assert "is started" not in text
+    assert finished.run("delete", "job/refused", "--now").returncode == 0
 
 
 def test_waiting_gives_up_in_time(finished: CommandLine) -> None:

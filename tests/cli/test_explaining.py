@@ -1,5 +1,6 @@
 """Why a Job is in its state: one row per situation."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,10 +20,11 @@ def explain(
     at: float = 0.0,
     node: NodeView | None = None,
     ended: RunEnd | None = None,
+    events: Sequence[dict[str, Any]] = (),
 ) -> Explanation:
     status = {"startTime": stamp(NOON), **(status or {})}
     document = job_document(spec=spec, status=status, metadata=metadata)
-    return explain_job(document, pods, after(at), node=node, ended=ended)
+    return explain_job(document, pods, after(at), events=events, node=node, ended=ended)
 
 
 def test_a_running_job_waits_for_its_pods() -> None:
@@ -297,3 +299,111 @@ def test_no_pods_are_started_with_parallelism_zero() -> None:
     answer = explain(spec={"parallelism": 0})
     assert answer.state == "job/pi is told to run no Pods."
     assert answer.next == ("nothing, until spec.parallelism is raised",)
+
+
+def event(
+    reason: str, message: str, *, first: float = 0.0, last: float = 0.0, **more: Any
+) -> dict[str, Any]:
+    return {
+        "reason": reason,
+        "message": message,
+        "firstTimestamp": stamp(after(first)),
+        "lastTimestamp": stamp(after(last)),
+        **more,
+    }
+
+
+QUOTA = 'Error creating: pods "pi-x" is forbidden: exceeded quota: small, requested: pods=1'
+PRIORITY = 'Error creating: pods "pi-x" is forbidden: no PriorityClass with name high was found'
+SECURITY = 'Error creating: pods "pi-x" is forbidden: violates PodSecurity "restricted:latest": a'
+ACCOUNT = (
+    'Error creating: pods "pi-x" is forbidden: error looking up service account default/worker: '
+    'serviceaccount "worker" not found'
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        (QUOTA, "raise the ResourceQuota small or free some of it"),
+        (PRIORITY, "create the PriorityClass high"),
+        (SECURITY, "make spec.template meet the level restricted and create the Job anew, or"),
+        (ACCOUNT, "create the ServiceAccount worker in namespace default"),
+        ("Error creating: no", "remove the cause, or delete the Job and create it with another"),
+    ],
+)
+def test_explain_job_gives_reason_and_remedy_when_pods_cannot_be_created(
+    message: str, remedy: str
+) -> None:
+    events = [
+        event("SuccessfulCreate", "Created pod: pi-w", last=1),
+        event("FailedCreate", message, first=2, last=20),
+    ]
+    answer = explain(events=events, at=30)
+    assert answer.state == "job/pi cannot create its Pods."
+    assert answer.cause == (f"FailedCreate (10s ago, first 28s ago): {message}",)
+    assert answer.next[0].startswith(remedy)
+    assert answer.next[1] == "creating Pods is tried again by itself, at growing intervals"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [event("FailedCreate", QUOTA, last=5), event("SuccessfulCreate", "Created", last=6)],
+        [event("FailedDelete", "Error deleting", last=5)],
+        [{"reason": "FailedCreate", "message": "without a time"}],
+    ],
+)
+def test_explain_job_ignores_creation_failures_that_are_overcome(
+    events: list[dict[str, Any]],
+) -> None:
+    answer = explain(events=events, at=30)
+    assert answer.cause == ()
+    assert answer.next == ("1 Pod is started",)
+
+
+def test_explain_job_ignores_creation_failures_when_no_pod_is_to_be_created() -> None:
+    events = [event("FailedCreate", QUOTA, last=5)]
+    answer = explain(pod_document(), events=events, status={"active": 1}, at=30)
+    assert answer.state == "job/pi is running."
+    assert answer.cause == ()
+
+
+DECIDED = {
+    **finished("SuccessCriteriaMet", "CompletionsReached", "Reached expected number"),
+    "uncountedTerminatedPods": {"succeeded": ["uid-of-pi-a"]},
+}
+
+
+def test_explain_job_names_the_finalizer_that_keeps_it_from_finishing() -> None:
+    pod = pod_document("pi-a", "Succeeded", exit_code=0)
+    denied = 'Error removing tracking finalizer: pods "pi-a" is forbidden: cannot patch'
+    events = [event("FailedFinalizerRemoval", denied, first=1, last=290)]
+    answer = explain(pod, events=events, status=DECIDED, at=300)
+    assert answer.state == "job/pi has been decided, but its ended Pods cannot be counted."
+    assert answer.cause[:2] == (
+        "pod pi-a holds the finalizer batch.kubernetes.io/job-tracking though it ended 5m00s ago",
+        f"FailedFinalizerRemoval (10s ago, first 4m59s ago): {denied}",
+    )
+    assert answer.next == (
+        "it becomes Complete once the Job controller has removed that finalizer; it needs the "
+        "right to patch Pods, and tries again by itself",
+    )
+
+
+def test_explain_job_names_uncounted_pods_of_a_job_that_goes_on() -> None:
+    ended = [pod_document(name, "Succeeded", exit_code=0) for name in ("pi-a", "pi-b", "pi-c")]
+    answer = explain(*ended, spec={"completions": 9, "parallelism": 2}, at=300)
+    assert answer.cause[0] == (
+        "pod pi-a and 2 others hold the finalizer batch.kubernetes.io/job-tracking though it "
+        "ended 5m00s ago"
+    )
+    assert answer.state == "job/pi has ended Pods that cannot be counted."
+    assert answer.next[0].startswith("its ended Pods are counted once the Job controller has")
+
+
+def test_explain_job_waits_for_pods_that_ended_just_now() -> None:
+    pod = pod_document("pi-a", "Succeeded", exit_code=0)
+    answer = explain(pod, status=DECIDED, at=5)
+    assert answer.state == "job/pi has been decided and waits for its Pods to end."
+    assert "finalizer" not in " ".join((*answer.cause, *answer.next))

@@ -2,14 +2,16 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onejob.client.base import Create, Delete, Op, Patch, Result
-from onejob.objects.meta import JOBS, PODS
+from onejob.client.local import LocalClient
+from onejob.explaining.jobs import explain_job
+from onejob.objects.meta import EVENTS, JOBS, PODS
 from onejob.objects.pod import Pod
 from onejob.virtual_time import run_virtual
 from onejob.wire.errors import (
@@ -21,6 +23,7 @@ from onejob.wire.errors import (
     Timeout,
     TooManyRequests,
 )
+from tests.controllers.housekeeping import a_house
 from tests.job.clients import Interceptor
 from tests.job.memory_support import start_with_collector
 from tests.scripted_cluster import Script, a_cluster
@@ -100,6 +103,44 @@ def test_any_write_may_be_answered_with_any_error(
             assert not any(pod.metadata.finalizers for pod in pods)
             assert controller.controller.remembered_jobs == 0
             await controller.stop()
+
+    run_virtual(main())
+
+
+def test_job_controller_reports_finalizers_that_it_may_not_remove(tmp_path: Path) -> None:
+    """Otherwise the Job seems to wait for Pods that have ended."""
+    allowed = False
+
+    class MayNotPatchPods(LocalClient):
+        async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+            if not allowed and any(IS["freeing"](op) for op in ops):
+                return [Forbidden("cannot patch pods") for _ in ops]
+            return await super().write_many(ops)
+
+    async def main() -> None:
+        nonlocal allowed
+        async with a_house(
+            tmp_path, "jobs", script=lambda pod: 0, client_of=MayNotPatchPods
+        ) as house:
+            key = await house.a_job("stuck")
+            await asyncio.sleep(120)
+            (event,) = (
+                event
+                for event in await house.all_of(EVENTS)
+                if event["reason"] == "FailedFinalizerRemoval"
+            )
+            assert event["type"] == "Warning"
+            assert event["message"] == "Error removing tracking finalizer: cannot patch pods"
+            assert event["count"] > 1
+            pods = await house.all_of(PODS)
+            answer = explain_job(await house.get(key), pods, house.clock.now(), events=[event])
+            assert (
+                answer.state == "job/stuck has been decided, but its ended Pods cannot be counted."
+            )
+            allowed = True
+            await asyncio.sleep(600)
+            conditions = (await house.get(key))["status"]["conditions"]
+            assert "Complete" in {condition["type"] for condition in conditions}
 
     run_virtual(main())
 

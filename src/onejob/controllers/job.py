@@ -273,12 +273,9 @@ class JobController:
 
     async def _write_all(self, plan: Plan, state: JobState, client: WriteSeries) -> None:
         job = plan.job
+        record_event = partial(self._record_event, about("batch/v1", "Job", job.metadata))
         outcomes = await change_pods(
-            client,
-            plan,
-            self._pod_factory(job, state),
-            state,
-            partial(self._record_event, about("batch/v1", "Job", job.metadata)),
+            client, plan, self._pod_factory(job, state), state, record_event
         )
         if plan.skipped is not None:
             if outcomes.error is not None:
@@ -293,7 +290,7 @@ class JobController:
         removals = RemovalOutcomes()
         if accounting.removals:
             removals = await remove_finalizers(
-                client, job.metadata.namespace, accounting.removals, state
+                client, job.metadata.namespace, accounting.removals, state, record_event
             )
         settlement = settle(accounting, removals)
         if settlement.write is not None:

@@ -21,6 +21,7 @@ from onejob.planning.job.plan import (
 )
 from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.reporting import (
+    finalizer_removal_failed,
     pod_create_failed,
     pod_created,
     pod_delete_failed,
@@ -64,10 +65,17 @@ async def change_pods(
 
 
 async def remove_finalizers(
-    client: WriteSeries, namespace: str, pods: Sequence[PodRef], state: JobState
+    client: WriteSeries,
+    namespace: str,
+    pods: Sequence[PodRef],
+    state: JobState,
+    record_event: RecordEvent,
 ) -> RemovalOutcomes:
     patches = [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
-    return await _free(client, pods, patches, state)
+    outcomes = await _free(client, pods, patches, state)
+    if outcomes.error is not None:
+        record_event(finalizer_removal_failed(outcomes.error))
+    return outcomes
 
 
 async def _free(

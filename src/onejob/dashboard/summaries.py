@@ -219,7 +219,9 @@ class Summaries:
             *considered,
         ]
         now = self._clock.now()
-        explanation = explain_job(job, pods, now, node=await self._node(pods))
+        view = read_job(document)
+        events = [] if view.finished else await self._events_about(key.namespace, uid)
+        explanation = explain_job(job, pods, now, events=events, node=await self._node(pods))
         return {
             **_words(explanation, now),
             "pods": [row_of(pod) for pod in (*active[:_MOST_ROWS], *failed, *succeeded)],
@@ -228,8 +230,14 @@ class Summaries:
             "allPodsLookedAt": all_seen,
             "failures": failures_of(ended_views),
             "podIndexes": pod_indexes([*active, *ended_views]),
-            "parallelism": read_job(document).spec.parallelism,
+            "parallelism": view.spec.parallelism,
         }
+
+    async def _events_about(self, namespace: str, uid: str) -> list[Document]:
+        found = await self._client.list(
+            Selection(EVENTS, namespace, fields=f"involvedObject.uid={uid}")
+        )
+        return [msgspec.json.decode(event) for event in found.documents]
 
     async def _active(self, uid: str) -> dict[str, bytes]:
         """By name; a Pod that is gone by now is left out."""

@@ -16,6 +16,13 @@ from onejob.explaining.explanation import (
     set_by,
     time_text,
 )
+from onejob.explaining.job_trouble import (
+    Failure,
+    Uncounted,
+    create_failure,
+    create_remedy,
+    uncounted_pods,
+)
 from onejob.explaining.pod_activity import PodActivity, activity_text, next_text, pod_activity
 from onejob.objects.job import Job, read_job
 from onejob.objects.pod import Pod, read_pod
@@ -34,6 +41,10 @@ from onejob.planning.queue.standing import is_queued
 from onejob.planning.ttl import Expires, job_expiry, ttl_source
 
 _SHOWN_PODS: Final = 3
+_FINALIZER_REMOVED: Final = (
+    "the Job controller has removed that finalizer; it needs the right to patch Pods, and tries "
+    "again by itself"
+)
 _ODD_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -42,11 +53,12 @@ def explain_job(
     pod_documents: Sequence[Document],
     now: datetime,
     *,
+    events: Sequence[Document] = (),
     node: NodeView | None = None,
     ended: Ended | None = None,
 ) -> Explanation:
-    """`node` is the only place for Pods, if there is only one; `ended` is the end of the run
-    whose kept state this is."""
+    """`events` are those about the Job; `node` is the only place for Pods, if there is only one;
+    `ended` is the end of the run whose kept state this is."""
     job = read_job(msgspec.json.encode(job_document))
     pods = [read_pod(msgspec.json.encode(document)) for document in pod_documents]
     record = _backoff_record(pods)
@@ -63,19 +75,45 @@ def explain_job(
             shown_failure=_failed_pod_to_show(failed),
         )
     activity = pod_activity(pod_documents, node)
+    trouble = _find_trouble(job, plan, pods, events, now)
     evidence = [
         _counts(job),
         *_stuck_pods(pod_documents, activity),
         *_failed_pods(job, failed, now),
     ]
-    coming = _next(job, plan, activity, now) if ended is None else [RUN_IS_OVER]
+    coming = _next(job, plan, activity, trouble, now) if ended is None else [RUN_IS_OVER]
     return Explanation(
-        state=f"{title} {_state(job, plan, activity, now)}",
-        cause=tuple(_causes(job, job_document, plan, now)),
+        state=f"{title} {_state(job, plan, activity, trouble, now)}",
+        cause=(*trouble.causes(now), *_causes(job, job_document, plan, now)),
         evidence=tuple(evidence),
         next=tuple(coming),
         shown_failure=_failed_pod_to_show(failed),
         notes=plan.notes,
+    )
+
+
+class _Trouble(msgspec.Struct, frozen=True):
+    """Failures that keep the controller from creating Pods or from counting them."""
+
+    creating: Failure | None = None
+    counting: Uncounted | None = None
+
+    def causes(self, now: datetime) -> list[str]:
+        causes = [self.creating.text(now)] if self.creating is not None else []
+        if self.counting is not None:
+            causes.append(self.counting.text(now))
+            if self.counting.failure is not None:
+                causes.append(self.counting.failure.text(now))
+        return causes
+
+
+def _find_trouble(
+    job: Job, plan: Plan, pods: Sequence[Pod], events: Sequence[Document], now: datetime
+) -> _Trouble:
+    if job.finished or plan.skipped is not None:
+        return _Trouble()
+    return _Trouble(
+        create_failure(events) if plan.creations else None, uncounted_pods(pods, events, now)
     )
 
 
@@ -97,7 +135,7 @@ def _cut_short(job: Job, end: Ended, now: datetime) -> str:
             return f"was stopped {ago} ago{after}."
 
 
-def _state(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> str:
+def _state(job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: datetime) -> str:
     finished = job.finished_condition
     if finished is not None:
         ago = ""
@@ -115,12 +153,18 @@ def _state(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> str:
         return "waits in the queue."
     if job.spec.suspend:
         return "is suspended."
+    if plan.fate is not None and trouble.counting is not None:
+        return "has been decided, but its ended Pods cannot be counted."
     if plan.fate is not None:
         return "has been decided and waits for its Pods to end."
+    if trouble.creating is not None:
+        return "cannot create its Pods."
     if "backoff" in kinds or ("index-backoff" in kinds and not job.status.active):
         return "waits before it retries."
     if job.spec.parallelism == 0:
         return "is told to run no Pods."
+    if trouble.counting is not None and activity == PodActivity():
+        return "has ended Pods that cannot be counted."
     return activity_text(activity)
 
 
@@ -286,7 +330,9 @@ def _failed_pod_to_show(failed: Sequence[Pod]) -> tuple[str, str] | None:
 # --- what happens next ----------------------------------------------------------------------
 
 
-def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[str]:
+def _next(
+    job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: datetime
+) -> list[str]:
     if job.finished:
         return [_after_the_end(job, now)]
     kinds = {note.kind: note for note in plan.notes}
@@ -302,8 +348,12 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
         return [f"nothing, until: onejob resume job/{job.metadata.name}"]
     if plan.fate is not None:
         outcome = "Complete" if plan.fate.succeeds else "Failed"
+        if trouble.counting is not None:
+            return [f"it becomes {outcome} once {_FINALIZER_REMOVED}"]
         return [f"it becomes {outcome} when the last of its Pods has ended"]
     lines = []
+    if trouble.counting is not None:
+        lines.append(f"its ended Pods are counted once {_FINALIZER_REMOVED}")
     retry = kinds.get("backoff") or kinds.get("index-backoff")
     if retry is not None:
         assert retry.until is not None, "a backoff has an end"
@@ -313,6 +363,9 @@ def _next(job: Job, plan: Plan, activity: PodActivity, now: datetime) -> list[st
             lines.append(f"{counted(left + 1, 'more failure')} would make the Job fail")
     elif job.spec.parallelism == 0:
         lines.append("nothing, until spec.parallelism is raised")
+    elif trouble.creating is not None:
+        lines.append(create_remedy(trouble.creating, job.metadata.namespace))
+        lines.append("creating Pods is tried again by itself, at growing intervals")
     elif plan.creations:
         verb = "is" if len(plan.creations) == 1 else "are"
         lines.append(f"{counted(len(plan.creations), 'Pod')} {verb} started")

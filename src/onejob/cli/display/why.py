@@ -10,7 +10,7 @@ from onejob.cli.clients.base import Api, Ask, list_all, path_of
 from onejob.cli.clients.pods import owners, pods_of_job
 from onejob.clock import local_zone
 from onejob.explaining.explanation import Document, Explanation
-from onejob.objects.meta import CRONJOBS, JOBS, NODES, PODS
+from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, NODES, PODS
 from onejob.planning.pod.placement import NodeView
 from onejob.wire.errors import ApiError
 from onejob.wire.kinds import BY_RESOURCE
@@ -40,8 +40,19 @@ def _job(api: Api, job: Document, now: datetime) -> Explanation:
     from onejob.explaining.jobs import explain_job
 
     pods = pods_of_job(api, job)
-    answer = explain_job(job, pods, now, node=_node(api, pods), ended=api.ended)
+    events = [] if api.ended is not None else _events_about(api, job)
+    answer = explain_job(job, pods, now, events=events, node=_node(api, pods), ended=api.ended)
     return _with_evidence(answer, _usage_of_pods(api, pods))
+
+
+def _events_about(api: Api, document: Document) -> list[Document]:
+    """Return the Events about an object; none if the user may not read Events."""
+    metadata = document["metadata"]
+    fields = f"involvedObject.uid={metadata['uid']}"
+    try:
+        return list_all(api, BY_RESOURCE[EVENTS], metadata["namespace"], fieldSelector=fields)
+    except ApiError:
+        return []
 
 
 def _pod(api: Api, pod: Document, now: datetime) -> Explanation:

@@ -34,6 +34,11 @@ def pod_delete_failed(error: str) -> Event:
     return Event("Warning", "FailedDelete", f"Error deleting: {error}")
 
 
+def finalizer_removal_failed(error: str) -> Event:
+    """Upstream only logs this, so the Job seems to wait for nothing."""
+    return Event("Warning", "FailedFinalizerRemoval", f"Error removing tracking finalizer: {error}")
+
+
 def finish_events(
     job: Job, status: JobStatus, terminal: Condition, *, lifecycle: bool
 ) -> tuple[Event, ...]:
