@@ -257,6 +257,42 @@ def test_a_clock_set_back_makes_the_job_wait_for_its_time(tmp_path: Path) -> Non
     run_virtual(main())
 
 
+def test_ttl_warns_once_a_minute_about_jobs_that_finished_in_the_future(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings() -> list[str]:
+        messages = [record.getMessage() for record in caplog.records]
+        return [message for message in messages if "finished in the future" in message]
+
+    async def main() -> None:
+        async with a_house(tmp_path, "ttl", "garbage") as house:
+            await asyncio.sleep(10)
+            await a_finished_job(house, "present", ttlSecondsAfterFinished=60)
+            await asyncio.sleep(1)
+            assert warnings() == []
+            house.clock.set_by(timedelta(hours=2))
+            ahead = house.ending()
+            house.clock.set_by(timedelta(hours=-2))
+            for name in ("first", "second"):
+                key = await house.a_job(name, ttlSecondsAfterFinished=60)
+                await house.patch(key, ahead, "status")
+            await asyncio.sleep(1)
+            assert warnings() == [
+                "jobs.batch/default/first finished in the future, at 2026-01-01T14:00:11Z: is a "
+                "clock wrong? It is kept until 2026-01-01T14:01:11Z"
+            ]
+            await asyncio.sleep(60)
+            third = await house.a_job("third", ttlSecondsAfterFinished=60)
+            await house.patch(third, ahead, "status")
+            await asyncio.sleep(1)
+            assert len(warnings()) == 2
+            assert await house.names(JOBS) == ["first", "second", "third"]
+            await asyncio.sleep(7200)
+            assert await house.names(JOBS) == []
+
+    run_virtual(main())
+
+
 def test_a_finished_pod_expires_by_its_own_ttl(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_house(tmp_path, "ttl") as house:

@@ -7,8 +7,9 @@ is read afresh, since its TTL may have been raised or it may be another one by n
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from onejob.client.base import Client, Delete
 from onejob.client.events import EventRecorder
@@ -24,6 +25,7 @@ from onejob.metrics import Metrics
 from onejob.objects.job import read_job
 from onejob.objects.meta import JOBS, PODS, Key
 from onejob.objects.pod import read_pod
+from onejob.planning.cronjob.documents import rfc3339
 from onejob.planning.custom_ttl import Unusable
 from onejob.planning.ttl import (
     NEVER,
@@ -41,6 +43,9 @@ from onejob.wire.registry import KindRegistry
 log = logging.getLogger(__name__)
 
 V = TypeVar("V")
+
+#: Time between two warnings about objects that finished in the future.
+_SKEW_WARNING_SECONDS: Final = 60.0
 
 
 class TtlController:
@@ -63,6 +68,8 @@ class TtlController:
         self._metrics = metrics
         self._workers = workers
         self._waiting = DueKeys(clock)
+        #: By the monotonic clock.
+        self._next_skew_warning = 0.0
         self._queue: WorkQueue[Key] = WorkQueue(first_delay=0.005, longest_delay=1000.0)
         if gates.enabled("TTLAfterFinished"):
             informers.jobs.on_change(partial(self._changed, job_expiry))
@@ -108,13 +115,26 @@ class TtlController:
 
     def _schedule(self, key: Key, expiry: Expiry | Unusable) -> None:
         match expiry:
-            case Expires(at=at):
-                self._waiting.set(key, at)
+            case Expires():
+                self._wait(key, expiry, self._clock.now())
             case NeverExpires() | Unusable():
                 # What is unusable was reported; it is looked at again when the object changes.
                 self._waiting.drop(key)
             case UnknownEnd():
                 self._queue.add(key)
+
+    def _wait(self, key: Key, expiry: Expires, now: datetime) -> None:
+        self._waiting.set(key, expiry.at)
+        monotonic = self._clock.monotonic()
+        if expiry.is_skewed(now) and monotonic >= self._next_skew_warning:
+            # A clock that is wrong is wrong for thousands of objects: one stands for all.
+            self._next_skew_warning = monotonic + _SKEW_WARNING_SECONDS
+            log.warning(
+                "%s finished in the future, at %s: is a clock wrong? It is kept until %s",
+                key,
+                rfc3339(expiry.finished_at),
+                rfc3339(expiry.at),
+            )
 
     async def sync(self, key: Key) -> None:
         """Look at one object afresh and delete it if its time is over."""
@@ -129,10 +149,8 @@ class TtlController:
                 raise Retry(error)
             case Expires():
                 now = self._clock.now()
-                if expiry.is_skewed(now):
-                    log.warning("%s finished in the future: is a clock wrong?", key)
                 if expiry.at > now:
-                    self._waiting.set(key, expiry.at)
+                    self._wait(key, expiry, now)
                 else:
                     await self._delete(key, uid, expiry)
 
