@@ -1,6 +1,7 @@
 """The doctor says what is wrong with the state of a server, and saves what is whole."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,23 @@ def test_a_repair_keeps_what_is_whole_and_the_damaged_file(
         await plane.stop()
 
     run_virtual(live())
+
+
+def test_doctor_repair_reports_objects_that_cannot_be_named(
+    onejob: CommandLine, server: Path
+) -> None:
+    damage_a_page(server / "onejob.db")
+    done = onejob.run("doctor", "--repair", "--export", "whole.json")
+    assert done.returncode == 0, done.stderr
+    reported = re.search(
+        r"objects are kept, (\d+) are lost, and up to (\d+) more that cannot be named",
+        done.stdout,
+    )
+    assert reported is not None, done.stdout
+    kept = exported_jobs(onejob.home / "whole.json")
+    assert 0 < len(kept) < JOB_COUNT
+    assert len(kept) + int(reported[1]) + int(reported[2]) >= JOB_COUNT
+    assert onejob.run("doctor").returncode == 0
 
 
 def test_a_repair_that_was_interrupted_is_completed(onejob: CommandLine, server: Path) -> None:

@@ -106,7 +106,10 @@ def _repair(database: Path, target: Path | None) -> None:
         raise CommandError(f"nothing was repaired: {error}") from None
     finally:
         lock.release()
-    print(f"repaired: {len(found.saved)} objects are kept, {len(found.lost)} are lost for certain")
+    more = f", and up to {found.unnamed} more that cannot be named" if found.unnamed else ""
+    print(f"repaired: {len(found.saved)} objects are kept, {len(found.lost)} are lost{more}")
+    if found.outdated:
+        print(f"up to {found.outdated} of the objects kept may be older than they were")
     for key, revision in sorted(found.lost.items()):
         print(f"lost: {key} (revision {revision})")
     print(f"the damaged database is kept as {kept}")

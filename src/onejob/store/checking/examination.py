@@ -2,6 +2,7 @@
 while a server runs."""
 
 from pathlib import Path
+from sys import maxsize
 
 import apsw
 from msgspec import Struct, field
@@ -9,17 +10,14 @@ from msgspec import Struct, field
 from onejob.objects.meta import Key
 from onejob.store.base import CorruptStore
 from onejob.store.checking.copies import open_for_reading, problems_of
-from onejob.store.checking.salvage import Row, Salvaged, has_checksums, salvage
+from onejob.store.checking.salvage import Row, Salvaged, has_checksums, read_log, salvage_log
 from onejob.store.damage import IsReadable, all_readable
 from onejob.store.database import Reader, newest_revision, readable, refuse_half_repaired
 from onejob.store.encryption import Cipher, is_encrypted
 from onejob.store.limits import Limits
 from onejob.store.lock_file import Mark, lost_revisions, read_mark, refuse_foreign_log
 from onejob.store.migrations import is_empty
-from onejob.store.recovery import recover
-
-#: Revisions of a log whose end cannot be found are looked for up to here.
-_FAR = 1 << 40
+from onejob.store.recovery import FIRST_REVISION, recover
 
 
 class SavedObject(Struct, frozen=True):
@@ -31,11 +29,17 @@ class SavedObject(Struct, frozen=True):
 
 
 class Examination(Struct):
+    """`lost` and `unnamed` together are never less than what is lost."""
+
     #: One line each: what is damaged, so that a server would not start, or refuse an object.
     problems: list[str] = field(default_factory=list)
     saved: dict[Key, SavedObject] = field(default_factory=dict)
     #: Objects whose newest version is lost, with its revision.
     lost: dict[Key, int] = field(default_factory=dict)
+    #: At most so many more objects are lost: their names cannot be read.
+    unnamed: int = 0
+    #: At most so many of the saved objects had a newer version, which is lost.
+    outdated: int = 0
     revision: int = 0
 
 
@@ -47,70 +51,147 @@ def examine(path: Path, is_readable: IsReadable) -> Examination:
     refuse_foreign_log(path, mark)
     found = Examination([f"{path.name}: {text}" for text in problems_of(path)])
     pages_are_whole = not found.problems
-    salvaged, reached = _salvaged(path, mark)
-    found.revision = max(salvaged.rows, default=0)
-    _sort(found, salvaged, is_readable)
-    if reached < mark.revision:
-        found.problems.append(lost_revisions(path, mark, reached))
+    log = _read(path, mark, pages_are_whole=pages_are_whole)
+    found.revision = max(log.reached, mark.revision)
+    _sort(found, log, is_readable)
+    _count_missing(found, log, mark)
+    if log.reached < mark.revision:
+        found.problems.append(lost_revisions(path, mark, log.reached))
     if pages_are_whole:
         found.problems += _contradictions(path)
-    found.revision = max(found.revision, mark.revision, reached)
     return found
 
 
-def _salvaged(path: Path, mark: Mark) -> tuple[Salvaged, int]:
-    """What can be had, and how far the log reaches."""
+class _Log(Struct, frozen=True):
+    salvaged: Salvaged
+    #: The newest revision that the database knows of.
+    reached: int
+    #: Each later revision up to the newest has a row, unless its page is damaged. None if it is not
+    #: known.
+    compacted: int | None
+
+
+def _read(path: Path, mark: Mark, *, pages_are_whole: bool) -> _Log:
     with readable(path):
         connection = open_for_reading(path)
         try:
-            connection.pragma("cell_size_check", 1)
-            # Rows and index are read one after the other, and a server may write in between: of
-            # two moments they would contradict each other.
+            # All is read as of one moment: a server may write meanwhile.
             connection.execute("BEGIN")
             if is_empty(connection):
                 # A server that was killed before it had made its tables.
-                return Salvaged(), 0
+                return _Log(Salvaged(), 0, 0)
+            if pages_are_whole:
+                salvaged = read_log(connection)
+                reached = newest_revision(connection)
+                return _Log(salvaged, reached, reached)
+            salvaged = salvage_log(connection)
+            rows = [row.revision for row in salvaged.rows.values() if row.intact]
             try:
-                newest = reached = newest_revision(connection)
+                reached = newest_revision(connection)
             except apsw.CorruptError:
-                newest, reached = mark.revision or _FAR, mark.revision
-            return salvage(connection, newest), reached
+                reached = mark.revision
+            return _Log(salvaged, max(reached, *rows, 0), _compacted(connection, salvaged))
         finally:
             connection.close()
 
 
-def _sort(found: Examination, salvaged: Salvaged, is_readable: IsReadable) -> None:
+def _compacted(connection: apsw.Connection, salvaged: Salvaged) -> int | None:
+    """The revision up to which history is gone; None if that cannot be read."""
+    try:
+        ((compacted,),) = connection.execute("SELECT max(compacted) FROM state").fetchall()
+    except apsw.Error:
+        return None
+    if not isinstance(compacted, int):
+        return None
+    # Nothing else is left of what was replaced, nor are deletions.
+    later = (
+        row.revision
+        for row in salvaged.rows.values()
+        if row.intact and (row.deleted or row.previous in salvaged.rows)
+    )
+    return min(compacted, min(later, default=maxsize) - 1)
+
+
+def _sort(found: Examination, log: _Log, is_readable: IsReadable) -> None:
     """Into what is whole and what is lost."""
-    newest: dict[Key, Row] = {}
-    for _, row in sorted(salvaged.rows.items()):
-        newest[row.key] = row
-    for key, row in newest.items():
-        if row.deleted and row.intact:
+    salvaged = log.salvaged
+    compacted = maxsize if log.compacted is None else log.compacted
+    successors = _successors(salvaged)
+    #: Whether the newest row of an object is what was written.
+    settled: dict[Key, bool] = {}
+    misnamed: list[Row] = []
+    for _, row in sorted(salvaged.rows.items(), reverse=True):
+        key = row.key
+        successor = successors.get(row.revision)
+        if key in settled:
+            if successor is None and not (settled[key] and _is_whole(row, is_readable)):
+                # Nothing is known to have replaced it: one of the two may have another's name.
+                misnamed.append(row)
             continue
-        if row.value is not None and row.intact and _may_be_read(key, row.value, is_readable):
-            found.saved[key] = SavedObject(row.revision, row.value)
-        else:
+        settled[key] = _is_whole(row, is_readable)
+        if successor is not None:
+            found.lost[key] = successor
+            found.problems.append(
+                f"{key}: its newest version (revision {successor}) is on a damaged page"
+            )
+        elif not settled[key]:
             found.lost[key] = row.revision
             found.problems.append(f"{key}: its document (revision {row.revision}) is damaged")
-    # Versions of which a lost row is known to have replaced them are not the newest.
-    by_revision = {saved.revision: key for key, saved in found.saved.items()}
-    if salvaged.replaced is None:
-        found.problems.append(
-            "which versions were replaced cannot be read: objects may be older than they were"
-        )
-    for revision, previous in sorted((salvaged.replaced or {}).items()):
-        key_or_none = by_revision.get(previous)
-        if key_or_none is not None:
-            del found.saved[key_or_none]
-            found.lost[key_or_none] = revision
+        elif not row.in_use and row.revision <= compacted:
+            found.lost[key] = row.revision
             found.problems.append(
-                f"{key_or_none}: its newest version (revision {revision}) is on a damaged page"
+                f"{key}: revision {row.revision} is on a page that may be unused: it may have "
+                "been deleted or replaced since"
             )
-    for first, last in salvaged.lost:
+        elif row.value is not None:
+            found.saved[key] = SavedObject(row.revision, row.value)
+    for row in misnamed:
+        found.unnamed += 1
         found.problems.append(
-            f"revisions {first} to {last} are on damaged pages: objects that were created then are "
-            "missing"
+            f"revision {row.revision} may be damaged, and belong to another object than {row.key}"
         )
+
+
+def _successors(salvaged: Salvaged) -> dict[int, int]:
+    """Revision -> the one that replaced it. The index is redundant to the rows: it tells more only
+    of those that cannot be read."""
+    replaced = dict(salvaged.replaced)
+    for row in salvaged.rows.values():
+        if row.intact or row.revision not in replaced:
+            replaced[row.revision] = row.previous
+    return {previous: revision for revision, previous in replaced.items() if previous}
+
+
+def _count_missing(found: Examination, log: _Log, mark: Mark) -> None:
+    """Bound the loss among revisions of which nothing is known, not even the object's name."""
+    salvaged, newest, compacted = log.salvaged, found.revision, log.compacted or 0
+    gone = salvaged.rows.keys() | _successors(salvaged).keys() | set(found.lost.values())
+    gone.add(FIRST_REVISION)
+    old = compacted - sum(0 < revision <= compacted for revision in gone)
+    recent = newest - compacted - sum(compacted < revision <= newest for revision in gone)
+    if mark.revision < log.reached:
+        # How far the log did reach is not known: only the room on the pages is.
+        old = maxsize
+    missing = recent + min(old, salvaged.unread_rows)
+    unlinked = recent if not salvaged.index_complete else newest - log.reached
+    found.unnamed += missing
+    found.outdated = min(unlinked, len(found.saved))
+    if missing:
+        found.problems.append(
+            f"up to {missing} objects that were created or changed before revision {newest + 1} "
+            "cannot be read, nor can their names"
+        )
+    if found.outdated:
+        found.problems.append(
+            f"up to {found.outdated} of the objects that are whole may be older than they were: "
+            "their newest version may be among what cannot be read"
+        )
+
+
+def _is_whole(row: Row, is_readable: IsReadable) -> bool:
+    if not row.intact or row.value is None:
+        return row.intact and row.deleted
+    return _may_be_read(row.key, row.value, is_readable)
 
 
 def _may_be_read(key: Key, stored: bytes, is_readable: IsReadable) -> bool:

@@ -1,129 +1,211 @@
-"""Reads a log in spite of damaged pages: all rows that can still be had, and which cannot."""
+"""The rows of a log that can still be read in spite of damaged pages, and a bound on the others."""
 
-from collections.abc import Iterator
-from heapq import heappop, heappush
-from typing import Any, TypeAlias
+from typing import Any, Final
 
 import apsw
 from msgspec import Struct, field
 
 from onejob.objects.meta import Key
+from onejob.store.checking.pages import (
+    BRANCH,
+    FREE,
+    INTERIOR_INDEX,
+    INTERIOR_TABLE,
+    LEAF_INDEX,
+    LEAF_TABLE,
+    PageFile,
+    Record,
+    TreePage,
+)
 from onejob.store.checksums import is_intact
+from onejob.store.database import PAGE_BYTES
 
 #: Text columns as bytes: what is no UTF-8 must not end the reading.
-_NAMES = "CAST(resource AS BLOB), CAST(namespace AS BLOB), CAST(name AS BLOB)"
-_Interval: TypeAlias = tuple[int, int]
-#: Reads that fail, before what is left is given up: where a page of the tree itself is damaged,
-#: all that is below it fails, one by one.
-_MOST_FAILURES = 5_000
-#: What SQLite answers where a page is not what it should be.
-_DAMAGE = (apsw.CorruptError, apsw.IOError, apsw.SQLError)
+_NAMES: Final = "CAST(resource AS BLOB), CAST(namespace AS BLOB), CAST(name AS BLOB)"
+#: Columns of the log, without and with its checksum.
+_COLUMNS: Final = (7, 8)
+_TEXT_COLUMNS: Final = slice(2, 5)
+#: A readable document has a name, a UID and a resourceVersion: no row of one is shorter.
+_LEAST_ROW_BYTES: Final = 64
+_MOST_ROWS: Final = PAGE_BYTES // _LEAST_ROW_BYTES
+_INDEX: Final = (INTERIOR_INDEX, LEAF_INDEX)
 
 
 class Row(Struct, frozen=True):
     revision: int
     previous: int
     key: Key
-    #: None for a deletion, and for a document that cannot be had.
+    #: None for a deletion, and for a document that cannot be read.
     value: bytes | None
     deleted: bool
     #: Whether it is what was written, as far as can be told.
     intact: bool
+    #: False if its page may be a free one, or a copy of one, with rows that were deleted.
+    in_use: bool = True
 
 
 class Salvaged(Struct):
     rows: dict[int, Row] = field(default_factory=dict)
-    #: Intervals of revisions that are on pages that cannot be read, if they were ever used.
-    lost: list[_Interval] = field(default_factory=list)
-    #: Revision of a missing row -> the one that it replaced; None if the index cannot be read.
-    replaced: dict[int, int] | None = field(default_factory=dict)
+    #: Revision -> the one that it replaced, by the index; also of rows that cannot be read.
+    replaced: dict[int, int] = field(default_factory=dict)
+    #: False if entries of that index cannot be read.
+    index_complete: bool = True
+    #: Most rows with documents that the pages which cannot be read may hold.
+    unread_rows: int = 0
 
 
-def salvage(connection: apsw.Connection, newest: int) -> Salvaged:
-    """`newest` is the highest revision there may be."""
-    found = Salvaged()
+def read_log(connection: apsw.Connection) -> Salvaged:
+    """All rows of a log whose pages are whole."""
     checked = "checksum" if has_checksums(connection) else "NULL"
-    # The largest first: what is readable is found early, however much is not.
-    open_intervals = [(-newest, 0, newest)]
-    lost: list[_Interval] = []
-    failures = 0
-    while open_intervals:
-        _, low, high = heappop(open_intervals)
-        reached = low - 1
-        try:
-            for row in _read(connection, checked, low, high):
-                before = found.rows.get(row.revision)
-                if reached < row.revision <= high:
-                    reached = row.revision
-                elif before is not None:
-                    # A page that belongs elsewhere. What is on it counts, but only once: from
-                    # such pages one could go on for ever.
-                    raise apsw.CorruptError(f"revision {row.revision} comes once more")
-                if before is None or not before.intact:
-                    found.rows[row.revision] = row
-            continue
-        except _DAMAGE:
-            low = reached + 1
-            failures += 1
-        if low < high and failures <= _MOST_FAILURES:
-            # The rows behind a damaged page are found from above.
-            middle = (low + high) // 2
-            heappush(open_intervals, (low - middle, low, middle))
-            heappush(open_intervals, (middle + 1 - high, middle + 1, high))
-        elif low < high or not _name(connection, found, low):
-            lost.append((low, high))
-    found.lost = _merged(lost)
-    found.replaced = _from_index(connection, found)
-    return found
-
-
-def _read(connection: apsw.Connection, checked: str, low: int, high: int) -> Iterator[Row]:
     cursor: Any = connection.execute(
-        f"SELECT revision, previous, {_NAMES}, value, {checked} FROM log"
-        " WHERE revision BETWEEN ? AND ? ORDER BY revision",
-        (low, high),
+        f"SELECT revision, previous, {_NAMES}, value, {checked} FROM log ORDER BY revision"
     )
-    for revision, previous, resource, namespace, name, value, checksum in cursor:
-        key = Key(_text(resource), _text(namespace), _text(name))
-        intact = is_intact(revision, key.resource, value, checksum)
-        document = value if isinstance(value, bytes) else None
-        before = previous if isinstance(previous, int) else 0
-        yield Row(revision, before, key, document, value is None, intact)
+    return Salvaged({row[0]: _row(*row) for row in cursor})
 
 
-def _name(connection: apsw.Connection, found: Salvaged, revision: int) -> bool:
-    """Its document may be on a page of its own: then at least the object is known."""
-    try:
-        rows: Any = connection.execute(
-            f"SELECT previous, {_NAMES} FROM log WHERE revision = ?", (revision,)
-        ).fetchall()
-    except _DAMAGE:
-        return False
-    for previous, *names in rows:
-        key = Key(*map(_text, names))
-        before = previous if isinstance(previous, int) else 0
-        found.rows[revision] = Row(revision, before, key, None, False, False)
-    return True
+def salvage_log(connection: apsw.Connection) -> Salvaged:
+    """All rows that are on readable pages, whether or not a tree leads to them.
+
+    SQLite finds no row below a damaged interior page, in some cases without an error. Raises
+    apsw's errors if the schema cannot be read.
+    """
+    roots: Any = connection.execute("SELECT name, rootpage FROM sqlite_schema").fetchall()
+    return _Scan(PageFile(connection.serialize("main")), dict(roots)).found
 
 
-def _merged(intervals: list[_Interval]) -> list[_Interval]:
-    merged: list[_Interval] = []
-    for low, high in sorted(intervals):
-        if merged and merged[-1][1] == low - 1:
-            merged[-1] = (merged[-1][0], high)
-        else:
-            merged.append((low, high))
-    return merged
+class _Scan:
+    """One pass over all pages."""
+
+    def __init__(self, pages: PageFile, roots: dict[str, int]) -> None:
+        self._pages = pages
+        self._free = pages.free_pages()
+        self._reachable = pages.below(roots["log"])
+        #: Page -> the kind of the readable page that refers to it.
+        self._parents = {roots["log"]: INTERIOR_TABLE, roots["superseded"]: INTERIOR_INDEX}
+        #: Pages that continue rows which are what was written.
+        self._overflow: set[int] = set()
+        self.found = Salvaged()
+        unread = [number for number in pages.numbers() if not self._read(number)]
+        branches = {
+            entry[1]
+            for number in pages.numbers()
+            if (entry := pages.owner(number)) is not None and entry[0] == BRANCH
+        }
+        for number in unread:
+            continues = number in self._overflow or pages.is_overflow(number)
+            if not continues and number != roots["state"]:
+                self._count_unread(number, has_branches=number in branches)
+
+    def _read(self, number: int) -> bool:
+        """Take what is on a page; whether there can be nothing else that belongs to the log."""
+        if self._is_free(number):
+            return True
+        page = self._pages.decode(number)
+        if page is None:
+            return False
+        is_new = self._parents.keys().isdisjoint(page.children)
+        self._parents.update(dict.fromkeys(page.children, page.kind))
+        if page.kind == LEAF_TABLE:
+            rowids = self._reachable.get(number)
+            in_place = rowids is None or all(record.rowid in rowids for record in page.records)
+            in_use = in_place and self._is_in_use(number)
+            is_new = self._take_rows(page, number, in_use=in_use) and in_place
+        elif page.kind in _INDEX:
+            is_new &= self._take_links(page)
+        if not is_new:
+            # Another page, in the place of one that is lost, whatever it was.
+            self.found.index_complete = False
+            self.found.unread_rows += _MOST_ROWS
+        return page.complete
+
+    def _is_free(self, number: int) -> bool:
+        """Whether a page is certain to be unused: rows on it may have been deleted."""
+        if number in self._reachable:
+            return False
+        entry = self._pages.owner(number)
+        listed = self._free is not None and number in self._free
+        return listed if entry is None else entry[0] == FREE and (listed or self._free is None)
+
+    def _is_in_use(self, number: int) -> bool:
+        """Whether a page is certain to be used."""
+        if number in self._reachable:
+            return True
+        entry = self._pages.owner(number)
+        listed = self._free is not None and number in self._free
+        if entry is None:
+            return self._free is not None and not listed
+        return entry[0] != FREE and not listed
+
+    def _take_rows(self, page: TreePage, number: int, *, in_use: bool) -> bool:
+        """Whether none of them was on another page."""
+        is_new = True
+        rows = self.found.rows
+        for record in page.records:
+            row = _row_of(record, in_use=in_use)
+            if row is None:
+                # Page 1 has the schema, and a record of one number is the state.
+                page.complete &= number == 1 or len(record.values) == 1
+                continue
+            if row.intact:
+                self._overflow.update(record.overflow)
+            before = rows.get(row.revision)
+            is_new &= before is None
+            if before is None or (row.intact, row.in_use) > (before.intact, before.in_use):
+                rows[row.revision] = row
+        return is_new
+
+    def _take_links(self, page: TreePage) -> bool:
+        """Whether none of them was on another page."""
+        links = self.found.replaced
+        is_new = True
+        before = 0
+        for record in page.records:
+            match record.values:
+                case (int(previous), int(revision)) if before < previous < revision:
+                    is_new &= revision not in links
+                    links[revision] = before = previous
+                case _:
+                    page.complete = False
+        return is_new
+
+    def _count_unread(self, number: int, *, has_branches: bool) -> None:
+        """Note what a page may hold that cannot be read as a whole."""
+        parent = self._parents.get(number)
+        if parent != INTERIOR_TABLE:
+            self.found.index_complete = False
+        if parent != INTERIOR_INDEX and not has_branches:
+            self.found.unread_rows += _MOST_ROWS
 
 
-def _from_index(connection: apsw.Connection, found: Salvaged) -> dict[int, int] | None:
-    try:
-        rows: Any = connection.execute(
-            "SELECT revision, previous FROM log INDEXED BY superseded WHERE previous IS NOT NULL"
-        ).fetchall()
-    except _DAMAGE:
+def _row_of(record: Record, *, in_use: bool) -> Row | None:
+    """None if this is a row of another table."""
+    values = record.values
+    if len(values) not in _COLUMNS or not all(record.is_text[_TEXT_COLUMNS]):
         return None
-    return {revision: previous for revision, previous in rows if revision not in found.rows}
+    _, previous, resource, namespace, name, _, value = values[:7]
+    checksum = values[7] if len(values) > 7 else None
+    row = _row(record.rowid, previous, resource, namespace, name, value, checksum, in_use=in_use)
+    if record.complete:
+        return row
+    return Row(row.revision, row.previous, row.key, None, False, False, in_use)
+
+
+def _row(
+    revision: int,
+    previous: object,
+    resource: object,
+    namespace: object,
+    name: object,
+    value: object,
+    checksum: object,
+    *,
+    in_use: bool = True,
+) -> Row:
+    key = Key(_text(resource), _text(namespace), _text(name))
+    intact = is_intact(revision, key.resource, value, checksum)
+    document = value if isinstance(value, bytes) else None
+    before = previous if isinstance(previous, int) else 0
+    return Row(revision, before, key, document, value is None, intact, in_use)
 
 
 def has_checksums(connection: apsw.Connection) -> bool:

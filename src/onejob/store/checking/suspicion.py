@@ -46,11 +46,14 @@ def said_in_full(path: Path, is_readable: IsReadable, error: CorruptStore) -> st
         found = examine(path, is_readable)
     except CannotOpen:
         return str(error)
-    if not found.lost:
+    lost = len(found.lost) + found.unnamed
+    if not lost:
         return str(error)
-    first, *others = sorted(found.lost)
-    more = f" and {len(others)} more objects" if others else ""
+    first = min(map(str, found.lost), default="")
+    upto = "up to " if found.unnamed else ""
+    which = f"{upto}{lost} objects" if not first else f"{first} and {upto}{lost - 1} more objects"
     return (
-        f"{path} is damaged: {first}{more} cannot be read; onejob doctor lists them, --export "
-        f"saves what is whole and --repair goes on without them; or restore a backup"
+        f"{path} is damaged: {first if lost == 1 and first else which} cannot be read; onejob "
+        f"doctor lists them, --export saves what is whole and --repair goes on without them; or "
+        f"restore a backup"
     )
