@@ -198,6 +198,36 @@ def test_a_repair_that_was_interrupted_is_completed(onejob: CommandLine, server:
     assert onejob.run("doctor").returncode == 0
 
 
+def test_doctor_remove_deletes_only_the_named_damaged_object(
+    onejob: CommandLine, server: Path
+) -> None:
+    for name in ("job-3", "job-4"):
+        change(server, f"UPDATE log SET value = x'7b' WHERE name = '{name}' AND value IS NOT NULL")
+    refused = onejob.run(
+        "doctor", "--remove", "jobs.batch/default/job-3", "--remove", "jobs.batch/default/job-5"
+    )
+    assert refused.returncode == 2
+    assert "job-5 is not a damaged object: nothing was removed" in refused.stderr
+    done = onejob.run("doctor", "--remove", "jobs.batch/default/job-3")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^removed: jobs.batch/default/job-3 \(revision \d+\)$", done.stdout, re.M)
+    done = onejob.run("doctor", "--export", "whole.json")
+    assert "job-3" not in done.stderr
+    assert "problem: jobs.batch/default/job-4: its document" in done.stderr
+    assert len(exported_jobs(onejob.home / "whole.json")) == JOB_COUNT - 2
+
+
+def test_doctor_remove_refuses_the_database_of_a_running_server(served: CommandLine) -> None:
+    change(
+        served.data_dir / "server",
+        "UPDATE log SET value = x'7b' WHERE resource = 'services' AND name = 'kubernetes'",
+    )
+    refused = served.run("doctor", "--remove", "services/default/kubernetes")
+    assert refused.returncode == 2
+    assert "nothing was removed" in refused.stderr
+    assert "is in use by another onejob" in refused.stderr
+
+
 def test_a_running_server_is_not_repaired(served: CommandLine) -> None:
     refused = served.run("doctor", "--repair")
     assert refused.returncode == 2

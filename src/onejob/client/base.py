@@ -26,6 +26,9 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     resource: str
     namespace: str
     document: bytes
+    #: Whether a stored object of this name is replaced if it cannot be read: for objects that a
+    #: server makes by itself. Without effect on the server of somebody else.
+    replaces_damaged: bool = False
 
 
 class Replace(msgspec.Struct, frozen=True, gc=False):

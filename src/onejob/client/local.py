@@ -1,6 +1,7 @@
 """The client for those who live in the server's process: no transport, shared commits."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -37,6 +38,8 @@ from onejob.wire.requests import (
     WatchOptions,
     WriteOptions,
 )
+
+log = logging.getLogger(__name__)
 
 _TRUSTED = WriteOptions(trusted=True)
 
@@ -179,6 +182,8 @@ class LocalClient:
             body: dict[str, Any] = SectionedDocument(_split_creation(op.document))
         else:
             body = self._body(op.document)
+        if op.replaces_damaged:
+            self._discard_damaged(Key(op.resource, op.namespace, body["metadata"]["name"]))
         if op.resource != PODS or placer is None:
             return self._writes.create(kind, op.namespace, body, self._options)
         place: Place | None = None
@@ -192,6 +197,12 @@ class LocalClient:
         if place is not None:
             place.take(outcome.document, outcome.revision)
         return outcome
+
+    def _discard_damaged(self, key: Key) -> None:
+        store = self._service.store
+        if key in store.damaged:
+            store.discard(key)
+            log.error("%s was recreated as it is by default: what was changed in it is lost", key)
 
     def _stage_patch(self, op: Patch) -> Outcome:
         key = op.key

@@ -35,7 +35,7 @@ _RETRY_SECONDS = 1.0
 
 
 async def bootstrap_roles(client: Client) -> None:
-    """Make the default roles and bindings that are missing, and mend those that lack something."""
+    """Create default roles and bindings that are missing or damaged, and complete the others."""
     wanted = [
         *((CLUSTER_ROLES, document) for document in defaults.CLUSTER_ROLES),
         *((CLUSTER_ROLE_BINDINGS, document) for document in defaults.CLUSTER_ROLE_BINDINGS),
@@ -49,7 +49,8 @@ async def bootstrap_roles(client: Client) -> None:
     for resource, document in wanted:
         key = Key(resource, "", document["metadata"]["name"])
         if key not in found:
-            writes.append(Create(resource, "", msgspec.json.encode(document)))
+            encoded = msgspec.json.encode(document)
+            writes.append(Create(resource, "", encoded, replaces_damaged=True))
         elif (changed := defaults.reconciled(found[key], document)) is not None:
             writes.append(Replace(key, msgspec.json.encode(changed)))
     for result in await client.write_many(writes):

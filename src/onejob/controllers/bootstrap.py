@@ -13,7 +13,7 @@ SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 def _namespace(name: str) -> Create:
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    return Create(NAMESPACES, "", msgspec.json.encode(document))
+    return Create(NAMESPACES, "", msgspec.json.encode(document), replaces_damaged=True)
 
 
 def _kubernetes_service() -> Create:
@@ -34,7 +34,7 @@ def _kubernetes_service() -> Create:
             "sessionAffinity": "None",
         },
     }
-    return Create("services", "default", msgspec.json.encode(document))
+    return Create("services", "default", msgspec.json.encode(document), replaces_damaged=True)
 
 
 def bootstrap_objects() -> Sequence[Create]:
@@ -42,7 +42,7 @@ def bootstrap_objects() -> Sequence[Create]:
 
 
 async def bootstrap(client: Client) -> None:
-    """Make what is missing; objects that exist are left as they are."""
+    """Create what is missing or damaged; objects that exist are left as they are."""
     for result in await client.write_many(bootstrap_objects()):
         if isinstance(result, ApiError) and not isinstance(result, AlreadyExists):
             raise result

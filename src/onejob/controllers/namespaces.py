@@ -115,8 +115,11 @@ class NamespaceController:
     async def _create_contents(self, namespace: str) -> None:
         results = await self._client.write_many(
             [
-                Create(_ACCOUNTS, namespace, service_account(namespace)),
-                Create(_CONFIG_MAPS, namespace, root_ca_map(namespace, self._root_ca)),
+                Create(resource, namespace, document, replaces_damaged=True)
+                for resource, document in (
+                    (_ACCOUNTS, service_account(namespace)),
+                    (_CONFIG_MAPS, root_ca_map(namespace, self._root_ca)),
+                )
             ]
         )
         for result in results:

@@ -169,7 +169,9 @@ class LogStore:
 
     @property
     def damaged(self) -> Mapping[Key, int]:
-        return self._damage.found
+        """Without those whose deletion is staged."""
+        staged = self._queue.staged
+        return {key: revision for key, revision in self._damage.found.items() if key not in staged}
 
     def get(self, key: Key) -> Stored | None:
         return self._versions.find(key)

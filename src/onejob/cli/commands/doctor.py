@@ -1,6 +1,7 @@
 """`onejob doctor`: whether the state of a server is whole, and what to do if it is not."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,10 @@ Examples:
   onejob doctor
   onejob doctor --export whole.json   # for a new server: create -f
   onejob doctor --repair              # give up what is lost
+  onejob doctor --remove jobs.batch/default/pi
 
-Without --repair nothing is changed, and the server may run. Ends with 1 if something is wrong."""
+Without --repair and --remove nothing is changed, and the server may run. Ends with 1 if something
+is wrong."""
 
 
 @click.command(epilog=_EPILOG, short_help="Check whether the state of a server is whole")
@@ -35,8 +38,17 @@ Without --repair nothing is changed, and the server may run. Ends with 1 if some
     is_flag=True,
     help="Replace a damaged database by one of what is whole. The damaged one is kept beside it.",
 )
+@click.option(
+    "--remove",
+    "removed",
+    multiple=True,
+    metavar="OBJECT",
+    help="Delete an object whose document is damaged, named as in the report. May be repeated.",
+)
 @data_dir_option
-def command(target: Path | None, wants_repair: bool, data_dir: str | None) -> None:
+def command(
+    target: Path | None, wants_repair: bool, removed: tuple[str, ...], data_dir: str | None
+) -> None:
     """Check whether the state of a server is whole: database, objects, and the supervisor's
     journal."""
     from onejob.cli.places import data_dir as find_data_dir
@@ -46,8 +58,13 @@ def command(target: Path | None, wants_repair: bool, data_dir: str | None) -> No
     database = place.server / "onejob.db"
     if not place.server.is_dir():
         raise CommandError(f"there is no server in {place.path}", "onejob serve makes one")
+    if wants_repair and removed:
+        raise CommandError("--repair removes all that is damaged: leave out --remove")
     if wants_repair:
         _repair(database, target)
+        return
+    if removed:
+        _remove(database, removed)
         return
     found = _examine(database)
     problems = [*found.problems, *_journal_problems(place.server / "supervisor")]
@@ -57,7 +74,7 @@ def command(target: Path | None, wants_repair: bool, data_dir: str | None) -> No
     if problems:
         raise CommandError(
             f"{len(problems)} problems in {place.server}",
-            "restore a backup (onejob restore), delete the objects that are named, save what is "
+            "restore a backup (onejob restore), delete damaged objects with --remove, save what is "
             "whole with --export, or go on without what is lost with --repair",
             exit_code=EXIT_FAILED,
         )
@@ -113,6 +130,31 @@ def _repair(database: Path, target: Path | None) -> None:
     for key, revision in sorted(found.lost.items()):
         print(f"lost: {key} (revision {revision})")
     print(f"the damaged database is kept as {kept}")
+
+
+def _remove(database: Path, names: Sequence[str]) -> None:
+    import asyncio
+
+    from onejob.api.damage import is_readable
+    from onejob.store.base import CannotOpen, StoreError
+    from onejob.store.checking.removal import remove_damaged
+
+    damaged = {str(key): key for key in _examine(database).lost}
+    for name in names:
+        if name not in damaged:
+            raise CommandError(
+                f"{name} is not a damaged object: nothing was removed",
+                "onejob doctor lists the damaged ones",
+            )
+    wanted = [damaged[name] for name in names]
+    try:
+        removed = asyncio.run(remove_damaged(database, wanted, is_readable))
+    except (CannotOpen, StoreError, OSError) as error:
+        raise CommandError(f"nothing was removed: {error}") from None
+    for key, revision in removed.items():
+        print(f"removed: {key} (revision {revision})")
+    if len(removed) < len(set(wanted)):
+        raise CommandError("the others are on damaged pages", "onejob doctor --repair")
 
 
 def _journal_problems(folder: Path) -> list[str]:

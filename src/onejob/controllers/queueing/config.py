@@ -34,7 +34,8 @@ async def write_limits(client: Client, limits: Limits) -> None:
         "data": data,
     }
     try:
-        await client.write(Create(CONFIG_MAPS, LIMITS.namespace, msgspec.json.encode(document)))
+        encoded = msgspec.json.encode(document)
+        await client.write(Create(CONFIG_MAPS, LIMITS.namespace, encoded, replaces_damaged=True))
     except AlreadyExists:
         await client.write(Patch(LIMITS, msgspec.json.encode({"data": data}), "merge"))
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from onejob import __version__
+from onejob.api.damage import StorageReadError
 from onejob.api.schema.schema import load_schema
 from onejob.client.base import Client, Create, Patch, Selection
 from onejob.client.events import About, EventRecorder
@@ -118,7 +119,8 @@ class NodeObject:
             "spec": {},
         }
         try:
-            await self._client.write(Create(NODES, "", msgspec.json.encode(document)))
+            encoded = msgspec.json.encode(document)
+            await self._client.write(Create(NODES, "", encoded, replaces_damaged=True))
         except AlreadyExists:
             body = msgspec.json.encode({"metadata": {"labels": self._labels()}})
             written = await self._client.write(Patch(self._key, body))
@@ -191,7 +193,7 @@ class NodeObject:
         body = msgspec.json.encode({"spec": {"renewTime": now}})
         try:
             await self._client.write(Patch(self._lease, body, "merge"))
-        except NotFound:
+        except (NotFound, StorageReadError):
             document = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
@@ -202,8 +204,9 @@ class NodeObject:
                     "renewTime": now,
                 },
             }
+            encoded = msgspec.json.encode(document)
             await self._client.write(
-                Create(LEASES, _LEASE_NAMESPACE, msgspec.json.encode(document))
+                Create(LEASES, _LEASE_NAMESPACE, encoded, replaces_damaged=True)
             )
 
     async def _write_status(self) -> None:

@@ -13,7 +13,7 @@ from onejob.store.checking.copies import open_for_reading, problems_of
 from onejob.store.checking.salvage import Row, Salvaged, has_checksums, read_log, salvage_log
 from onejob.store.damage import IsReadable, all_readable
 from onejob.store.database import Reader, newest_revision, readable, refuse_half_repaired
-from onejob.store.encryption import Cipher, is_encrypted
+from onejob.store.encryption import NoCipher, is_encrypted
 from onejob.store.limits import Limits
 from onejob.store.lock_file import Mark, lost_revisions, read_mark, refuse_foreign_log
 from onejob.store.migrations import is_empty
@@ -219,7 +219,7 @@ class _SnapshotReader(Reader):
     """Of one moment, and of any schema."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, cipher=_AsStored())
+        super().__init__(path, cipher=NoCipher())
         self._connection.pragma("temp_store", 2)
         self._connection.execute("BEGIN")
         self.is_empty = is_empty(self._connection)
@@ -228,10 +228,3 @@ class _SnapshotReader(Reader):
             self._connection.execute(
                 "CREATE TEMP VIEW log AS SELECT *, NULL AS checksum FROM main.log"
             )
-
-
-class _AsStored(Cipher):
-    """Decrypts nothing: whether Secrets can be decrypted is not known without their key."""
-
-    def decrypt(self, key: Key, value: bytes) -> bytes:
-        return value
