@@ -6,7 +6,7 @@ parts of it. Requests have traces of their own, or belong to that of their clien
 """
 
 import hashlib
-import threading
+import logging
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -31,6 +31,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from onejob import __version__
 from onejob.tracing import Attributes
+from onejob.worker_threads import start_daemon
+
+log = logging.getLogger(__name__)
 
 #: A collector that does not answer must not hold up the server's end for longer.
 _CLOSE_SECONDS: Final = 3.0
@@ -109,9 +112,10 @@ class OpenTelemetryTracer:
         span.end(end_time=_nanoseconds(max(start, end)))
 
     def close(self) -> None:
-        ending = threading.Thread(target=self._provider.shutdown, daemon=True)
-        ending.start()
-        ending.join(_CLOSE_SECONDS)
+        try:
+            start_daemon(self._provider.shutdown, "traces-end").join(_CLOSE_SECONDS)
+        except OSError as error:
+            log.warning("the last traces are not sent: %s", error.strerror)
 
     def _inside(self, uid: str) -> Context:
         trace_id, span_id = _numbers(uid)

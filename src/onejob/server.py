@@ -72,6 +72,7 @@ from onejob.store.log import LogStore
 from onejob.store.writer import Committer
 from onejob.trusted_paths import make_trusted_folder, require_own_files
 from onejob.wire.requests import WriteOptions
+from onejob.worker_threads import prepare_threads
 
 if TYPE_CHECKING:
     from onejob.api.access.service_accounts.accounts import ServiceAccounts
@@ -481,6 +482,7 @@ class ControlPlane:
         return plane
 
     async def _open(self) -> None:
+        await prepare_threads()
         if self._node is not None:
             self._node.prepare()
         self.service.install_definitions()

@@ -5,6 +5,7 @@ A write is staged here and goes to disk through `CommitQueue`; then it becomes v
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -38,6 +39,8 @@ from onejob.store.writer import Committer, ThreadCommitter, Writer
 if TYPE_CHECKING:
     from onejob.store.checking.suspicion import PageCheck
 
+log = logging.getLogger(__name__)
+
 
 class LogStore:
     """Implements `onejob.store.base.Store`. Made by `open`; all calls on one loop's thread."""
@@ -55,7 +58,7 @@ class LogStore:
         free_bytes: FreeBytes | None = None,
         cipher: Cipher | None = None,
     ) -> Self:
-        """Open or create the store. Raises StoreLocked, NewerStore or CorruptStore.
+        """Open or create the store. Raises CannotOpen in its kinds.
 
         `committer` decides where commits run: by default in a thread of their own; a
         `LoopCommitter` uses no thread. `vfs` names a SQLite VFS, for tests that break disks.
@@ -67,6 +70,7 @@ class LogStore:
         database = open_database(Path(path), vfs, free_bytes, cipher)
         try:
             recovered = recover(database.reader, limits, clock.monotonic(), is_readable)
+            committer = committer if committer is not None else ThreadCommitter()
         except CorruptStore as error:
             database.close(tidy=False)
             from onejob.store.checking.suspicion import said_in_full
@@ -75,14 +79,7 @@ class LogStore:
         except BaseException:
             database.close(tidy=False)
             raise
-        return cls(
-            database,
-            recovered,
-            committer if committer is not None else ThreadCommitter(),
-            clock,
-            limits,
-            cipher,
-        )
+        return cls(database, recovered, committer, clock, limits, cipher)
 
     def __init__(
         self,
@@ -352,10 +349,15 @@ class LogStore:
 
     def _suspect(self) -> None:
         """A document is damaged. Once is enough: the check reads the whole file."""
-        self._damage.on_found = None
         from onejob.store.checking.suspicion import PageCheck
 
-        self._page_check = PageCheck(self._database.path)
+        try:
+            self._page_check = PageCheck(self._database.path)
+        except OSError as error:
+            # The next damaged document tries again.
+            log.warning("the pages of %s are not checked: %s", self._database.path, error.strerror)
+            return
+        self._damage.on_found = None
 
     def _check_usable(self) -> None:
         if self._failure is not None:

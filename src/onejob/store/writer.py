@@ -8,19 +8,19 @@ with a busy loop, 40 times the throughput of `executemany`.
 
 import asyncio
 import queue
-import threading
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Protocol, TypeAlias
 
 import apsw
 
-from onejob.store.base import Change, CommitFailed, StoreError, StoreFailed
+from onejob.store.base import CannotOpen, Change, CommitFailed, StoreError, StoreFailed
 from onejob.store.checksums import checksum
 from onejob.store.database import PAGE_BYTES, FreeBytes, room_for_log, shorten_log
 from onejob.store.encryption import Cipher
 from onejob.store.limits import Limits
 from onejob.store.lock_file import LockFile
+from onejob.worker_threads import start_daemon
 
 #: How often the free space is read while the log grows.
 _SPACE_CHECKS_PER_CHECKPOINT = 8
@@ -223,11 +223,14 @@ class ThreadCommitter:
     """A thread of its own: the loop goes on while the disk works."""
 
     def __init__(self) -> None:
+        """Raises CannotOpen."""
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[tuple[Job, Done] | None] = queue.SimpleQueue()
         # A daemon: a process that dies without closing the store is a crash, which is safe.
-        self._thread = threading.Thread(target=self._work, name="onejob-store", daemon=True)
-        self._thread.start()
+        try:
+            self._thread = start_daemon(self._work, "onejob-store")
+        except OSError as error:
+            raise CannotOpen(f"the store cannot be opened: {error.strerror}") from error
 
     def submit(self, job: Job, done: Done) -> None:
         self._jobs.put((job, done))

@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
+from onejob.worker_threads import start_daemon
+
 log = logging.getLogger(__name__)
 
 _MIB: Final = 1024 * 1024
@@ -57,10 +59,9 @@ class AuditLog:
         self.dropped = 0
         try:
             self._file = self._open()
+            self._thread = start_daemon(self._run, "audit-log")
         except OSError as error:
             raise CannotAudit(f"cannot write the audit log {path}: {error.strerror}") from None
-        self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
-        self._thread.start()
 
     def write(self, line: bytes) -> None:
         """Never waits."""

@@ -177,6 +177,9 @@ async def _control(
     from onejob.cluster.manager import Manager
     from onejob.cluster.preflight import CannotStart
     from onejob.cluster.probes import ProbeServer
+    from onejob.worker_threads import prepare_threads
+
+    await prepare_threads()
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

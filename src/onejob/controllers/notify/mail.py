@@ -3,7 +3,6 @@
 import asyncio
 import smtplib
 import ssl
-import threading
 from email.message import EmailMessage
 from email.utils import format_datetime, parseaddr
 
@@ -12,6 +11,7 @@ import msgspec
 from onejob.controllers.notify.channels import NotDelivered
 from onejob.controllers.notify.config import BadNotifyConfig, Email, read_line
 from onejob.planning.notify.messages import Message, encode_message
+from onejob.worker_threads import start_daemon
 
 
 class MailChannel:
@@ -31,8 +31,11 @@ class MailChannel:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_finish, done, problem)
 
-        # A thread of its own: one that hangs must not keep the server from ending.
-        threading.Thread(target=work, name="notify-mail", daemon=True).start()
+        try:
+            # A thread of its own: one that hangs must not keep the server from ending.
+            start_daemon(work, "notify-mail")
+        except OSError as error:
+            raise NotDelivered(f"{error.strerror}") from error
         if problem := await done:
             raise NotDelivered(problem)
 

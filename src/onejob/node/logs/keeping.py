@@ -12,7 +12,6 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from onejob.informers.cache import Delta
 from onejob.node.options import LogRetention
 from onejob.node.setup.removal import remove_trees
 from onejob.objects.pod import Pod
+from onejob.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class KeptLogs:
         self._clock = clock
         self._retention = retention
         #: One thread, so that what it has counted is what there is.
-        self._thread = ThreadPoolExecutor(1, "kept-logs")
+        self._thread = WorkerThreads(1, "kept-logs")
         self._sizes: deque[tuple[str, int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 

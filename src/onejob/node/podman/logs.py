@@ -7,9 +7,9 @@ where to go on.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -17,6 +17,9 @@ from pathlib import Path
 
 from onejob.node.runtime import AttemptRef
 from onejob.node.supervisor.capture import LogFile
+from onejob.worker_threads import WorkerThreads
+
+log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 0.2
 #: How long the client of a container that ended may take to tell the rest.
@@ -39,7 +42,7 @@ class LogKeeper:
         self._open: dict[AttemptRef, Transcript] = {}
         self._dictations: dict[AttemptRef, Dictation] = {}
         self._some_open = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "container-logs")
+        self._thread = WorkerThreads(1, "container-logs")
 
     def begin(self, ref: AttemptRef, source: Path | OutputCommands, target: Path) -> None:
         """`source` is the engine's file, or what to ask the engine."""
@@ -172,23 +175,29 @@ class Dictation:
 
 async def _take_down(command: Sequence[str], target: Path) -> None:
     """Until the command ends: its lines of `TIME TEXT` become lines of our own log."""
-    log = LogFile(str(target), replayed=True)
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT, start_new_session=True, limit=_CHUNK_BYTES,
-    )  # fmt: skip
+    lines = LogFile(str(target), replayed=True)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT, start_new_session=True, limit=_CHUNK_BYTES,
+        )  # fmt: skip
+    except OSError as error:
+        # Better a log that is incomplete than a Pod whose end is not reported.
+        log.warning("%s is incomplete: %s cannot be run: %s", target, command[0], error)
+        lines.close()
+        return
     assert process.stdout is not None
     try:
         async for line in process.stdout:
             stamp, _, text = line.partition(b" ")
             moment = _nanoseconds(stamp)
             if moment is not None:
-                log.write(text, moment)
+                lines.write(text, moment)
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
-        log.close()
+        lines.close()
 
 
 def _catch_up(transcripts: list[Transcript]) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,6 +57,7 @@ from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit
 from onejob.planning.pod.security import Rights, rights_of
 from onejob.wire.requests import LogOptions
+from onejob.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class ProcessRuntime:
             numbers_processes=lambda: self._has_pid_namespaces,
             limits_rights=lambda: self._supervisor.limits_rights,
         )
-        self._cleaner = ThreadPoolExecutor(1, "pod-cleaner")
+        self._cleaner = WorkerThreads(1, "pod-cleaner")
 
     @property
     def limits_in_force(self) -> LimitsInForce:

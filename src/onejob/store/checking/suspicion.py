@@ -8,6 +8,7 @@ from onejob.store.base import CannotOpen, CorruptStore
 from onejob.store.checking.copies import problems_of
 from onejob.store.checking.examination import examine
 from onejob.store.damage import IsReadable
+from onejob.worker_threads import start_daemon
 
 log = logging.getLogger(__name__)
 
@@ -17,10 +18,10 @@ class PageCheck:
     nothing, and must hold up neither commits nor the loop."""
 
     def __init__(self, path: Path) -> None:
+        """Raises OSError if no thread can be started."""
         self._path = path
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="onejob-store-check", daemon=True)
-        self._thread.start()
+        self._thread = start_daemon(self._run, "onejob-store-check")
 
     def stop(self) -> None:
         """Give up. When this returns, nothing of the check has the database open: who closes it
