@@ -3,29 +3,27 @@
     python -m tests.api.worst_requests [--only TEXT] [--rounds 3] [--objects 10000]
 
 Starts a real `onejob serve`, sends one request after the other, and meanwhile a tiny GET again and
-again from another process. The table shows the longest wait for a tiny GET beside each request,
-the answer's code and size, the time it took and the server's peak memory. Timings depend on the
-machine, so this is run by hand; `tests/api/test_bounds.py` holds the structure in the suite.
+again from another process. The table shows the longest wait for a tiny GET beside each request, the
+CPU time that the event loop used during one such wait and in all, the answer's code and size, the
+time it took and the server's peak memory. `--only attack` runs the attacks of several steps
+(`worst_attacks`). Timings depend on the machine, so this is run by hand; `tests/api/test_bounds.py`
+holds the structure in the suite.
 """
 
 import argparse
-import http.client
 import json
-import multiprocessing
-import ssl
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import yaml
-
+from tests.api.worst_attacks import Attack, attacks
 from tests.api.worst_cases import (
     CONFIGMAPS,
     CRONJOBS,
@@ -40,41 +38,20 @@ from tests.api.worst_cases import (
     job,
     pod,
 )
+from tests.api.worst_support import (
+    Api,
+    Prober,
+    Waits,
+    loop_cpu_seconds,
+    peak_mb,
+    reset_peak,
+)
 from tests.e2e.serving import Server, a_server
-
-TINY = "/api/v1/namespaces/default"
 
 #: After an answer the server may still work on what was asked: the prober watches this long.
 _SETTLING_SECONDS = 0.5
 #: A second without requests between two, so that each begins with an idle server.
 _PAUSE_SECONDS = 0.2
-
-
-class Api:
-    def __init__(self, server: Server) -> None:
-        config = yaml.safe_load(server.kubeconfig.read_text())
-        address = urlsplit(config["clusters"][0]["cluster"]["server"])
-        self.host, self.port = address.hostname or "", address.port
-        self.token = config["users"][0]["user"]["token"]
-
-    def connect(self, timeout: float = 120) -> http.client.HTTPSConnection:
-        context = ssl._create_unverified_context()
-        return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=context)
-
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}", "User-Agent": "worst/1"}
-
-    def request(
-        self, method: str, path: str, body: bytes = b"", **headers: str
-    ) -> tuple[int, bytes]:
-        connection = self.connect()
-        try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body or None, {**self.headers(), **named})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
 
 
 # --- what is there before ---------------------------------------------------------------------
@@ -133,57 +110,17 @@ def _create_many(api: Api, objects: int) -> None:
 # --- measuring --------------------------------------------------------------------------------
 
 
-class Prober:
-    """Sends a tiny GET again and again, in a process of its own."""
-
-    def __init__(self, api: Api) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._ours, theirs = context.Pipe()
-        self._process = context.Process(target=_probe, args=(api, theirs), daemon=True)
-        self._process.start()
-        self._ours.recv()
-
-    def longest_since(self, start: float) -> float:
-        """Seconds of the longest wait that ended, or went on, after `start`."""
-        self._ours.send(start)
-        longest: float = self._ours.recv()
-        return longest
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.join()
-
-
-def _probe(api: Api, pipe: Connection) -> None:
-    connection = api.connect(timeout=600)
-    headers = api.headers()
-    waits: list[tuple[float, float]] = []
-    ready = False
-    while True:
-        begun = time.monotonic()
-        connection.request("GET", TINY, headers=headers)
-        answer = connection.getresponse()
-        answer.read()
-        assert answer.status == 200
-        ended = time.monotonic()
-        waits.append((ended, ended - begun))
-        if not ready:
-            pipe.send("ready")
-            ready = True
-        if pipe.poll(0.001):
-            since = pipe.recv()
-            pipe.send(max((wait for end, wait in waits if end >= since), default=0.0))
-            waits.clear()
-
-
 @dataclass
 class Measured:
     name: str
     code: int
     answer_bytes: int
     seconds: float
-    longest_wait: float
+    waits: Waits
+    #: CPU time of the event loop's thread, the tiny GETs included.
+    loop_seconds: float
     peak_mb: int
+    remark: str = ""
 
 
 def measure(api: Api, prober: Prober, pid: int, case: Case) -> Measured:
@@ -191,7 +128,8 @@ def measure(api: Api, prober: Prober, pid: int, case: Case) -> Measured:
     connection = api.connect(timeout=300)
     connection.connect()
     time.sleep(_PAUSE_SECONDS)
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    reset_peak(pid)
+    used = loop_cpu_seconds(pid)
     headers = {**api.headers(), "Content-Type": case.content_type, **case.headers}
     begun = time.monotonic()
     code, size = 0, 0
@@ -210,21 +148,48 @@ def measure(api: Api, prober: Prober, pid: int, case: Case) -> Measured:
         connection.close()
     ended = time.monotonic()
     time.sleep(_SETTLING_SECONDS)
-    longest = prober.longest_since(begun)
-    return Measured(case.name, code, size, ended - begun, longest, _peak_mb(pid))
+    waits = prober.longest_since(begun)
+    used = loop_cpu_seconds(pid) - used
+    return Measured(case.name, code, size, ended - begun, waits, used, peak_mb(pid))
 
 
-def _peak_mb(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) // 1024
-    return 0
+def measure_attack(attack: Attack) -> Measured:
+    with measured_server() as (server, api, pid):
+        prober = Prober(api, pid)
+        try:
+            time.sleep(1)
+            reset_peak(pid)
+            used, begun = loop_cpu_seconds(pid), time.monotonic()
+            remark = attack.run(api)
+            ended = time.monotonic()
+            time.sleep(_SETTLING_SECONDS)
+            waits = prober.longest_since(begun)
+        finally:
+            prober.stop()
+        used = loop_cpu_seconds(pid) - used
+        if "Traceback" in server.log:
+            remark += "; the log has a traceback"
+        return Measured(attack.name, 0, 0, ended - begun, waits, used, peak_mb(pid), remark)
+
+
+@contextmanager
+def measured_server() -> Iterator[tuple[Server, Api, int]]:
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with temporary as folder, a_server(Path(folder) / "data") as server:
+        assert server.process is not None
+        yield server, Api.of(server), server.process.pid
+
+
+def _show_best(rounds: Sequence[Measured]) -> None:
+    """Show the round with the shortest wait: other load on the machine only adds to waits."""
+    _show(min(rounds, key=lambda measured: measured.waits.longest))
 
 
 def _show(found: Measured) -> None:
     print(
         f"{found.name:44} {found.code:>4} {found.answer_bytes:>10} {found.seconds:>7.2f}s "
-        f"{found.longest_wait * 1000:>9.0f} ms {found.peak_mb:>5} MB",
+        f"{found.waits.longest * 1000:>9.0f} ms {found.waits.loop_cpu * 1000:>7.0f} ms "
+        f"{found.loop_seconds:>6.2f}s {found.peak_mb:>5} MB  {found.remark}",
         flush=True,
     )
 
@@ -235,25 +200,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="show the best of so many")
     parser.add_argument("--objects", type=int, default=10_000, help="Pods to list")
     options = parser.parse_args()
-    chosen = [case for case in cases() if options.only.lower() in case.name.lower()]
-    assert all(a.name != b.name for a, b in pairwise(chosen))
-    with tempfile.TemporaryDirectory() as folder, a_server(Path(folder) / "data") as server:
-        assert server.process is not None
-        api = Api(server)
-        prepare(api, options.objects)
-        prober = Prober(api)
+    wanted = options.only.lower()
+    requests = [case for case in cases() if wanted in case.name.lower()]
+    assert all(a.name != b.name for a, b in pairwise(requests))
+    print(f"{'request':44} code {'answer':>10}     took longest wait    of loop    loop     peak")
+    if requests:
+        measure_requests(requests, options.rounds, options.objects)
+    for attack in attacks():
+        if wanted in attack.name.lower():
+            _show_best([measure_attack(attack) for _ in range(options.rounds)])
+
+
+def measure_requests(requests: Sequence[Case], rounds: int, objects: int) -> None:
+    with measured_server() as (server, api, pid):
+        prepare(api, objects)
+        prober = Prober(api, pid)
         try:
             time.sleep(1)
-            idle = prober.longest_since(0)
+            idle = prober.longest_since(0).longest
             print(f"longest wait with no other request: {idle * 1000:.0f} ms")
-            print(f"{'request':44} code {'answer':>10}     took longest wait     peak")
-            for case in chosen:
-                rounds = [
-                    measure(api, prober, server.process.pid, case)
-                    for _ in range(1 if case.once else options.rounds)
-                ]
-                # Whatever else runs on the machine only adds to what is waited for.
-                _show(min(rounds, key=lambda measured: measured.longest_wait))
+            for case in requests:
+                times = 1 if case.once else rounds
+                _show_best([measure(api, prober, pid, case) for _ in range(times)])
         finally:
             prober.stop()
         errors = [line for line in server.log.splitlines() if "Traceback" in line]

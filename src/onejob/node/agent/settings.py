@@ -1,9 +1,10 @@
-"""ConfigMaps and Secrets, fetched for one container and read by name."""
+"""ConfigMaps and Secrets that one container uses, fetched by key and decoded on first use."""
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,30 +13,66 @@ from onejob.node.setup.environment import SECRETS, ConfigProblem
 from onejob.objects.meta import Key
 from onejob.wire.errors import ApiError, NotFound
 
+#: Bytes of all documents that one container may use: as much again is held while it starts.
+MAX_BYTES: Final = 64 * 1024 * 1024
+#: Settings of more bytes are decoded in a thread.
+_INLINE_BYTES: Final = 128 * 1024
+#: Documents fetched between two yields to the event loop.
+_FETCHES_PER_TURN: Final = 100
+
 
 class FetchedSettings:
-    def __init__(self, found: Mapping[Key, Mapping[str, bytes] | None]) -> None:
-        self._found = found
+    """Documents by key, None for one that does not exist. Not for several threads at a time.
+
+    The documents belong to the store, so that many containers that wait to start hold no copies.
+    """
+
+    def __init__(self, documents: Mapping[Key, bytes | None]) -> None:
+        self._documents = documents
+        self._decoded: dict[Key, Mapping[str, bytes] | None] = {}
+
+    @property
+    def is_large(self) -> bool:
+        """Whether decoding takes too long for the event loop."""
+        return sum(len(found or b"") for found in self._documents.values()) > _INLINE_BYTES
 
     def values(self, key: Key) -> Mapping[str, bytes] | None:
-        return self._found[key]
+        """Return the decoded data of one object. Raises ConfigProblem if it is malformed."""
+        if key not in self._decoded:
+            document = self._documents[key]
+            self._decoded[key] = None if document is None else _read(key, document)
+        return self._decoded[key]
+
+    def decode(self) -> None:
+        """Decode all documents, so that `values` takes no time. Raises ConfigProblem."""
+        for key in self._documents:
+            self.values(key)
 
 
 NO_SETTINGS = FetchedSettings({})
 
 
 async def fetch_settings(fetch: Fetch, keys: Iterable[Key]) -> FetchedSettings:
-    """Raises ConfigProblem if the API does not answer or answers nonsense."""
-    found: dict[Key, Mapping[str, bytes] | None] = {}
+    """Fetch documents, once each. Raises ConfigProblem if the API does not answer or they take
+    more than `MAX_BYTES`."""
+    found: dict[Key, bytes | None] = {}
+    room = MAX_BYTES
     for key in keys:
         if key in found:
             continue
         try:
-            found[key] = _read(key, await fetch(key))
+            document = found[key] = await fetch(key)
+            room -= len(document)
         except NotFound:
             found[key] = None
         except ApiError as error:
             raise ConfigProblem(error.message) from error
+        if room < 0:
+            raise ConfigProblem(
+                f"the ConfigMaps and Secrets of this container take more than {MAX_BYTES >> 20} MiB"
+            )
+        if len(found) % _FETCHES_PER_TURN == 0:
+            await asyncio.sleep(0)
     return FetchedSettings(found)
 
 

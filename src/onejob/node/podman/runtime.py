@@ -89,6 +89,7 @@ class PodmanRuntime:
         self._fetch: Fetch
         self._attempts = Attempts()
         self._ends = EndWatch(self._engine, clock, self._attempts, self._judge)
+        self._preparing = asyncio.Lock()
         self._preparation = Preparation(self._folders, settings, self._node_side)
         self._removals = Removals(self._engine)
         self._loops: list[asyncio.Task[None]] = []
@@ -176,7 +177,8 @@ class PodmanRuntime:
     async def refresh_volumes(self, pod: NodePod) -> None:
         settings = await fetch_settings(self._fetch, settings_in_volumes(pod))
         folder = self._folders.of(pod.uid)
-        await asyncio.to_thread(refresh_volumes, pod, folder, settings, self._settings.node)
+        async with self._preparing:
+            await asyncio.to_thread(refresh_volumes, pod, folder, settings, self._settings.node)
 
     def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
         return read_logs(
@@ -242,9 +244,12 @@ class PodmanRuntime:
                 pod.uid, container.image, container.image_pull_policy
             )
             notes: list[str] = []
-            request = await asyncio.to_thread(
-                self._preparation.prepare, pod, container, ref, settings, image, notes
-            )
+            # One at a time: files and decoded settings of a container take up to a hundred MB.
+            async with self._preparing:
+                request = await asyncio.to_thread(
+                    self._preparation.prepare, pod, container, ref, settings, image, notes
+                )
+            del settings
         except (ConfigProblem, ImageProblem) as problem:
             self._block(attempt, problem.reason, problem.message)
             return

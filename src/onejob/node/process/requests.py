@@ -14,7 +14,7 @@ from onejob.node.process.mounts import ONLY_PROC
 from onejob.node.process.settings import ProcessSettings
 from onejob.node.process.supervisor_client import OLD_SUPERVISOR
 from onejob.node.runtime import AttemptRef
-from onejob.node.setup.container_setup import ContainerSetup
+from onejob.node.setup.container_setup import ContainerSetup, Volumes
 from onejob.node.setup.environment import ConfigProblem, environment, expand_all
 from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
 from onejob.planning.pod.security import (
@@ -57,15 +57,21 @@ class ProcessRequests:
         self._judged: tuple[NodePodSpec, bool, list[str]] | None = None
 
     def start(
-        self, pod: NodePod, container: Container, ref: AttemptRef, settings: FetchedSettings
+        self,
+        pod: NodePod,
+        container: Container,
+        ref: AttemptRef,
+        settings: FetchedSettings,
+        volumes: Volumes | None = None,
     ) -> tuple[dict[str, Any], list[str]]:
-        """The request that starts a container, all it needs being made, and in what it is not as
-        asked. Raises NoStandIn, ConfigProblem, VolumeProblem, NoDevice, OSError."""
+        """Return the request that starts a container, all it needs being made, and deviations from
+        its spec. `volumes` are those that were made before. Raises NoStandIn, ConfigProblem,
+        VolumeProblem, NoDevice, OSError."""
         command = self._settings.images.command_line(container)
         self._devices.assign(pod.uid, container)
         request = self._process(pod, container, ref, settings, command)
         self._number_processes(request, pod)
-        notes = self._setup.set_up(request, pod, container, ref, settings)
+        notes = self._setup.set_up(request, pod, container, ref, settings, volumes)
         notes += self._not_enforced(pod, container)
         self._limits.apply(request, container, ref)
         request["grace"] = max(pod.spec.termination_grace_period_seconds, 0)

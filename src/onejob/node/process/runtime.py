@@ -7,10 +7,12 @@ each process shall be is said by `requests`.
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from onejob.clock import Clock
 from onejob.node.agent.conditions import NodeCondition, NodeConditions
@@ -48,10 +50,10 @@ from onejob.node.runtime import (
     Warned,
 )
 from onejob.node.sessions.exec_session import ExecSession, Finished
-from onejob.node.setup.container_setup import ContainerSetup
+from onejob.node.setup.container_setup import ContainerSetup, Volumes
 from onejob.node.setup.environment import ConfigProblem, settings_used
 from onejob.node.setup.removal import remove_trees
-from onejob.node.setup.volumes import VolumeProblem, settings_in_volumes
+from onejob.node.setup.volumes import VolumeProblem, mounts_files, settings_in_volumes
 from onejob.node.supervisor.pressure import DISK, pressure_of
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.lifecycle import Exit
@@ -60,6 +62,8 @@ from onejob.wire.requests import LogOptions
 from onejob.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: What a Pod had to itself is cleared away later, with others': nobody waits for that.
 _REMOVE_AFTER_SECONDS = 0.02
@@ -131,6 +135,11 @@ class ProcessRuntime:
             numbers_processes=lambda: self._has_pid_namespaces,
             limits_rights=lambda: self._supervisor.limits_rights,
         )
+        #: Writes the files in volumes. Not the thread that removes them: others would wait for the
+        #: removal of a large tree.
+        self._writer = WorkerThreads(1, "pod-volumes")
+        self._has_writer = False
+        self._large_settings = asyncio.Lock()
         self._cleaner = WorkerThreads(1, "pod-cleaner")
 
     @property
@@ -230,7 +239,7 @@ class ProcessRuntime:
         keys = [*settings_used(pod, container)]
         if container.volume_mounts:
             keys.extend(settings_in_volumes(pod))
-        if keys:
+        if keys or mounts_files(pod, container):
             task = asyncio.create_task(self._launch_with(pod, container, ref, keys))
             self._launching[ref] = task
             task.add_done_callback(lambda _: self._launching.pop(ref, None))
@@ -344,6 +353,7 @@ class ProcessRuntime:
         end = end_pods or self._options.pods_end_with_us
         patience = self._longest_grace + _PATIENCE_SECONDS
         await self._supervisor.close(end=end, patience_seconds=patience)
+        await asyncio.to_thread(self._writer.shutdown)
         await asyncio.to_thread(self._cleaner.shutdown)
         self._limits.close(ended=end)
 
@@ -389,32 +399,80 @@ class ProcessRuntime:
         if container is None:
             raise ConfigProblem(f"no container {ref.container}")
         settings = await fetch_settings(self._fetch, settings_used(pod, container))
-        if ref not in self._running:
-            raise ConfigProblem("the container is not running")
-        return self._requests.beside(pod, container, ref, settings, tuple(command))
+        async with self._decoded(settings):
+            if ref not in self._running:
+                raise ConfigProblem("the container is not running")
+            return self._requests.beside(pod, container, ref, settings, tuple(command))
 
     async def _launch_with(
         self, pod: NodePod, container: Container, ref: AttemptRef, keys: Sequence[Any]
     ) -> None:
         try:
             settings = await fetch_settings(self._fetch, keys)
+            async with self._decoded(settings):
+                volumes: Volumes | None = None
+                if mounts_files(pod, container):
+                    if self._is_blocked(ref):
+                        return
+                    self._setup.announce_folder(pod.uid)
+                    make = self._setup.make_volumes
+                    volumes = await self._write_in_thread(make, pod, container, settings)
+                self._request(pod, container, ref, settings, volumes)
         except ConfigProblem as problem:
             self._deliver([StartBlocked(ref, problem.reason, problem.message)])
-            return
-        self._request(pod, container, ref, settings)
+        except VolumeProblem as problem:
+            self._deliver([StartBlocked(ref, "ContainerCreating", problem.message)])
 
-    def _request(
-        self, pod: NodePod, container: Container, ref: AttemptRef, settings: FetchedSettings
-    ) -> None:
+    @asynccontextmanager
+    async def _decoded(self, settings: FetchedSettings) -> AsyncIterator[None]:
+        """Have large settings decoded off the loop, and for one container at a time: what is
+        decoded is held until the container's request is made. Raises ConfigProblem."""
+        if not settings.is_large:
+            yield
+            return
+        async with self._large_settings:
+            await self._write_in_thread(settings.decode)
+            yield
+
+    async def _write_in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Run `work` in the thread that writes volumes. Raises ConfigProblem if there is none."""
+        loop = asyncio.get_running_loop()
+        try:
+            running = loop.run_in_executor(self._writer, work, *args)
+            self._has_writer = True
+        except RuntimeError as error:
+            reason = "ContainerCreating"
+            raise ConfigProblem(f"onejob cannot start a thread: {error}", reason) from error
+        return await running
+
+    def _written(self) -> "Future[None] | None":
+        """Return a future that is done once all volumes are written that were asked for by now;
+        None if there are none. Nothing is written into a folder after its removal: starts of a Pod
+        are cancelled before its folder is removed."""
+        return self._writer.submit(_nothing) if self._has_writer else None
+
+    def _is_blocked(self, ref: AttemptRef) -> bool:
+        """Report an attempt that cannot start for lack of disk space."""
         if self._seen_space is None:
             self._seen_space = self._short_of_space()
             # Which forgets it.
             self._flush_soon()
         if self._seen_space:
             self._deliver([self._blocked(ref, DISK, self._seen_space)])
+        return bool(self._seen_space)
+
+    def _request(
+        self,
+        pod: NodePod,
+        container: Container,
+        ref: AttemptRef,
+        settings: FetchedSettings,
+        volumes: Volumes | None = None,
+    ) -> None:
+        if self._is_blocked(ref):
             return
         try:
-            request, notes = self._requests.start(pod, container, ref, settings)
+            request, notes = self._requests.start(pod, container, ref, settings, volumes)
         except NoStandIn as problem:
             failed = Exit(128, self._clock.now(), reason="StartError", message=str(problem))
             self._deliver([Ended(ref, failed)])
@@ -486,7 +544,7 @@ class ProcessRuntime:
         if self._to_remove:
             # In a thread of its own: removing waits for the disk, and may have much to remove.
             paths, self._to_remove = self._to_remove, []
-            self._cleaner.submit(remove_trees, paths)
+            self._cleaner.submit(_remove_after, self._written(), paths)
 
     def _short_of_space(self) -> str:
         try:
@@ -584,6 +642,15 @@ class ProcessRuntime:
     def _remove(self, path: str) -> None:
         self._to_remove.append(path)
         self._flush_soon()
+
+
+def _remove_after(written: "Future[None] | None", paths: Sequence[str]) -> None:
+    if written is not None:
+        written.result()
+    remove_trees(paths)
+
+
+def _nothing() -> None: ...
 
 
 def _moment(seconds: float) -> datetime:

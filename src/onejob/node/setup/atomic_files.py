@@ -33,7 +33,7 @@ def write_files(folder: int, files: Mapping[str, File], group: int | None = None
     if group is not None:
         files = {path: File(file.content, file.mode | _GROUP_FILE) for path, file in files.items()}
     current = _current(folder)
-    changed = not current or _read_all(folder, current, files) != files
+    changed = not current or not _holds(folder, current, files)
     if changed:
         fresh = _next_name(folder, current)
         _fill(folder, fresh, files, group)
@@ -95,17 +95,17 @@ def _write(fd: int, content: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _read_all(folder: int, name: str, wanted: Mapping[str, File]) -> dict[str, File]:
-    """The files that are there. What is not as we leave it counts as another file."""
-    found: dict[str, File] = {}
+def _holds(folder: int, name: str, files: Mapping[str, File]) -> bool:
+    """Whether the folder holds exactly these files, as we leave them. One is read at a time."""
+    found = 0
     with suppress(OSError):
         for where, _, names, fd in os.fwalk(name, dir_fd=folder):
             for base in names:
-                path = os.path.relpath(os.path.join(where, base), name)
-                found[path] = _read(
-                    fd, base, len(wanted[path].content) + 1 if path in wanted else 0
-                )
-    return found
+                file = files.get(os.path.relpath(os.path.join(where, base), name))
+                if file is None or _read(fd, base, len(file.content) + 1) != file:
+                    return False
+                found += 1
+    return found == len(files)
 
 
 def _read(folder: int, name: str, limit: int) -> File:

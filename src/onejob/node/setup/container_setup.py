@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -23,13 +23,26 @@ from onejob.node.runtime import AttemptRef
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.hosts_file import HOSTS, make_hosts_file
 from onejob.node.setup.last_message import last_message, make_message_file
-from onejob.node.setup.volumes import VolumeProblem, container_mounts, refresh_volumes
+from onejob.node.setup.volumes import (
+    Provided,
+    VolumeProblem,
+    mounts_of,
+    provide_volumes,
+    refresh_volumes,
+)
 from onejob.objects.pod_spec import Container, NodePod
 from onejob.planning.pod.account_volume import ACCOUNT_FOLDER, VOLUME_PREFIX
 from onejob.planning.pod.security import DEFAULT_MESSAGE_PATH
 
 #: A path that means the same wherever it stands in a command of a shell.
 _is_plain: Final = re.compile(r"[A-Za-z0-9_./-]+").fullmatch
+
+
+class Volumes(NamedTuple):
+    """The volumes that a container mounts, by name, and deviations from the Pod's spec."""
+
+    provided: Mapping[str, Provided]
+    notes: Sequence[str]
 
 
 class ContainerSetup:
@@ -93,9 +106,11 @@ class ContainerSetup:
         container: Container,
         ref: AttemptRef,
         settings: FetchedSettings,
+        volumes: Volumes | None = None,
     ) -> list[str]:
-        """Make what an attempt shall find, and say in its request how it gets there. Returns what
-        is not as the Pod asks. Raises ConfigProblem, VolumeProblem, OSError."""
+        """Make the files and mounts of an attempt and add them to its request. `volumes` are those
+        that were made before, off the event loop; without them they are made here. Returns
+        deviations from the Pod's spec. Raises ConfigProblem, VolumeProblem, OSError."""
         names_message_file = _wants_message_file(container, request)
         falls_back = container.termination_message_policy == "FallbackToLogsOnError"
         aliases = pod.spec.host_aliases
@@ -103,15 +118,15 @@ class ContainerSetup:
         read_only = self._options.host_read_only or "read_only_root" in request
         if not special and not read_only:
             return []
-        self._with_folders.add(pod.uid)
-        folder = self._pods / pod.uid
         notes: list[str] = []
         isolates = self._isolates()
         if not isolates:
             container = _without_account(container, notes)
-        mounts = container_mounts(
-            pod, container, folder, settings, self._node, request["env"], notes
-        )
+        if volumes is None:
+            self.announce_folder(pod.uid)
+            volumes = self.make_volumes(pod, container, settings)
+        notes += volumes.notes
+        mounts = mounts_of(pod, container, volumes.provided, request["env"])
         if names_message_file:
             message = make_message_file(self._pods, ref)
             self._messages[ref] = container.termination_message_policy
@@ -136,6 +151,22 @@ class ContainerSetup:
             self._link(pod, container, mounts, other_user=bool(request.get("user")))
         return notes
 
+    def announce_folder(self, uid: str) -> None:
+        """Have the folder of a Pod removed at its end. Call on the loop before it is filled."""
+        self._with_folders.add(uid)
+
+    def make_volumes(
+        self, pod: NodePod, container: Container, settings: FetchedSettings
+    ) -> Volumes:
+        """Make the volumes that a container mounts. Blocks while it writes files; may run in a
+        thread, after `announce_folder`. Raises ConfigProblem, VolumeProblem."""
+        if not self._isolates():
+            container = _without_account(container, [])
+        notes: list[str] = []
+        folder = self._pods / pod.uid
+        provided = provide_volumes(pod, container, folder, settings, self._node, notes)
+        return Volumes(provided, notes)
+
     def empty_request(self) -> dict[str, Any]:
         """What a container that asks for nothing has mounted: to try out whether it can be."""
         request: dict[str, Any] = {"pids": "container", "env": {}, "cwd": "/"}
@@ -143,7 +174,8 @@ class ContainerSetup:
         return request
 
     def refresh(self, pod: NodePod, settings: FetchedSettings) -> None:
-        """Bring the files in a Pod's volumes up to date. Raises VolumeProblem."""
+        """Bring the files in a Pod's volumes up to date. Blocks while it writes files. Raises
+        VolumeProblem."""
         refresh_volumes(pod, self._pods / pod.uid, settings, self._node)
 
     def last_message(self, ref: AttemptRef, code: int) -> str:

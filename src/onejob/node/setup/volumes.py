@@ -56,8 +56,8 @@ class VolumeProblem(Exception):
         self.message = f'MountVolume.SetUp failed for volume "{volume}" : {message}'
 
 
-class _Provided(NamedTuple):
-    """Where a volume is."""
+class Provided(NamedTuple):
+    """The place of a volume on this host."""
 
     path: str
     #: The folder that it must still be in when it is mounted; "" where it does not matter.
@@ -89,21 +89,46 @@ def container_mounts(
     env: Mapping[str, str],
     notes: list[str],
 ) -> list[Mount]:
-    """Make the volumes that a container mounts, and say what to mount where. `folder` is the
-    Pod's own. What is there already (an emptyDir after a restart) stays. `notes` gets what is not
-    as the Pod asks. Raises ConfigProblem, VolumeProblem."""
+    """Make the volumes that a container mounts and return its mounts. Blocks while it writes
+    files. Raises ConfigProblem, VolumeProblem."""
+    provided = provide_volumes(pod, container, folder, settings, node, notes)
+    return mounts_of(pod, container, provided, env)
+
+
+def provide_volumes(
+    pod: NodePod,
+    container: Container,
+    folder: Path,
+    settings: Settings,
+    node: NodeContext,
+    notes: list[str],
+) -> dict[str, Provided]:
+    """Make the volumes that a container mounts, by name. `folder` is the Pod's own. Existing
+    contents (an emptyDir after a restart) are kept. `notes` gets deviations from the Pod's spec.
+    Blocks while it writes files. Raises VolumeProblem."""
     by_name = {volume.name: volume for volume in pod.spec.volumes}
-    provided: dict[str, _Provided] = {}
-    mounts = []
+    contents = _PodFiles(pod, settings, node)
+    provided: dict[str, Provided] = {}
     for mount in container.volume_mounts:
         volume = by_name.get(mount.name)
         if volume is None:
             raise VolumeProblem(mount.name, "the Pod has no such volume")
         if mount.name not in provided:
             with _problems_of(volume):
-                provided[mount.name] = _provide(pod, volume, folder, settings, node, notes)
+                provided[mount.name] = _provide(pod, volume, folder, contents, node, notes)
+    return provided
+
+
+def mounts_of(
+    pod: NodePod, container: Container, provided: Mapping[str, Provided], env: Mapping[str, str]
+) -> list[Mount]:
+    """Return the mounts of a container, making the subPaths that are missing. Raises
+    ConfigProblem."""
+    written = {volume.name for volume in pod.spec.volumes if _is_written_by_node(volume)}
+    mounts = []
+    for mount in container.volume_mounts:
         path, inside = provided[mount.name]
-        read_only = mount.read_only or _is_written_by_node(volume)
+        read_only = mount.read_only or mount.name in written
         if part := _sub_path(mount, env):
             _prepare_part(mount, path, part, inside)
             path, inside = f"{path}/{part}", inside or path
@@ -112,8 +137,9 @@ def container_mounts(
 
 
 def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeContext) -> None:
-    """Bring the files that were written for a Pod up to date. Raises VolumeProblem for the first
-    volume that cannot be, after all others."""
+    """Bring the files that were written for a Pod up to date. Blocks while it writes files. Raises
+    VolumeProblem for the first volume that cannot be, after all others."""
+    contents = _PodFiles(pod, settings, node)
     problems = []
     for volume in pod.spec.volumes:
         # Not there: no container that mounts it was started, or the Pod is over.
@@ -121,7 +147,7 @@ def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeCo
             continue
         try:
             with _problems_of(volume), suppress(FileNotFoundError):
-                _write_contents(pod, volume, folder, settings, node, make=None)
+                _write_files(pod, volume, folder, contents.of(volume), make=None)
         except VolumeProblem as problem:
             problems.append(problem)
     if problems:
@@ -131,6 +157,16 @@ def refresh_volumes(pod: NodePod, folder: Path, settings: Settings, node: NodeCo
 def is_refreshed(pod: NodePod) -> bool:
     """Whether the Pod has files that follow the objects that they come from."""
     return any(_is_written_by_node(volume) for volume in pod.spec.volumes)
+
+
+def mounts_files(pod: NodePod, container: Container) -> bool:
+    """Whether files have to be written before the container starts."""
+    if not container.volume_mounts:
+        return False
+    mounted = {mount.name for mount in container.volume_mounts}
+    return any(
+        volume.name in mounted and _is_written_by_node(volume) for volume in pod.spec.volumes
+    )
 
 
 def _is_written_by_node(volume: Volume) -> bool:
@@ -187,9 +223,14 @@ def _prepare_part(mount: VolumeMount, volume: str, part: str, inside: str) -> No
 #: The size of a page; to a tmpfs, 0 would mean no bound at all.
 _LEAST_MEMORY = 4096
 
-#: For the tmpfs of a volume with Secrets, of which each has at most one MiB; twice, because new
-#: files are written beside the old ones. It takes only what is in it.
-_SECRET_BYTES = 64 * 1024 * 1024
+#: Bytes of all files that are written for one Pod. References multiply: a ConfigMap of one MiB may
+#: be mounted under thousands of paths.
+MAX_FILES_BYTES = 32 * 1024 * 1024
+#: Charged per file, so that many empty files count as well.
+_FILE_COST = 1024
+#: For the tmpfs of a volume with Secrets; twice, because new files are written beside the old ones.
+#: It takes only what is in it.
+_SECRET_BYTES = 2 * MAX_FILES_BYTES
 
 #: A container that starts and a refresh may write the same volume at a time.
 _writing = threading.Lock()
@@ -199,10 +240,10 @@ def _provide(
     pod: NodePod,
     volume: Volume,
     folder: Path,
-    settings: Settings,
+    contents: "_PodFiles",
     node: NodeContext,
     notes: list[str],
-) -> _Provided:
+) -> Provided:
     if volume.host_path is not None:
         return _host_path(volume.host_path, pod.metadata.namespace, node)
     path = folder / "volumes" / volume.name
@@ -215,14 +256,15 @@ def _provide(
                     notes.append(f"{what} lies on disk: {problem}")
         with _own_folder(folder, volume, 0o755) as fd:
             give_folder(fd, 0o777, _fs_group(pod))
-        return _Provided(str(path))
+        return Provided(str(path))
+    files = contents.of(volume)
     if _holds_secrets(volume):
         with _own_folder(folder, volume, 0o755) as fd:
             # Of one that is in use, others may see what it was before.
             if not os.listdir(fd):
                 _mount_memory(fd, _SECRET_BYTES)
-    _write_contents(pod, volume, folder, settings, node, make=0o755)
-    return _Provided(str(path))
+    _write_files(pod, volume, folder, files, make=0o755)
+    return Provided(str(path))
 
 
 def _holds_secrets(volume: Volume) -> bool:
@@ -266,16 +308,9 @@ def _memory_size(pod: NodePod, volume: EmptyDirVolume, node: NodeContext) -> int
     return max(min((size for size in bounds if size > 0), default=_LEAST_MEMORY), _LEAST_MEMORY)
 
 
-def _write_contents(
-    pod: NodePod,
-    volume: Volume,
-    folder: Path,
-    settings: Settings,
-    node: NodeContext,
-    *,
-    make: int | None,
+def _write_files(
+    pod: NodePod, volume: Volume, folder: Path, files: Mapping[str, File], *, make: int | None
 ) -> None:
-    files = _contents(pod, volume, settings, node)
     fs_group = _fs_group(pod)
     with _writing, _own_folder(folder, volume, make) as fd:
         give_folder(fd, 0o755, fs_group)
@@ -299,104 +334,138 @@ def _own_folder(folder: Path, volume: Volume, make: int | None) -> Iterator[int]
             os.close(fd)
 
 
-def _contents(
-    pod: NodePod, volume: Volume, settings: Settings, node: NodeContext
-) -> dict[str, File]:
-    if (config := volume.config_map) is not None:
-        files = _selected(
-            pod, CONFIG_MAPS, config.name, config.items, settings, optional=config.optional
-        )
-        mode = config.default_mode
-    elif (secret := volume.secret) is not None:
-        files = _selected(
-            pod, SECRETS, secret.secret_name, secret.items, settings, optional=secret.optional
-        )
-        mode = secret.default_mode
-    elif volume.downward_api is not None:
-        files = _downward(pod, volume.downward_api.items, node)
-        mode = volume.downward_api.default_mode
-    elif volume.projected is not None:
-        files = _projected(pod, volume.projected, settings, node)
-        mode = volume.projected.default_mode
-    else:
-        raise ConfigProblem("this node does not provide volumes of this kind")
-    for name in files:
-        # As the kubelet: names that begin so are its own, for `..data` and what that leads to.
-        if not _safe(name) or name.startswith(".."):
-            raise ConfigProblem(f'"{name}" must be a relative path that does not begin with ".."')
-    return {
-        os.path.normpath(name): File(content, mode if own_mode is None else own_mode)
-        for name, (content, own_mode) in files.items()
-    }
-
-
 _Files = dict[str, tuple[bytes, int | None]]
 
 
-def _selected(
-    pod: NodePod,
-    resource: str,
-    name: str,
-    items: Sequence[KeyToPath],
-    settings: Settings,
-    *,
-    optional: bool,
-) -> _Files:
-    values = settings.values(Key(resource, pod.metadata.namespace, name))
-    if values is None:
-        if optional:
-            return {}
-        raise ConfigProblem(f'{resource[:-1]} "{name}" not found')
-    if not items:
-        return {key: (value, None) for key, value in values.items()}
-    files: _Files = {}
-    for item in items:
-        if item.key in values:
-            files[item.path] = (values[item.key], item.mode)
-        elif not optional:
-            raise ConfigProblem(f"{resource[:-1]} references non-existent key: {item.key}")
-    return files
+class _PodFiles:
+    """The files that the volumes of a Pod hold, within one bound for all of them. Files of one
+    source share its bytes."""
 
+    def __init__(self, pod: NodePod, settings: Settings, node: NodeContext) -> None:
+        self._pod = pod
+        self._settings = settings
+        self._node = node
+        self._fields: dict[str, bytes] = {}
+        self._volumes: dict[str, dict[str, File] | ConfigProblem] | None = None
+        self._room = MAX_FILES_BYTES
 
-def _downward(pod: NodePod, items: Sequence[DownwardFile], node: NodeContext) -> _Files:
-    files: _Files = {}
-    for item in items:
-        if item.field_ref is not None:
-            text = field_value(pod, item.field_ref.field_path, node)
-        elif item.resource_field_ref is not None:
-            owner = pod.container(item.resource_field_ref.container_name)
-            if owner is None:
-                raise ConfigProblem(f"container {item.resource_field_ref.container_name} not found")
-            text = resource_value(pod, owner, item.resource_field_ref, node)
-        else:
-            continue
-        files[item.path] = (text.encode(), item.mode)
-    return files
-
-
-def _projected(
-    pod: NodePod, volume: ProjectedVolume, settings: Settings, node: NodeContext
-) -> _Files:
-    files: _Files = {}
-    for source in volume.sources:
-        if (config := source.config_map) is not None:
-            files |= _selected(
-                pod, CONFIG_MAPS, config.name, config.items, settings, optional=config.optional
+    def of(self, volume: Volume) -> dict[str, File]:
+        """Return the files of one volume by relative path. Raises ConfigProblem: also if the Pod's
+        volumes take too much together, whichever is asked for."""
+        if self._volumes is None:
+            self._volumes = {each.name: self._found(each) for each in self._pod.spec.volumes}
+        if self._room < 0:
+            raise ConfigProblem(
+                f"the files of this Pod's volumes take more than {MAX_FILES_BYTES >> 20} MiB"
             )
-        elif (secret := source.secret) is not None:
-            files |= _selected(
-                pod, SECRETS, secret.name, secret.items, settings, optional=secret.optional
+        files = self._volumes[volume.name]
+        if isinstance(files, ConfigProblem):
+            raise files
+        return files
+
+    def _found(self, volume: Volume) -> dict[str, File] | ConfigProblem:
+        if not _is_written_by_node(volume) or self._room < 0:
+            return ConfigProblem("this node does not provide volumes of this kind")
+        try:
+            files = self._contents(volume)
+        except ConfigProblem as problem:
+            return problem
+        self._room -= sum(len(file.content) + _FILE_COST for file in files.values())
+        return files
+
+    def _contents(self, volume: Volume) -> dict[str, File]:
+        files: _Files = {}
+        if (config := volume.config_map) is not None:
+            files = self._selected(CONFIG_MAPS, config.name, config.items, optional=config.optional)
+            mode = config.default_mode
+        elif (secret := volume.secret) is not None:
+            files = self._selected(
+                SECRETS, secret.secret_name, secret.items, optional=secret.optional
             )
-        elif source.downward_api is not None:
-            files |= _downward(pod, source.downward_api.items, node)
-        elif (token := source.service_account_token) is not None:
-            values = settings.values(token_key(pod, token))
-            if values is None:
-                raise ConfigProblem(f'serviceaccount "{pod.spec.service_account_name}" not found')
-            files[token.path] = (values[TOKEN_FIELD], None)
+            mode = secret.default_mode
+        elif volume.downward_api is not None:
+            files = self._downward(volume.downward_api.items)
+            mode = volume.downward_api.default_mode
         else:
-            raise ConfigProblem("this node does not project this kind of source")
-    return files
+            assert volume.projected is not None, "the node writes volumes of these kinds"
+            files = self._projected(volume.projected)
+            mode = volume.projected.default_mode
+        for name in files:
+            # As the kubelet: names that begin so are its own, for `..data` and what that leads to.
+            if not _safe(name) or name.startswith(".."):
+                raise ConfigProblem(
+                    f'"{name}" must be a relative path that does not begin with ".."'
+                )
+        return {
+            os.path.normpath(name): File(content, mode if own_mode is None else own_mode)
+            for name, (content, own_mode) in files.items()
+        }
+
+    def _selected(
+        self, resource: str, name: str, items: Sequence[KeyToPath], *, optional: bool
+    ) -> _Files:
+        values = self._settings.values(Key(resource, self._pod.metadata.namespace, name))
+        if values is None:
+            if optional:
+                return {}
+            raise ConfigProblem(f'{resource[:-1]} "{name}" not found')
+        if not items:
+            return {key: (value, None) for key, value in values.items()}
+        files: _Files = {}
+        for item in items:
+            if item.key in values:
+                files[item.path] = (values[item.key], item.mode)
+            elif not optional:
+                raise ConfigProblem(f"{resource[:-1]} references non-existent key: {item.key}")
+        return files
+
+    def _downward(self, items: Sequence[DownwardFile]) -> _Files:
+        files: _Files = {}
+        for item in items:
+            if item.field_ref is not None:
+                content = self._field(item.field_ref.field_path)
+            elif item.resource_field_ref is not None:
+                owner = self._pod.container(item.resource_field_ref.container_name)
+                if owner is None:
+                    raise ConfigProblem(
+                        f"container {item.resource_field_ref.container_name} not found"
+                    )
+                amount = resource_value(self._pod, owner, item.resource_field_ref, self._node)
+                content = amount.encode()
+            else:
+                continue
+            files[item.path] = (content, item.mode)
+        return files
+
+    def _field(self, path: str) -> bytes:
+        content = self._fields.get(path)
+        if content is None:
+            content = field_value(self._pod, path, self._node).encode()
+            self._fields[path] = content
+        return content
+
+    def _projected(self, volume: ProjectedVolume) -> _Files:
+        files: _Files = {}
+        for source in volume.sources:
+            if (config := source.config_map) is not None:
+                files |= self._selected(
+                    CONFIG_MAPS, config.name, config.items, optional=config.optional
+                )
+            elif (secret := source.secret) is not None:
+                files |= self._selected(
+                    SECRETS, secret.name, secret.items, optional=secret.optional
+                )
+            elif source.downward_api is not None:
+                files |= self._downward(source.downward_api.items)
+            elif (token := source.service_account_token) is not None:
+                values = self._settings.values(token_key(self._pod, token))
+                if values is None:
+                    account = self._pod.spec.service_account_name
+                    raise ConfigProblem(f'serviceaccount "{account}" not found')
+                files[token.path] = (values[TOKEN_FIELD], None)
+            else:
+                raise ConfigProblem("this node does not project this kind of source")
+        return files
 
 
 _CHECKS = {
@@ -408,7 +477,7 @@ _CHECKS = {
 }
 
 
-def _host_path(volume: HostPathVolume, namespace: str, node: NodeContext) -> _Provided:
+def _host_path(volume: HostPathVolume, namespace: str, node: NodeContext) -> Provided:
     path = Path(volume.path)
     kind = volume.type
     inside = _allowed_folder(path, node.host_paths(namespace))
@@ -427,7 +496,7 @@ def _host_path(volume: HostPathVolume, namespace: str, node: NodeContext) -> _Pr
     check, noun = _CHECKS.get(kind.removesuffix("OrCreate"), (None, ""))
     if check is not None and not (path.exists() and check(path.stat().st_mode)):
         raise ConfigProblem(f"hostPath type check failed: {path} is not a {noun}")
-    return _Provided(os.path.realpath(path) if inside else str(path), inside)
+    return Provided(os.path.realpath(path) if inside else str(path), inside)
 
 
 def _open_host_folder(path: str, inside: str, make: int | None = None) -> int:
